@@ -1,0 +1,61 @@
+"""What the engine needs of a blob store.
+
+A blob is named by the SHA-256 of its content, so storing it twice is storing it once, and what is read can be checked.
+Every adapter passes `mailboat.testing.blob_contract`. Stores are safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import BinaryIO, Protocol
+
+Digest = bytes
+"""SHA-256, 32 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """A stored blob."""
+
+    digest: Digest
+    length_bytes: int
+    stored_at: datetime
+
+
+class BlobStore(Protocol):
+    """Blobs by digest."""
+
+    @property
+    def description(self) -> str:
+        """For people: kind and place, without secrets."""
+
+    def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
+        """Store the content of a stream, in bounded memory; durable on return. Storing what is there refreshes it.
+
+        Raises:
+            BlobCorruptError: The content does not have the `expected` digest; nothing was stored.
+            StorageFullError, StorageReadOnlyError, RetryableError.
+        """
+
+    def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
+        """A stream over the blob that checks digest and length when it reaches the end.
+
+        The caller must read to the end before it trusts a byte; reading past the promised length raises at once.
+
+        Raises:
+            BlobMissingError, BlobCorruptError (also from `read` of the stream), RetryableError.
+        """
+
+    def stat(self, digest: Digest) -> BlobInfo | None:
+        """What is known of a blob; None when it isn't there."""
+
+    def list(self) -> Iterator[BlobInfo]:
+        """All blobs, in no order, as a stream."""
+
+    def delete(self, digest: Digest) -> bool:
+        """Remove a blob; whether it was there."""
+
+    def close(self) -> None:
+        """Release what the store holds."""

@@ -1,0 +1,116 @@
+"""The canonical digest of content: equal for equal trees, whatever source, format or target they are in.
+
+A node's digest is the SHA-256 of its canonical body in which every binary is named by digest and length. A tree's
+digest is a Merkle hash: the node's digest, then name and digest of every child, sorted by name. So siblings may come in
+any order, a stream needs memory for the folders on its current path only, and two trees can be compared from the top.
+Specified for others in `docs/formats/digest.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType
+from mailboat.model.paths import NodePath
+from mailboat.wire.nodes import decode_node, encode_node
+
+ABSENT: Final = b"\x00" * 32
+"""Stands for the digest of a node that is not in the stream but has descendants there."""
+
+
+def node_digest(node: Node) -> bytes:
+    """Digest of one node without its path and children, 32 bytes."""
+    return hashlib.sha256(encode_node(_with_named_binaries(node)).body).digest()
+
+
+def record_digest(record: NodeRecord) -> bytes:
+    """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
+    if b"\x22" not in record.body:  # the tag byte of NodeBody.binary: surely no binary property
+        return hashlib.sha256(record.body).digest()
+    return node_digest(decode_node(record.path, record.body))
+
+
+def tree_digest(nodes: Iterable[Node]) -> bytes:
+    """Digest of a stream of nodes, see `TreeHash`."""
+    total = TreeHash()
+    for node in nodes:
+        total.add(node.path, node_digest(node))
+    return total.digest()
+
+
+class TreeHash:
+    """A digest over nodes that come subtree by subtree.
+
+    The nodes of a subtree must come together, and a node before its descendants; siblings may come in any order.
+    Parents that are not in the stream count as absent, so any set of subtrees has a digest.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._names: list[str] = []
+        self._open: list[tuple[bytes, list[tuple[str, bytes]]]] = [(ABSENT, [])]
+
+    def add(self, path: NodePath, digest: bytes) -> None:
+        """Add a node by its path and `node_digest`. Raises: ValueError when its subtree was closed already."""
+        if path == "/":
+            self._replace_top(digest)
+            return
+        names = path[1:].split("/")
+        shared = 0
+        for mine, theirs in zip(self._names, names, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        while len(self._names) > shared:
+            self._close()
+        for name in names[shared:]:
+            self._names.append(name)
+            self._open.append((ABSENT, []))
+        self._replace_top(digest)
+
+    def digest(self) -> bytes:
+        """The digest of everything added, 32 bytes; more may be added only below what is open."""
+        while self._names:
+            self._close()
+        return _combine(*self._open[0])
+
+    def _replace_top(self, digest: bytes) -> None:
+        old, children = self._open[-1]
+        if old != ABSENT or children:
+            raise ValueError(f"/{'/'.join(self._names)} comes twice or after its descendants")
+        self._open[-1] = (digest, children)
+
+    def _close(self) -> None:
+        name = self._names.pop()
+        closed = _combine(*self._open.pop())
+        self._open[-1][1].append((name, closed))
+
+
+def _combine(own: bytes, children: list[tuple[str, bytes]]) -> bytes:
+    total = hashlib.sha256(own)
+    children.sort()
+    for name, digest in children:
+        encoded = name.encode()
+        total.update(b"%d:%s" % (len(encoded), encoded))
+        total.update(digest)
+    return total.digest()
+
+
+def _with_named_binaries(node: Node) -> Node:
+    if not any(one.type is PropertyType.BINARY for one in node.properties):
+        return node
+    properties = tuple(
+        Property(one.name, tuple(map(_named, one.values)), one.type, one.is_multiple)
+        if one.type is PropertyType.BINARY
+        else one
+        for one in node.properties
+    )
+    return Node(node.path, node.primary_type, node.mixin_types, properties, node.child_order)
+
+
+def _named(value: str | Binary) -> Binary:
+    if not isinstance(value, Binary):
+        raise TypeError("a binary property holds a text")
+    return Binary(digest=value.digest, length_bytes=value.length_bytes)

@@ -1,0 +1,175 @@
+"""What the engine needs of content: a source to read a tree from, and a target that holds a tree and a position as one.
+
+Every target passes `mailboat.testing.target_contract`: whatever instant the process dies at, the content is that of
+the journal up to the stored position, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.nodes import Node
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import Position
+
+
+class Source(Protocol):
+    """A tree to read. A source may be read from one thread at a time."""
+
+    @property
+    def uri(self) -> str:
+        """As a user would give it: `./site`, `sqlite:FILE`, …"""
+
+    def node(self, path: NodePath) -> Node | None:
+        """One node, without its children; None when there is none."""
+
+    def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        """The node at `path` and, when deep, all below it: parents first, children in their order. Bounded memory.
+
+        The root `/` of a source that has no node for it is left out, its children are not. Nothing is yielded where
+        nothing is.
+
+        Raises:
+            SourceChangedError: What was read does not fit together any more.
+            UntrustedInputError: A name or value that content can't have, with its path.
+        """
+
+    def close(self) -> None:
+        """Release what the source holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """That the package at `offset` failed before: persisted, so that a restart does not start counting anew."""
+
+    offset: Offset
+    count: int
+    cause: FailureCause
+    next_try_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A package that was given up, or cleared: an entry of the error queue."""
+
+    offset: Offset
+    package_id: PackageId
+    pub_agent_name: AgentName | None
+    paths: tuple[NodePath, ...]
+    cause: FailureCause
+    attempts: int
+    given_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStatus:
+    """A confirmation to send, stored with the content that it confirms."""
+
+    sequence: int
+    message: StatusMessage
+
+
+class Ledger(Protocol):
+    """What a subscriber keeps beside the content. Each call is one durable step of its own, outside of a batch."""
+
+    def position(self) -> Position | None:
+        """Where the content stands; None in a target that nothing was imported into."""
+
+    def subscriber(self) -> AgentName | None:
+        """Whose target this is."""
+
+    def claim(self, name: AgentName) -> None:
+        """Make it the target of `name`. Raises: TargetOwnedError when it is another's."""
+
+    def reset_position(self, position: Position) -> None:
+        """Move the position without content: a person's decision (`--accept-gap`, restore)."""
+
+    def attempt(self) -> Attempt | None:
+        """The failed attempt that waits for its next try."""
+
+    def store_attempt(self, attempt: Attempt | None) -> None:
+        """Remember a failed attempt; None forgets it."""
+
+    def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
+        """Confirmations not yet known to be sent, oldest first."""
+
+    def forget_statuses(self, up_to_sequence: int) -> None:
+        """They are sent."""
+
+    def given_up(self) -> Sequence[GivenUp]:
+        """The error queue, oldest first."""
+
+    def redrives(self) -> Sequence[GivenUp]:
+        """Entries of the error queue that a person wants tried again."""
+
+    def request_redrive(self, offset: Offset) -> None:
+        """Ask for an entry to be tried again. Raises: UsageError when there is no such entry."""
+
+    def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
+        """The entry failed again: it stays, with the new cause."""
+
+
+class Batch(Protocol):
+    """One transaction of a target: content, position and confirmations become visible together, or not at all.
+
+    Leaving it without `commit` (or by an exception) rolls back. Calls come from one thread.
+    """
+
+    def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:
+        """Put and remove what the change says. `stamp` is the package's offset, larger with every package.
+
+        Raises:
+            UntrustedInputError: Nothing of the batch will be kept.
+            StorageFullError, StorageReadOnlyError, BlobMissingError, BlobCorruptError.
+        """
+
+    def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
+        """Remove the subtrees at `paths`; where there is nothing, nothing happens."""
+
+    def add_status(self, message: StatusMessage) -> None:
+        """A confirmation to send after the commit."""
+
+    def give_up(self, entry: GivenUp) -> None:
+        """Put an entry into the error queue."""
+
+    def resolve(self, offset: Offset) -> None:
+        """Take an entry out of the error queue: its package is imported now."""
+
+    def commit(self, position: Position) -> None:
+        """Make everything durable and visible, with the position; also forgets the failed attempt before it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Target(Protocol):
+    """An open target, locked against other processes until it is closed."""
+
+    @property
+    def uri(self) -> str:
+        """As a user would give it: `files:DIR`, `generations:DIR`, `sqlite:FILE`."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is kept beside the content."""
+
+    def batch(self) -> Batch:
+        """Begin a transaction. One at a time."""
+
+    def source(self) -> Source:
+        """The committed content, to read."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Counts for people and tests: `commits`, `fsyncs` where known, `nodes` where cheap."""
+
+    def close(self) -> None:
+        """Release the target and its lock."""

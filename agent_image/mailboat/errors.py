@@ -1,0 +1,224 @@
+"""One hierarchy of errors, in which the class carries the decision.
+
+    MailboatError
+    ├── RetryableError      try again after `retry_after_seconds`; nothing was changed
+    ├── PermanentError      the same input fails in the same way for ever
+    │   ├── UsageError          the caller asked for something that can't be meant
+    │   └── UntrustedInputError a package, message or path broke a rule or a limit; nothing was written
+    └── StopError           a named state: going on could lose content, so a person decides
+
+Every error has a name (the class name without `Error`): the same word stands in the log line, the exit message, the
+HTTP problem document, the Kubernetes condition and the metric's label, and `mailboat explain NAME` knows it. An error
+is defined beside the code that raises it only where no other module catches it by class; the rest are here.
+
+The docstring of a class is its explanation for users: what it means, then what to do. It is printed by `explain`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MailboatError(Exception):
+    """Something failed that Mailboat has no more exact name for. The message says what was being done."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, next_step: str | None = None, **where: object) -> None:
+        """Build an error.
+
+        Args:
+            message: One sentence, without the error's name, that says what happened to which thing.
+            next_step: A command or an action that brings the reader further.
+            where: Facts to print beside the message: `topic`, `offset`, `package`, `path`, `entry`, `limit`, …
+        """
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+        self.where: dict[str, object] = {key: value for key, value in where.items() if value is not None}
+
+    @property
+    def name(self) -> str:
+        """The stable name: `JournalTrimmedError` is `JournalTrimmed` everywhere that people or programs see it."""
+        return type(self).__name__.removesuffix("Error")
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{key}={value}" for key, value in self.where.items())
+        return f"{self.name}: {self.message}" + (f" ({facts})" if facts else "")
+
+
+# ---------------------------------------------------------------------------------------------------- decisions
+
+
+class RetryableError(MailboatError):
+    """A passing fault. Nothing was changed; the same call may succeed later."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, next_step: str | None = None, **where: object
+    ) -> None:
+        """Build a retryable error; `retry_after_seconds` is a wish of the failed side, None leaves it to the caller."""
+        super().__init__(message, next_step=next_step, **where)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class PermanentError(MailboatError):
+    """The same input would fail in the same way again. Change the input or the configuration."""
+
+    exit_code = 1
+
+
+class StopError(MailboatError):
+    """A named state in which going on could lose content. The subscriber waits for a person's decision."""
+
+    exit_code = 6
+
+
+class UsageError(PermanentError):
+    """The command line, the configuration or the call asks for something that can't be meant."""
+
+    exit_code = 2
+
+
+class UntrustedInputError(PermanentError):
+    """A package, message or path broke a rule or a limit, so it was refused before anything was written.
+
+    The message names the entry and the limit. A publisher that you trust may need a higher limit in the configuration;
+    otherwise look at where the input came from.
+    """
+
+    exit_code = 4
+
+
+# ------------------------------------------------------------------------------------------------- named states
+
+
+class JournalTrimmedError(StopError):
+    """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
+
+    Restore the target from a snapshot whose position the journal still holds, or import the whole tree anew, or go on
+    with `--accept-gap` if the content may differ from the source until it is published again.
+    """
+
+
+class JournalReplacedError(StopError):
+    """The journal is not the one that the target's position belongs to: it was deleted, recreated or swapped.
+
+    Offsets of one journal mean nothing in another. Point the subscriber at the journal it knows, or start the target
+    anew from a snapshot or an empty folder.
+    """
+
+
+class JournalShorterError(StopError):
+    """The target's position lies beyond the journal's end: the journal lost messages that were already imported.
+
+    The journal was restored from an older copy or lost its tail. What was imported stays. Publish the lost requests
+    again, and go on with `--accept-gap` once the journal has grown on, or start the target anew.
+    """
+
+
+class UnknownRequiredFeatureError(StopError):
+    """A message says that it can be understood only with a feature that this version does not have.
+
+    Upgrade this subscriber. It stands before the message and imports it afterwards; nothing is skipped.
+    """
+
+
+class TargetBusyError(StopError):
+    """Another process is importing into the same target. Two writers would interleave packages.
+
+    Stop the other process, or give this subscriber a target of its own.
+    """
+
+    exit_code = 5
+
+
+class TargetOwnedError(StopError):
+    """The target belongs to a subscriber of another name, whose position is stored with the content.
+
+    Use that name, or choose another target.
+    """
+
+    exit_code = 5
+
+
+# ---------------------------------------------------------------------------------------- journal, blobs, content
+
+
+class JournalUnavailableError(RetryableError):
+    """The journal can't be reached or is locked for longer than the time allowed."""
+
+
+class MessageTooLargeError(PermanentError):
+    """The message is larger than the journal takes. Nothing was sent. Lower the inline limit or use a blob store."""
+
+
+class TopicMissingError(PermanentError):
+    """The topic does not exist. `mailboat init` makes the embedded ones."""
+
+
+class PositionOutOfRangeError(StopError):
+    """A read was asked for a position that the topic does not hold. It is never moved to the earliest or the latest.
+
+    Where a subscriber meets it, it is reported as JournalTrimmed or JournalShorter.
+    """
+
+
+class MessageCorruptError(UntrustedInputError):
+    """A message can't be decoded: broken protobuf, a required field missing, or a type nobody knows."""
+
+
+class BlobMissingError(RetryableError):
+    """The blob that a package refers to is not in the blob store (yet). It is asked for again with growing pauses."""
+
+
+class BlobCorruptError(RetryableError):
+    """The bytes of a blob do not have the digest or the length that the reference promises."""
+
+
+class StorageFullError(RetryableError):
+    """No space is left on the device or in the quota. The batch was rolled back and is tried again."""
+
+
+class StorageReadOnlyError(RetryableError):
+    """The target can't be written: read-only file system or missing permission. The batch was rolled back."""
+
+
+class TargetCorruptError(StopError):
+    """The target's own state can't be read or fails its integrity check. It is never replaced in silence.
+
+    Restore the target from a snapshot, or remove it and let the subscriber import everything again.
+    """
+
+
+class SourceChangedError(RetryableError):
+    """The source changed while it was read, so the package would have been torn. Nothing was published."""
+
+
+class SourceMissingError(UsageError):
+    """The source, or a path in it, does not exist. To publish a removal, use `mailboat delete`."""
+
+
+class PackageCorruptError(UntrustedInputError):
+    """The bytes of a package do not have the digest, the length or the structure that they should have."""
+
+
+class LimitExceededError(UntrustedInputError):
+    """An input is larger, deeper or more numerous than a limit allows. The message names the entry and the limit."""
+
+
+class PathRefusedError(UntrustedInputError):
+    """A path or name is not one that content may have, or it would lead outside its root."""
+
+
+class RequestConflictError(UsageError):
+    """The request id was used before for a different request. A request id stands for one request for ever."""
+
+
+class ImportTimeoutError(RetryableError):
+    """Importing one package took longer than the time allowed for it."""
+
+
+class ProcessorFailedError(RetryableError):
+    """A pre-processor hook refused or failed, so the package was not imported. It is tried again like any failure."""

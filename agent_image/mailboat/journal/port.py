@@ -1,0 +1,166 @@
+"""What the engine needs of a persisted log, and no more.
+
+A topic is one ordered sequence of records (Kafka: one partition). Offsets grow, are never used twice, and may have
+holes. Every adapter passes `mailboat.testing.journal_contract`. Journals are safe to use from several threads; a
+reader belongs to one thread, except for `interrupt`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds, LogIdentity
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Record(NamedTuple):
+    """A record as read.
+
+    Attributes:
+        offset: Its place.
+        value: Its bytes; empty for a tombstone.
+        headers: In the order written.
+        key: For topics whose newest record per key matters (discovery); None elsewhere.
+        appended_ms: When the log took it, milliseconds since 1970 UTC.
+        leader_epoch: KIP-320; None where the log has no leaders.
+    """
+
+    offset: Offset
+    value: bytes
+    headers: Headers = ()
+    key: bytes | None = None
+    appended_ms: int = 0
+    leader_epoch: int | None = None
+
+
+class NewRecord(NamedTuple):
+    """A record to append."""
+
+    value: bytes
+    headers: Headers = ()
+    key: bytes | None = None
+
+
+class Edge(enum.Enum):
+    """The two places of a topic that can be named without knowing an offset."""
+
+    EARLIEST = "earliest"
+    NEXT = "next"
+
+
+Start = Offset | Edge
+
+
+class RecordBatch(NamedTuple):
+    """What one read gave.
+
+    Attributes:
+        records: In order; empty when nothing came in time, or the reader was interrupted.
+        next_offset: Where the next read goes on, also over holes.
+        is_at_end: At the moment of the read there was nothing after these records.
+    """
+
+    records: Sequence[Record]
+    next_offset: Offset
+    is_at_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much one read may give. A single record larger than `max_bytes` is still given, alone."""
+
+    max_records: int = 100
+    max_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How a topic is kept.
+
+    Attributes:
+        retention_seconds: Records older than this may be removed; None keeps them.
+        max_message_bytes: The largest value that `append` takes.
+    """
+
+    retention_seconds: float | None = 7 * 24 * 3600.0
+    max_message_bytes: int = 1_000_000
+
+
+class JournalReader(Protocol):
+    """Reads one topic from a position on, in order, every record once."""
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset to read next."""
+
+    def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        """Read what is there; when there is nothing, wait up to `wait_seconds` for the first record, then return.
+
+        Never waits for a batch to fill: a single new record is returned at once.
+
+        Raises:
+            PositionOutOfRangeError: The position is below the head or beyond the end; it is not moved.
+            JournalReplacedError: The topic is not the one that the reader was opened on.
+            JournalUnavailableError: Try again.
+        """
+
+    def interrupt(self) -> None:
+        """Make the current or the next `read` return at once, from any thread."""
+
+    def close(self) -> None:
+        """Release what the reader holds."""
+
+
+class Journal(Protocol):
+    """A persisted log with topics."""
+
+    @property
+    def description(self) -> str:
+        """For people: kind and place, without secrets, such as `sqlite .mailboat/journal.db`."""
+
+    def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
+        """Make the topic, or apply the settings to the one that is there."""
+
+    def topics(self) -> Sequence[TopicName]:
+        """All topics, by name."""
+
+    def identity(self, topic: TopicName) -> LogIdentity:
+        """Which log this is. Raises: TopicMissingError, JournalUnavailableError."""
+
+    def bounds(self, topic: TopicName) -> Bounds:
+        """What the topic holds. Raises: TopicMissingError, JournalUnavailableError."""
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """Append in order, and return the offsets once all are durable. All or none where the log can do so.
+
+        Raises:
+            MessageTooLargeError: Before anything is written.
+            TopicMissingError, JournalUnavailableError, StorageFullError.
+        """
+
+    def reader(self, topic: TopicName, start: Start) -> JournalReader:
+        """A reader from `start` on. An offset outside the bounds is reported by the first `read`."""
+
+    def truncate(self, topic: TopicName, before: Offset) -> Bounds:
+        """Remove the records below `before`, and return the new bounds.
+
+        Below the head it does nothing. Raises: PositionOutOfRangeError when `before` is beyond the end.
+        """
+
+    def remove_expired(self) -> int:
+        """Apply the topics' retention, where the log does not do so by itself; how many records went."""
+
+    def close(self) -> None:
+        """Release what the journal holds; readers become unusable."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

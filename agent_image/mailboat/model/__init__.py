@@ -1,0 +1,1 @@
+"""Frozen records and identifiers of the domain. Standard library only; imports nothing of Mailboat but `errors`."""

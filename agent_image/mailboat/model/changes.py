@@ -1,0 +1,41 @@
+"""What a package does to a tree, whatever format it came in: the meeting point of codecs and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.nodes import NodeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """Content to put, and through the filter what to remove.
+
+    Attributes:
+        filter: What the package owns. Covered and not among `records` means removed.
+        records: Parents before children, each path once; read once, as a stream. Records that the filter does not
+            cover are ancestors: made where missing, never changed. They come first or right before their children.
+    """
+
+    filter: WorkspaceFilter
+    records: Iterable[NodeRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCount:
+    """What an applied change amounted to.
+
+    Attributes:
+        put: Nodes written.
+        removed: Nodes removed.
+        content_bytes: Bytes of bodies and binaries written.
+    """
+
+    put: int = 0
+    removed: int = 0
+    content_bytes: int = 0
+
+    def __add__(self, other: ChangeCount) -> ChangeCount:
+        return ChangeCount(self.put + other.put, self.removed + other.removed, self.content_bytes + other.content_bytes)

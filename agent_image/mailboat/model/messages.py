@@ -1,0 +1,202 @@
+"""The messages of the five topics, as the engine sees them.
+
+Field by field they mean what the original's mean (Apache Sling Distribution Journal messages 0.1.x); what we add is
+marked. `wire/messages.py` is the only place that knows their bytes. PackageMessage is a NamedTuple because millions of
+them are made on the hot path.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
+from mailboat.model.nodes import Binary
+from mailboat.model.paths import NodePath
+
+
+class Action(enum.StrEnum):
+    """What a request asks for."""
+
+    ADD = "ADD"
+    DELETE = "DELETE"
+    INVALIDATE = "INVALIDATE"
+    TEST = "TEST"
+
+
+class TopicRole(enum.StrEnum):
+    """What a topic is for."""
+
+    PACKAGE = "package"
+    STATUS = "status"
+    DISCOVERY = "discovery"
+    COMMAND = "command"
+    EVENT = "event"
+
+
+class PackageMessage(NamedTuple):
+    """One distribution request on the package topic.
+
+    Attributes:
+        pub_sling_id: The publisher's instance.
+        package_id: Identifies the package for ever.
+        action: What to do. INVALIDATE travels as a TEST with a field of ours, since an unknown request type makes the
+            message unreadable to the original.
+        package_type: The codec of the payload: `tree`, `filevault`, or another's.
+        pub_agent_name: The publisher agent; None in the original's seeding messages.
+        package_length_bytes: Size of the package, inline or not.
+        payload: The package inline, or None.
+        payload_ref: Where the package is when it is not inline (`blobs/references.py`), or None.
+        paths: All paths of the request.
+        deep_paths: Those of them whose subtrees are meant.
+        user_id: Who asked.
+        request_id: Ours. The same request id is the same request.
+        package_digest: Ours. SHA-256 of the package's bytes, 32 bytes.
+        tree_digest: Ours. The canonical digest of the content, 32 bytes; equal for equal content in any format.
+        created_ms: Ours. Wall time of the request, milliseconds since 1970 UTC.
+        binaries: Ours. The binaries that the package refers to in the shared blob store.
+        required_features: Ours. A reader that does not know one of these must stop.
+        trace_parent: Ours. W3C trace context.
+    """
+
+    pub_sling_id: SlingId
+    package_id: PackageId
+    action: Action
+    package_type: str
+    pub_agent_name: AgentName | None = None
+    package_length_bytes: int = 0
+    payload: bytes | None = None
+    payload_ref: str | None = None
+    paths: tuple[NodePath, ...] = ()
+    deep_paths: tuple[NodePath, ...] = ()
+    user_id: str | None = None
+    request_id: RequestId | None = None
+    package_digest: bytes | None = None
+    tree_digest: bytes | None = None
+    created_ms: int | None = None
+    binaries: tuple[Binary, ...] = ()
+    required_features: tuple[str, ...] = ()
+    trace_parent: str | None = None
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the request was made."""
+        return None if self.created_ms is None else datetime.fromtimestamp(self.created_ms / 1000, UTC)
+
+
+class PackageStatus(enum.StrEnum):
+    """What became of a package at one subscriber."""
+
+    REMOVED_FAILED = "REMOVED_FAILED"
+    REMOVED = "REMOVED"
+    IMPORTED = "IMPORTED"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCause:
+    """Why an import failed (ours).
+
+    Attributes:
+        code: The error's name, such as `StorageFull`.
+        message: One sentence.
+        path: The content path or archive entry concerned, when there is one.
+        trace_excerpt: The last lines of the trace, at most 2,000 characters.
+    """
+
+    code: str
+    message: str
+    path: str | None = None
+    trace_excerpt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMessage:
+    """What became of one package at one subscriber, on the status topic."""
+
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    pub_agent_name: AgentName
+    offset: Offset
+    status: PackageStatus
+    package_id: PackageId | None = None
+    cause: FailureCause | None = None
+    attempts: int = 0
+    created_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberState:
+    """What a subscriber says of itself for one publisher that it follows.
+
+    Attributes:
+        offset: Last offset processed; -1 when there is none.
+        retries: How often the package after it was tried already.
+    """
+
+    pub_agent_name: AgentName
+    offset: int
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryMessage:
+    """A subscriber's announcement, on the discovery topic.
+
+    Attributes:
+        is_editable: Takes clear commands and confirms every package.
+        max_retries: Attempts after the first; None is without end (-1 on the wire).
+        states: One for each publisher followed.
+        state: Ours. The named state: `current`, `importing`, `retrying`, `stopped`, …
+        cause: Ours. Why it is retrying or stopped.
+        announced_ms: Ours. Wall time of the announcement.
+        target: Ours. Where it imports into, as the user gave it.
+    """
+
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    states: tuple[SubscriberState, ...]
+    is_editable: bool = False
+    max_retries: int | None = None
+    state: str | None = None
+    cause: FailureCause | None = None
+    announced_ms: int | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandMessage:
+    """Clear the queue of one subscriber up to an offset, on the command topic.
+
+    Attributes:
+        clear_up_to_offset: The last offset to drop, inclusive.
+        pub_agent_name: The publisher whose queue is cleared; None clears for all (the original before SLING-9385).
+    """
+
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    clear_up_to_offset: Offset
+    pub_agent_name: AgentName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PingMessage:
+    """The original's probe: carries nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedEvent:
+    """All alive subscribers have processed the package, on the event topic, as JSON."""
+
+    pub_agent_name: AgentName
+    package_id: PackageId
+    offset: Offset
+    paths: tuple[NodePath, ...] = ()
+    deep_paths: tuple[NodePath, ...] = ()
+
+
+Message = PackageMessage | StatusMessage | DiscoveryMessage | CommandMessage | PingMessage
+
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
+"""The required features that this version understands."""

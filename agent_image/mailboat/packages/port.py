@@ -1,0 +1,118 @@
+"""What the engine needs of a package format.
+
+A codec writes a filter and a stream of nodes, and reads them back, both in memory that does not grow with the package.
+Everything that a reader gives was checked: paths, limits, structure, coverage. All codecs pass
+`mailboat.testing.package_contract`, and carry the same trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+from mailboat.model.changes import TreeChange
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.nodes import Node
+from mailboat.wire.nodes import OpenBinary
+
+
+@dataclass(frozen=True, slots=True)
+class PackageLimits:
+    """What a reader accepts; beyond it, LimitExceededError names the entry and the limit.
+
+    Attributes:
+        max_entries: Records or zip entries.
+        max_entry_bytes: One entry or binary, unpacked.
+        max_total_bytes: All of it, unpacked.
+        max_ratio: Unpacked ÷ packed size, for the whole and for every entry beyond 1 MiB unpacked.
+        max_xml_depth: Nested elements of a DocView document.
+        are_collisions_refused: Refuse two names in one folder that differ in case or Unicode form only: a file
+            system that folds them would let one overwrite the other.
+    """
+
+    max_entries: int = 1_000_000
+    max_entry_bytes: int = 16 * 1024**3
+    max_total_bytes: int = 64 * 1024**3
+    max_ratio: float = 200.0
+    max_xml_depth: int = 110
+    are_collisions_refused: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PackageContents:
+    """What is to be written.
+
+    Attributes:
+        filter: What the package will own.
+        nodes: Covered nodes, parents first. Read once.
+        ancestors: The nodes above the roots that a target may have to make, from the top down.
+        inline_binary_bytes: Binaries up to this size travel inside the node; None means all travel in the package.
+            Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
+        is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
+        properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …
+    """
+
+    filter: WorkspaceFilter
+    nodes: Iterable[Node]
+    ancestors: tuple[Node, ...] = ()
+    inline_binary_bytes: int = 64 * 1024
+    is_self_contained: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageSummary:
+    """What was written.
+
+    Attributes:
+        length_bytes: Size of the package.
+        package_digest: SHA-256 of its bytes.
+        tree_digest: Canonical digest of the nodes, the same in every format.
+        node_count: Covered nodes.
+        content_bytes: Bytes of all binaries, wherever they travel.
+    """
+
+    length_bytes: int
+    package_digest: bytes
+    tree_digest: bytes
+    node_count: int
+    content_bytes: int
+
+
+class PackageReader(Protocol):
+    """An open package."""
+
+    @property
+    def filter(self) -> WorkspaceFilter:
+        """What the package owns."""
+
+    def change(self) -> TreeChange:
+        """The content, to apply. The records are a stream that is read once; reading it checks it.
+
+        Raises: (also while the records are read)
+            PackageCorruptError, LimitExceededError, PathRefusedError, UnknownRequiredFeatureError.
+        """
+
+    def close(self) -> None:
+        """Release spooled files."""
+
+
+class PackageCodec(Protocol):
+    """One package format."""
+
+    @property
+    def package_type(self) -> str:
+        """The name in the message: `tree`, `filevault`."""
+
+    def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
+        """Write a package to a seekable stream, from its current position on. The bytes depend on the contents only."""
+
+    def read_bytes(self, payload: bytes, limits: PackageLimits, open_blob: OpenBinary | None) -> TreeChange:
+        """Read a small package at once: the hot path of subscribers. Every record is checked before the first is given.
+
+        `open_blob` opens binaries that the package names by digest. Raises: as `PackageReader.change`.
+        """
+
+    def open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> PackageReader:
+        """Open a package of any size from a seekable stream. Raises: as `PackageReader.change`."""

@@ -1,0 +1,43 @@
+"""The JSON of the event topic: keys and their order as the original writes them, no headers."""
+
+from __future__ import annotations
+
+import json
+
+from mailboat.errors import MessageCorruptError
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import DistributedEvent
+from mailboat.model.paths import parse_path
+
+
+def encode_event(event: DistributedEvent) -> bytes:
+    """The value of a record on the event topic."""
+    document = {
+        "pubAgentName": event.pub_agent_name,
+        "packageId": event.package_id,
+        "deepPaths": event.deep_paths,
+        "paths": event.paths,
+        "offset": event.offset,
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_event(value: bytes) -> DistributedEvent:
+    """Decode a record of the event topic; unknown keys are ignored. Raises: MessageCorruptError."""
+    try:
+        document = json.loads(value)
+        return DistributedEvent(
+            AgentName(_text(document["pubAgentName"])),
+            PackageId(_text(document["packageId"])),
+            Offset(int(document["offset"])),
+            tuple(parse_path(_text(path)) for path in document["paths"]),
+            tuple(parse_path(_text(path)) for path in document["deepPaths"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r}") from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value

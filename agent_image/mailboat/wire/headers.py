@@ -1,0 +1,39 @@
+"""Record headers: `type` and `version`, decimal ASCII, as the original's 0.1.x line writes them.
+
+The event topic has no headers; its records are JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 1
+TYPE_HEADER: Final = "type"
+VERSION_HEADER: Final = "version"
+
+DISCOVERY: Final = 1
+PACKAGE: Final = 2
+STATUS: Final = 3
+COMMAND: Final = 4
+PING: Final = 5
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+def headers_for(message_type: int) -> Headers:
+    """The headers of a record that carries a message of that type."""
+    return ((TYPE_HEADER, b"%d" % message_type), (VERSION_HEADER, b"%d" % VERSION))
+
+
+PACKAGE_HEADERS: Final = headers_for(PACKAGE)
+
+
+def message_type_of(headers: Headers) -> int | None:
+    """The type that the headers name; None when there is none, it is not a number, or the version isn't ours."""
+    if headers == PACKAGE_HEADERS:  # nearly always, on the hot path
+        return PACKAGE
+    values = dict(headers)
+    kind, version = values.get(TYPE_HEADER, b""), values.get(VERSION_HEADER, b"")
+    if not kind.isdigit() or len(kind) > 4 or version != b"%d" % VERSION:
+        return None
+    return int(kind)
