@@ -24,7 +24,7 @@ class Source(Protocol):
 
     @property
     def uri(self) -> str:
-        """As a user would give it: `./site`, `sqlite:FILE`, …"""
+        """As a user would give it: `./site` or `sqlite:FILE`."""
 
     def node(self, path: NodePath) -> Node | None:
         """One node, without its children; None when there is none."""

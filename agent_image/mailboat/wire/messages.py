@@ -138,7 +138,7 @@ def parse(kind: type[P], value: bytes) -> P:
     except DecodeError as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a {kind.DESCRIPTOR.name}: {error}") from error
     if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors()  # type: ignore[attr-defined]  # not in the stubs)
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
         raise MessageCorruptError(f"a {kind.DESCRIPTOR.name} lacks the required fields {missing}", fields=missing)
     return message
 
