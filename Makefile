@@ -1,0 +1,62 @@
+# One command each; every target installs what it needs into .venv first. `make` lists them.
+
+PYTHON ?= python3
+SOURCE ?=
+WORKERS ?= 2
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest --durations=15
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint suite gates bench fuzz docs generate format lock clean runtime dev
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: runtime ## Publish a tree to three subscribers, kill one, and compare (SOURCE=DIR takes your own tree)
+	@$(BIN)/mailboat demo $(SOURCE)
+
+test: lint suite gates ## Everything that must hold: lint, the whole suite with coverage, the gated benchmarks
+
+lint: dev ## ruff, formatting, mypy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+suite: dev ## All tests but the benchmarks, with branch coverage
+	rm -f .coverage .coverage.*
+	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --cov --cov-report=term
+
+gates: dev ## The short benchmarks whose ratios are gated, one at a time
+	$(PYTEST) tests/benchmarks
+
+bench: dev ## All figures, at full length, as JSON in bench-results/
+	$(BIN)/python -m pytest tests/benchmarks --full-length --durations=0 -s
+
+fuzz: dev ## The hypothesis targets for long; coverage-guided ones are described in docs/fuzzing.md
+	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz tests
+
+docs: dev ## Write the generated pages of docs/ anew, and check every link
+	$(BIN)/python tools/generate_docs.py
+	$(BIN)/pytest -q tests/repo/test_docs.py
+
+generate: dev ## Write the code that is made from proto/ anew
+	$(BIN)/python tools/generate_wire.py
+
+format: dev ## Format the code, and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: dev ## Resolve requirements/*.txt anew from pyproject.toml
+	$(BIN)/python tools/lock_requirements.py
+
+clean: ## Remove everything that the targets made, .venv too
+	rm -rf .venv .venv.lock .mailboat .coverage .coverage.* htmlcov bench-results dist build
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find agent_image tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+runtime:
+	@$(PYTHON) tools/bootstrap.py runtime
+
+dev:
+	@$(PYTHON) tools/bootstrap.py dev
