@@ -4,6 +4,7 @@ PYTHON ?= python3
 SOURCE ?=
 WORKERS ?= 2
 BIN := .venv/bin
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help

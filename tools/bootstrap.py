@@ -27,7 +27,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in LOCKS:
         return _refuse("usage: bootstrap.py runtime|dev")
     if sys.version_info < OLDEST:
-        return _refuse(f"Python {'.'.join(map(str, OLDEST))} or newer is needed; name it with `make PYTHON=python3.11 …`")
+        return _refuse(
+            f"Python {'.'.join(map(str, OLDEST))} or newer is needed; name it with `make PYTHON=python3.11 …`"
+        )
     with (ROOT / ".venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return install(arguments[0])
@@ -59,7 +61,9 @@ def _is_usable(venv: Path) -> bool:
     python = venv / "bin" / "python"
     if not python.exists():
         return False
-    asked = subprocess.run([python, "-c", "import pip, sys; print(sys.version_info[:2])"], capture_output=True, check=False)
+    asked = subprocess.run(
+        [python, "-c", "import pip, sys; print(sys.version_info[:2])"], capture_output=True, check=False
+    )
     return asked.returncode == 0 and asked.stdout.decode().strip() == str(sys.version_info[:2])
 
 

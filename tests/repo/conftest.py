@@ -1,0 +1,110 @@
+"""The repository as the tests of this folder look at it: tracked files, and Python modules with their syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its path from the root of the repository."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return self.path.read_text()
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its source by lines; line n of the syntax tree is `lines[n - 1]`."""
+        return self.text.splitlines()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    def functions(self) -> Iterator[tuple[str, Function]]:
+        """All functions and methods with their qualified names."""
+        yield from _functions(self.tree, "")
+
+    def classes(self) -> Iterator[ast.ClassDef]:
+        """All classes."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+
+    def at(self, node: ast.AST) -> str:
+        """The place of a node, for messages."""
+        return f"{self.name}:{getattr(node, 'lineno', 1)}"
+
+
+def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            yield prefix + child.name, child
+            yield from _functions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{prefix}{child.name}.")
+        else:
+            yield from _functions(child, prefix)
+
+
+def _modules(folder: str) -> list[Module]:
+    return [
+        Module(path)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "_generated" not in path.parts and "__pycache__" not in path.parts
+    ]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def product() -> list[Module]:
+    """Every module of the package `mailboat`, but the generated ones."""
+    return _modules("agent_image/mailboat")
+
+
+@pytest.fixture(scope="session")
+def tools() -> list[Module]:
+    """Every script in `tools/`."""
+    return _modules("tools")
+
+
+@pytest.fixture(scope="session")
+def test_modules() -> list[Module]:
+    """Every Python file below `tests/`."""
+    return _modules("tests")
+
+
+@pytest.fixture(scope="session")
+def tracked() -> list[Path]:
+    """Every file that a commit of everything would hold: tracked, or new and not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file()]

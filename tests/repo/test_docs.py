@@ -1,0 +1,102 @@
+"""Documents stay true: links lead somewhere, lists are complete, versions agree, the README stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import mailboat
+import pytest
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+README_LINES = 150
+
+
+def pages(root: Path) -> list[Path]:
+    """Every Markdown page of the project."""
+    return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")])
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title).strip().lower() for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain} | set(
+        re.findall(r'<a id="([^"]+)"', text)
+    )
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links of a page that lead nowhere within the repository."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    found = []
+    for match in LINK.finditer(text):
+        link = match.group(1) or match.group(2)
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target.read_text())):
+            found.append(link)
+    return found
+
+
+def test_every_link_leads_somewhere(root: Path) -> None:
+    found = {str(page.relative_to(root)): broken_links(page) for page in pages(root)}
+    assert {page: links for page, links in found.items() if links} == {}
+
+
+def test_every_page_is_reached_from_the_index(root: Path) -> None:
+    index = (root / "docs/index.md").read_text()
+    listed = {(root / "docs" / (one[0] or one[1]).split("#")[0]).resolve() for one in LINK.findall(index)}
+    decisions = root / "docs/decisions"
+    missing = [page for page in (root / "docs").rglob("*.md") if page.parent != decisions and page.name != "index.md"]
+    assert [str(page.relative_to(root)) for page in missing if page.resolve() not in listed] == []
+
+
+def test_every_decision_is_listed_and_numbered(root: Path) -> None:
+    folder = root / "docs/decisions"
+    listed = (folder / "README.md").read_text()
+    names = sorted(page.name for page in folder.glob("*.md") if page.name != "README.md")
+    assert [name for name in names if f"({name})" not in listed] == []
+    numbers = [re.match(r"(\d{4})-[a-z0-9-]+\.md$", name) for name in names]
+    assert None not in numbers
+    assert len({match.group(1) for match in numbers if match}) == len(names)
+
+
+def test_a_decision_says_what_was_weighed(root: Path) -> None:
+    for page in (root / "docs/decisions").glob("0*.md"):
+        text = page.read_text().lower()
+        assert page.read_text().startswith("# "), page.name
+        for heading in ("## context", "## decision", "## consequences"):
+            assert heading in text, f"{page.name} has no {heading!r}"
+
+
+def test_the_readme_is_short(root: Path) -> None:
+    assert len((root / "README.md").read_text().splitlines()) <= README_LINES
+
+
+def test_the_readme_lists_every_folder(root: Path, tracked: list[Path]) -> None:
+    folders = {path.relative_to(root).parts[0] for path in tracked if len(path.relative_to(root).parts) > 1}
+    text = (root / "README.md").read_text()
+    assert [name for name in sorted(folders) if name != ".ci" and f"`{name}/`" not in text] == []
+
+
+def test_the_newest_version_of_the_changelog_is_that_of_the_code(root: Path) -> None:
+    versions = re.findall(r"^## \[?([0-9][^\]\s]*|Unreleased)\]?", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == "Unreleased"
+    assert versions[1:2] in ([mailboat.__version__], [])
+    if len(versions) == 1:
+        assert mailboat.__version__ == "0.1.0"
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "docs"])
+def test_make_targets_are_explained(root: Path, target: str) -> None:
+    assert re.search(rf"^{target}:.*## \w", (root / "Makefile").read_text(), re.MULTILINE)
+    assert f"make {target}" in (root / "CONTRIBUTING.md").read_text()
+
+
+def test_the_continuous_check_is_make_test(root: Path) -> None:
+    lines = (root / ".ci/run").read_text().strip().splitlines()
+    assert lines[-1] == "make test"
+    assert "set -euo pipefail" in lines

@@ -1,0 +1,69 @@
+"""Errors are part of the interface: each has a name to be found by, and a docstring that explains it to users."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from mailboat import errors
+
+ALL = sorted(
+    (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MailboatError)),
+    key=lambda one: one.__name__,
+)
+INNER = {"Exception", "BaseException", "ValueError", "TypeError", "LookupError", "KeyError", "RuntimeError", "OSError"}
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda one: one.__name__)
+def test_an_error_explains_itself_in_sentences(error: type[errors.MailboatError]) -> None:
+    text = error.__doc__ or ""
+    assert len(text.split()) >= 6
+    assert text.strip()[0].isupper()
+    assert text.strip()[-1] in ".`)"
+    assert "Attributes:" not in text
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda one: one.__name__)
+def test_an_error_carries_a_decision(error: type[errors.MailboatError]) -> None:
+    decisions = (errors.RetryableError, errors.PermanentError, errors.StopError)
+    assert error is errors.MailboatError or issubclass(error, decisions)
+    assert 1 <= error.exit_code <= 125
+
+
+def test_error_names_end_in_error(product: Any) -> None:
+    known = {one.__name__ for one in ALL} | INNER
+    found = [
+        f"{module.at(one)}: {one.name}"
+        for module in product
+        for one in module.classes()
+        if any(ast.unparse(base).split(".")[-1] in known for base in one.bases) and not one.name.endswith("Error")
+    ]
+    assert found == []
+
+
+def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(product: Any) -> None:
+    known = {one.__name__ for one in ALL}
+    found = [
+        f"{module.at(one)}: {one.name}"
+        for module in product
+        if module.name != "agent_image/mailboat/errors.py"
+        for one in module.classes()
+        if one.name.endswith("Error")
+        and not one.name.startswith("_")
+        and (not known & {ast.unparse(base).split(".")[-1] for base in one.bases} or not ast.get_docstring(one))
+    ]
+    assert found == []
+
+
+def test_only_own_errors_are_raised_for_users(product: Any) -> None:
+    # a bare Exception carries no decision; ValueError and TypeError are for mistakes of the programmer
+    vague = {"Exception", "BaseException", "RuntimeError", "OSError", "IOError"}
+    found = []
+    for module in product:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+                if ast.unparse(raised) in vague and not module.name.startswith("agent_image/mailboat/testing/"):
+                    found.append(f"{module.at(node)}: raise {ast.unparse(raised)}")
+    assert found == []

@@ -1,0 +1,50 @@
+"""Names: modules are nouns of the domain, files of tests are unique, and nothing hides a module of Python's own."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+VAGUE = {"util", "utils", "common", "helper", "helpers", "base", "manager", "managers", "misc", "core", "tools", "lib"}
+
+
+def test_no_module_has_a_name_that_says_nothing(product: Any) -> None:
+    assert [one.name for one in product if VAGUE & {*Path(one.name).with_suffix("").parts[2:]}] == []
+
+
+def test_no_module_hides_one_of_the_standard_library(product: Any, tools: Any) -> None:
+    # inside a package only the top folders can hide anything, but a reader is misled everywhere
+    hiding = [
+        one.name
+        for one in [*product, *tools]
+        if one.path.stem in sys.stdlib_module_names and one.path.stem not in {"__init__", "__main__", "http"}
+    ]
+    assert hiding == []
+
+
+def test_folders_that_would_hide_a_module_are_no_packages(root: Path) -> None:
+    for folder in ("operator", "agent_image"):
+        assert not (root / folder / "__init__.py").exists()
+        assert list((root / folder).glob("*.py")) == []
+
+
+def test_every_package_says_what_it_is(product: Any) -> None:
+    folders = {one.path.parent for one in product}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def test_every_test_file_has_a_name_of_its_own(test_modules: Any) -> None:
+    counted = Counter(one.path.name for one in test_modules if one.path.name != "conftest.py")
+    assert [name for name, count in counted.items() if count > 1] == []
+
+
+def test_tests_are_no_packages(test_modules: Any) -> None:
+    assert [one.name for one in test_modules if one.path.name == "__init__.py"] == []
+
+
+def test_every_test_lies_in_a_folder_that_says_its_kind(root: Path) -> None:
+    kinds = {"unit", "contract", "integration", "faults", "golden", "benchmarks", "repo"}
+    strays = [str(path) for path in (root / "tests").rglob("test_*.py") if path.relative_to(root).parts[1] not in kinds]
+    assert strays == []

@@ -1,0 +1,83 @@
+"""Dependencies: floors for everything, hashes for what is installed, and one set of versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def document(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text())
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Package → version of a lock."""
+    return dict(re.findall(r"^([A-Za-z0-9_.\-]+)==(\S+)", path.read_text(), flags=re.MULTILINE))
+
+
+def test_every_dependency_has_a_floor(document: dict[str, Any]) -> None:
+    project = document["project"]
+    listed = [
+        *document["build-system"]["requires"],
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+        *(one for group in document["dependency-groups"].values() for one in group),
+    ]
+    assert [one for one in listed if ">=" not in one] == []
+
+
+def test_the_extras_are_those_of_the_documentation(document: dict[str, Any]) -> None:
+    assert set(document["project"]["optional-dependencies"]) == {"kafka", "s3", "spark", "operator"}
+
+
+@pytest.mark.parametrize("name", ["runtime", "dev"])
+def test_every_locked_package_has_hashes(root: Path, name: str) -> None:
+    text = (root / "requirements" / f"{name}.txt").read_text()
+    blocks = [block for block in re.split(r"\n(?=[A-Za-z0-9])", text) if "==" in block]
+    assert len(blocks) == len(pins(root / "requirements" / f"{name}.txt"))
+    assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+def test_users_and_developers_get_the_same_versions(root: Path) -> None:
+    runtime, dev = pins(root / "requirements/runtime.txt"), pins(root / "requirements/dev.txt")
+    assert {name: version for name, version in runtime.items() if dev.get(name) != version} == {}
+
+
+def test_the_locks_name_no_place(root: Path) -> None:
+    for path in (root / "requirements").glob("*.txt"):
+        assert re.findall(r"://|--index|--find-links|--extra-index", path.read_text()) == []
+
+
+def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[str, Any]) -> None:
+    homes = {"protobuf": "google", "PyYAML": "yaml", "confluent-kafka": "confluent_kafka"}
+    declared = [re.split(r"[<>=\[ ]", one)[0] for one in document["project"]["dependencies"]]
+    declared += [
+        re.split(r"[<>=\[ ]", one)[0]
+        for extra in document["project"]["optional-dependencies"].values()
+        for one in extra
+    ]
+    allowed = (
+        {homes.get(name, name.lower().replace("-", "_")) for name in declared} | {"mailboat"} | sys.stdlib_module_names
+    )
+    # the contract suites are for people who test with pytest and hypothesis
+    test_only = {"pytest", "hypothesis"}
+    found = set()
+    for module in product:
+        for node in ast.walk(module.tree):
+            names = (
+                [one.name for one in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom) and not node.level
+                else []
+            )
+            extra = test_only if module.name.startswith("agent_image/mailboat/testing/") else set()
+            found |= {f"{module.name}: {name}" for name in names if name.split(".")[0] not in allowed | extra}
+    assert sorted(found) == []

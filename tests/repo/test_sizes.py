@@ -1,0 +1,106 @@
+"""Sizes beyond which code is hard to read. An exception needs a reason, and is dropped when it is no longer needed."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODULE_LINES = 400
+MODULE_MEDIAN = 200
+FUNCTION_LINES = 50
+FUNCTION_P90 = 30
+FUNCTION_MEDIAN = 10
+PARAMETERS = 6
+PUBLIC_METHODS = 12
+CHAIN = 2
+
+LARGE_MODULES: Mapping[str, str] = {}
+LONG_FUNCTIONS: Mapping[str, str] = {}
+MANY_PARAMETERS: Mapping[str, str] = {
+    "agent_image/mailboat/testing/trees.py:drawn_node": "draws for a test; every argument is a strategy",
+}
+MANY_METHODS: Mapping[str, str] = {}
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function from its `def` on, without its docstring."""
+    total = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        total -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return total
+
+
+def is_declaration(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a command line's signature: the framework reads one parameter for each option."""
+    return any("command" in ast.unparse(one) or "callback" in ast.unparse(one) for one in function.decorator_list)
+
+
+def compare(found: Mapping[str, str], allowed: Mapping[str, str]) -> list[str]:
+    """What is too large without an exception, and exceptions that nothing needs any more."""
+    return [f"{key}: {what}" for key, what in found.items() if key not in allowed] + [
+        f"{key}: the exception is not needed any more" for key in allowed if key not in found
+    ]
+
+
+def test_no_module_is_longer_than_the_alarm(product: Any, tools: Any) -> None:
+    found = {one.name: f"{len(one.lines)} lines" for one in [*product, *tools] if len(one.lines) > MODULE_LINES}
+    assert compare(found, LARGE_MODULES) == []
+
+
+def test_the_median_module_is_short(product: Any) -> None:
+    assert statistics.median(len(one.lines) for one in product if one.lines) <= MODULE_MEDIAN
+
+
+def test_no_function_is_longer_than_the_alarm(product: Any, tools: Any) -> None:
+    found = {
+        f"{module.name}:{name}": f"{body_lines(function)} lines"
+        for module in [*product, *tools]
+        for name, function in module.functions()
+        if body_lines(function) > FUNCTION_LINES
+    }
+    assert compare(found, LONG_FUNCTIONS) == []
+
+
+def test_most_functions_are_short(product: Any) -> None:
+    lengths = sorted(body_lines(function) for module in product for _, function in module.functions())
+    assert statistics.median(lengths) <= FUNCTION_MEDIAN
+    assert lengths[int(len(lengths) * 0.9)] <= FUNCTION_P90
+
+
+def test_functions_take_few_parameters(product: Any, tools: Any) -> None:
+    found = {}
+    for module in [*product, *tools]:
+        for name, function in module.functions():
+            taken = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            count = len([one for one in taken if one.arg not in {"self", "cls"}])
+            if count > PARAMETERS and not is_declaration(function):
+                found[f"{module.name}:{name}"] = f"{count} parameters: make a settings record"
+    assert compare(found, MANY_PARAMETERS) == []
+
+
+def test_classes_have_few_public_methods(product: Any) -> None:
+    found = {}
+    for module in product:
+        for one in module.classes():
+            public = [item.name for item in one.body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"]
+            if len(public) > PUBLIC_METHODS:
+                found[f"{module.name}:{one.name}"] = f"{len(public)} public methods"
+    assert compare(found, MANY_METHODS) == []
+
+
+def test_inheritance_is_shallow_apart_from_errors(product: Any) -> None:
+    parents: dict[str, list[str]] = {}
+    for module in product:
+        for one in module.classes():
+            parents[one.name] = [ast.unparse(base).split(".")[-1].split("[")[0] for base in one.bases]
+
+    def chain(name: str) -> int:
+        return 1 + max((chain(parent) for parent in parents.get(name, []) if parent in parents), default=0)
+
+    deep = [name for name in parents if not name.endswith("Error") and chain(name) > CHAIN]
+    assert deep == []
