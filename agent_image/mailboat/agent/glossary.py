@@ -1,0 +1,98 @@
+"""Every named error and state with its explanation: the docstrings of the classes, collected.
+
+`mailboat explain` prints them, `docs/errors.md` is made of them. The names are the same in log lines, exit messages,
+problem documents, conditions and metrics. Importing all of Mailboat is what makes the list complete.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import mailboat
+from mailboat.errors import MailboatError, RetryableError, StopError, UntrustedInputError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One name.
+
+    Attributes:
+        name: As it appears everywhere.
+        kind: What it asks of the reader: `passing`, `usage`, `refused`, `decision`, `permanent`; or `state`.
+        exit_code: With which a command ends; None for a state.
+        summary: The first sentence.
+        text: All of it.
+    """
+
+    name: str
+    kind: str
+    exit_code: int | None
+    summary: str
+    text: str
+
+    def document(self) -> dict[str, Any]:
+        """For JSON and YAML."""
+        return asdict(self)
+
+
+def explanations() -> Mapping[str, Explanation]:
+    """All names, sorted."""
+    _import_everything()
+    found = [_explain_error(one) for one in _descendants(MailboatError)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+
+def errors_page() -> str:
+    """`docs/errors.md`."""
+    lines = [
+        "# Errors and named states",
+        "",
+        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
+        "*Passing* faults are worth another try, *decision* means that going on could lose content, *refused* input",
+        "broke a rule before anything was written, *usage* means that the call can't be meant.",
+        "",
+        "| name | kind | exit code |",
+        "|---|---|---|",
+    ]
+    known = explanations().values()
+    lines += [f"| [{one.name}](#{one.name.lower()}) | {one.kind} | {one.exit_code or '–'} |" for one in known]
+    for one in known:
+        lines += ["", f"## {one.name}", "", one.text]
+    return "\n".join(lines) + "\n"
+
+
+def _explain_error(kind: type[MailboatError]) -> Explanation:
+    text = inspect.cleandoc(kind.__doc__ or "")
+    summary = " ".join(text.split("\n\n", maxsplit=1)[0].split()).split(". ")[0].rstrip(".") + "."
+    return Explanation(kind.__name__.removesuffix("Error"), _kind_of(kind), kind.exit_code, summary, text)
+
+
+def _kind_of(kind: type[MailboatError]) -> str:
+    for ancestor, word in (
+        (StopError, "decision"),
+        (RetryableError, "passing"),
+        (UsageError, "usage"),
+        (UntrustedInputError, "refused"),
+    ):
+        if issubclass(kind, ancestor):
+            return word
+    return "permanent"
+
+
+def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
+    """The class and all below it that belong to Mailboat itself: others, such as those of tests, are not ours."""
+    if kind.__module__.split(".", maxsplit=1)[0] == mailboat.__name__:
+        yield kind
+    for child in kind.__subclasses__():
+        yield from _descendants(child)
+
+
+def _import_everything() -> None:
+    for module in pkgutil.walk_packages(mailboat.__path__, "mailboat."):
+        if not module.name.startswith(("mailboat.testing", "mailboat.cli", "mailboat.bulk", "mailboat.http")):
+            importlib.import_module(module.name)

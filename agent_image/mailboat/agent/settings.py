@@ -1,0 +1,40 @@
+"""What the environment says. The only module that reads it; everybody else is given the record.
+
+Options of the command line win over the environment, the environment wins over what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HOME_VARIABLE: Final = "MAILBOAT_HOME"
+VERBOSE_VARIABLE: Final = "MAILBOAT_VERBOSE"
+DEFAULT_HOME: Final = Path(".mailboat")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The environment's part of the configuration.
+
+    Attributes:
+        home: Where the embedded home is.
+        is_verbose: Whether errors come with their traces.
+        is_colour_wanted: Whether a terminal may be coloured (https://no-color.org).
+    """
+
+    home: Path = DEFAULT_HOME
+    is_verbose: bool = False
+    is_colour_wanted: bool = True
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """Read the variables `MAILBOAT_HOME`, `MAILBOAT_VERBOSE` and `NO_COLOR`; an empty variable counts as absent."""
+    home = environment.get(HOME_VARIABLE) or None
+    return Settings(
+        home=DEFAULT_HOME if home is None else Path(home).expanduser(),
+        is_verbose=bool(environment.get(VERBOSE_VARIABLE)),
+        is_colour_wanted=not environment.get("NO_COLOR"),
+    )

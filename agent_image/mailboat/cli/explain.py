@@ -1,0 +1,62 @@
+"""`mailboat explain`: what a named error or state means and what to do, from the docstrings of the classes."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from mailboat.agent.glossary import Explanation, explanations
+from mailboat.cli.rendering import Column, Report, Table
+from mailboat.cli.session import Session, command
+from mailboat.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain")(explain)
+
+
+@command
+def explain(
+    session: Session,
+    name: Annotated[
+        str | None, typer.Argument(help="An error or a state, such as JournalTrimmed; none lists all.")
+    ] = None,
+) -> None:
+    """Tell what a named error or state means and what to do."""
+    known = explanations()
+    if name is None:
+        session.show(_listing(known))
+        return
+    found = {one.lower(): one for one in known}.get(name.lower().removesuffix("error"))
+    if found is None:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        raise UsageError(
+            f"nothing is called {name!r}", next_step=f"mailboat explain {near[0]}" if near else "mailboat explain"
+        )
+    session.show(_page(known[found]))
+
+
+def _listing(known: Mapping[str, Explanation]) -> Report:
+    columns = (Column("NAME"), Column("KIND"), Column("EXIT", is_number=True), Column("MEANING", can_fold=True))
+    return Report(
+        [one.document() for one in known.values()],
+        list(known),
+        lambda: [
+            Table(columns, [(one.name, one.kind, str(one.exit_code or "–"), one.summary) for one in known.values()])
+        ],
+    )
+
+
+def _page(one: Explanation) -> Report:
+    return Report(one.document(), [one.name], lambda: list(_page_lines(one)))
+
+
+def _page_lines(one: Explanation) -> Iterator[str]:
+    yield f"{one.name}   {one.kind}" + (f", exit code {one.exit_code}" if one.exit_code else "")
+    yield ""
+    yield from inspect.cleandoc(one.text).splitlines()

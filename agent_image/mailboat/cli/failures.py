@@ -1,0 +1,58 @@
+"""How errors end a command: what happened, the facts, the next step, the exit code.
+
+The exit code comes from the error's class (`errors.py`), so it is the same whatever the command was.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Final, TextIO
+
+from mailboat.cli.rendering import printable
+from mailboat.errors import MailboatError
+
+INTERRUPTED_EXIT_CODE: Final = 130
+"""Ctrl-C, as shells report it: 128 + SIGINT."""
+
+BROKEN_PIPE_EXIT_CODE: Final = 141
+"""The reader of a pipe went away: 128 + SIGPIPE. Nothing is printed."""
+
+EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
+    (0, "done"),
+    (1, "failed; the same call would fail again, or it found a difference (`diff`, `verify`)"),
+    (2, "the command line, the configuration or the request can't be meant"),
+    (3, "time is over before everything asked for happened (`publish --wait`)"),
+    (4, "input broke a rule or a limit; nothing was written"),
+    (5, "the target is in use, or belongs to another subscriber"),
+    (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
+    (75, "a passing fault; try again"),
+    (INTERRUPTED_EXIT_CODE, "stopped by Ctrl-C"),
+    (BROKEN_PIPE_EXIT_CODE, "the reader of the output went away"),
+)
+
+
+def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
+    """Print an error to people, with its trace when asked for."""
+    if is_verbose:
+        into.write("".join(traceback.format_exception(error)))
+    into.writelines(f"{line}\n" for line in error_lines(error, is_coloured=is_coloured))
+    into.flush()
+
+
+def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[str]:
+    """The lines of an error: name and message, then facts in a column, then what to do."""
+    mark = "\x1b[1;31merror:\x1b[0m" if is_coloured else "error:"
+    yield f"{mark} {error.name}: {printable(error.message)}"
+    facts = [(key.replace("_", " "), printable(str(value))) for key, value in error.where.items()]
+    if error.next_step is not None:
+        facts += [("next" if index == 0 else "", line) for index, line in enumerate(error.next_step.splitlines())]
+    width = max([len(key) for key, _ in facts], default=0)
+    yield from (f"  {key:<{width}}  {value}" for key, value in facts)
+
+
+def internal_error_lines(error: Exception) -> Iterator[str]:
+    """The lines of an error that nobody foresaw: a defect of Mailboat, with its trace."""
+    yield from "".join(traceback.format_exception(error)).splitlines()
+    yield f"error: {type(error).__name__}: {printable(str(error))}"
+    yield "  this is a defect of Mailboat; the trace above says where"

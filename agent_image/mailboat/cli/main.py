@@ -1,0 +1,165 @@
+"""Where `mailboat` starts: finds the command, runs it, turns whatever comes out into an exit code.
+
+Command modules are imported when their command is called: a subscriber that restarts with nothing to do should not
+pay for the demo. Help, completion and misspelt names import them all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Final
+
+import typer
+
+from mailboat import __version__
+from mailboat.agent.settings import settings_from
+from mailboat.cli.failures import (
+    BROKEN_PIPE_EXIT_CODE,
+    EXIT_CODES,
+    INTERRUPTED_EXIT_CODE,
+    internal_error_lines,
+    print_error,
+)
+from mailboat.cli.session import Defaults, HomeOption, VerboseOption
+from mailboat.errors import MailboatError, UsageError
+
+COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "init": "starting",
+        "demo": "demo",
+        "plan": "publishing",
+        "publish": "publishing",
+        "delete": "publishing",
+        "invalidate": "publishing",
+        "ping": "publishing",
+        "subscribe": "subscribing",
+        "status": "status",
+        "errors": "giving_up",
+        "content": "content",
+        "package": "packages",
+        "journal": "journal",
+        "explain": "explain",
+        "completion": "completion",
+    }
+)
+"""Every command and group with the module of this folder that defines it, in the order of the help."""
+
+_TAKES_VALUE: Final = "--home"
+
+EPILOG: Final = "Exit codes:\n\n" + "\n\n".join(f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES)
+
+
+def run() -> None:
+    """The entry point of the installed program."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: Without the program's name.
+
+    Returns:
+        The exit code: 0, or that of the error's class; see `failures.EXIT_CODES`.
+    """
+    defaults = Defaults()
+    try:
+        code = _invoke(arguments, defaults)
+        sys.stdout.flush()
+    except MailboatError as error:
+        print_error(error, sys.stderr, is_verbose=_is_verbose(defaults), is_coloured=_is_coloured())
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped by Ctrl-C\n")
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:
+        return _leave_broken_pipe()
+    except Exception as error:  # noqa: BLE001  # the last border: a defect still gets an exit code and its trace
+        sys.stderr.writelines(f"{line}\n" for line in internal_error_lines(error))
+        return 1
+    return code
+
+
+def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
+    app = build_app(_named_command(arguments))
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=list(arguments), prog_name="mailboat", standalone_mode=False, obj=defaults)
+    except typer.Abort as error:
+        raise KeyboardInterrupt from error
+    except typer.TyperException as error:
+        raise _usage_error(error) from error
+    return result if isinstance(result, int) else 0
+
+
+def build_app(named: str | None = None) -> typer.Typer:
+    """The application: with all commands, or with nothing but the one named."""
+    app = typer.Typer(
+        name="mailboat",
+        help="Distributes content from publishers to subscribers over a persisted log, exactly once.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(before_command)
+    wanted = COMMANDS.values() if named is None else [COMMANDS[named]]
+    for module in dict.fromkeys(wanted):
+        importlib.import_module(f"mailboat.cli.{module}").register(app)
+    return app
+
+
+def before_command(
+    context: typer.Context,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,  # noqa: FBT002  # an option of the command line
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,  # noqa: FBT002
+) -> None:
+    """Distributes content from publishers to subscribers over a persisted log, exactly once."""
+    if version:
+        typer.echo(f"mailboat {__version__}")
+        raise typer.Exit
+    defaults = context.ensure_object(Defaults)
+    defaults.home = home
+    defaults.is_verbose = defaults.is_verbose or verbose
+
+
+def _named_command(arguments: Sequence[str]) -> str | None:
+    """The command among the arguments, when it is surely one."""
+    remaining = iter(arguments)
+    for one in remaining:
+        if one == _TAKES_VALUE:
+            next(remaining, None)
+        elif not one.startswith("-"):
+            return one if one in COMMANDS else None
+        elif one in {"-h", "--help"}:
+            return None
+    return None
+
+
+def _usage_error(error: typer.TyperException) -> MailboatError:
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "mailboat")
+    message = error.format_message().strip() or "something is missing on the command line"
+    return UsageError(message, next_step=f"{path} --help")
+
+
+def _is_verbose(defaults: Defaults) -> bool:
+    return defaults.is_verbose or settings_from(os.environ).is_verbose
+
+
+def _is_coloured() -> bool:
+    return sys.stderr.isatty() and settings_from(os.environ).is_colour_wanted
+
+
+def _leave_broken_pipe() -> int:
+    """Point standard output elsewhere, so that the interpreter does not fail once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE_EXIT_CODE

@@ -1,0 +1,166 @@
+"""How results are printed: one place for tables, JSON, YAML and bare names.
+
+A command makes a `Report`: a document whose keys are stable and tested, the names that identify its rows, and the
+blocks that people read. Everything printed may come from others, so control characters are made visible and nothing
+is taken for markup. rich is imported only when a table is printed: it costs as much as the rest of a quick command.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+PIPE_WIDTH: Final = 100_000
+"""Columns of a table that no terminal limits: nothing is folded or cut for a program that reads it."""
+
+
+class Output(enum.StrEnum):
+    """The forms that every command can print its result in."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. The last one may fold over several lines; numbers stand right."""
+
+    title: str
+    is_number: bool = False
+    can_fold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under titles; no rows print `empty` instead."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    empty: str = "nothing"
+
+
+Block = Table | str
+"""A table, or a line of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command found out.
+
+    Attributes:
+        document: For JSON and YAML: mappings, lists, texts, numbers, truth values and None.
+        names: For `-o name`: the identifiers of the rows, one a line.
+        blocks: Makes what people read; called for tables only.
+    """
+
+    document: Mapping[str, Any] | Sequence[Any]
+    names: Sequence[str]
+    blocks: Callable[[], Sequence[Block]]
+
+
+def show(report: Report, output: Output, into: TextIO | None = None) -> None:
+    """Print a report to standard output, or elsewhere."""
+    stream = sys.stdout if into is None else into
+    match output:
+        case Output.JSON:
+            stream.write(json.dumps(report.document, indent=2, ensure_ascii=False) + "\n")
+        case Output.YAML:
+            stream.write(_yaml(report.document))
+        case Output.NAME:
+            stream.writelines(f"{printable(name)}\n" for name in report.names)
+        case Output.TABLE:
+            for block in report.blocks():
+                _print_block(block, stream)
+    stream.flush()
+
+
+def printable(text: str) -> str:
+    """The text with control characters, which could steer a terminal, and lone surrogates made visible."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def bytes_text(count: int) -> str:
+    """A size for people: `41 kB`, `3.1 MB`; decimal units."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5:
+            return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+    return f"{value:.0f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration for people: `14 ms`, `2.5 s`, `12 s`, `3 min`, `5 h`, `7 d`."""
+    if seconds < 0.9995:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for limit, size, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def count_text(count: int, noun: str) -> str:
+    """`1 file`, `3 files`, `2 entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun.removesuffix('y')}ies" if noun.endswith("try") else f"{count:,} {noun}s"
+
+
+def time_text(milliseconds: int | None) -> str | None:
+    """A wall time as ISO 8601 in UTC, to the millisecond; None stays None."""
+    if milliseconds is None:
+        return None
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _yaml(document: object) -> str:
+    import yaml  # noqa: PLC0415  # most commands never need it
+
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=PIPE_WIDTH)
+    return text
+
+
+def _print_block(block: Block, stream: TextIO) -> None:
+    if isinstance(block, str):
+        stream.write(printable(block) + "\n")
+    elif not block.rows:
+        stream.write(block.empty + "\n")
+    else:
+        stream.write(table_text(block, stream))
+
+
+def table_text(table: Table, stream: TextIO) -> str:
+    """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise."""
+    from rich.console import Console  # noqa: PLC0415  # see the module's docstring
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    rich_table = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in table.columns:
+        rich_table.add_column(
+            Text(column.title),
+            justify="right" if column.is_number else "left",
+            no_wrap=not column.can_fold,
+            overflow="fold" if column.can_fold else "ellipsis",
+        )
+    for row in table.rows:
+        rich_table.add_row(*(Text(printable(cell)) for cell in row))
+    is_terminal = stream.isatty()
+    console = Console(file=stream, width=None if is_terminal else PIPE_WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(rich_table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
