@@ -50,43 +50,10 @@ STORIES: Final = (
     ("School boat full", "Schulboot voll besetzt", "A second boat runs on Mondays and Fridays."),
     ("Lost and found", "Fundsachen", "Eleven umbrellas, one tuba, no owner yet."),
 )
-WORDS: Final = tuple(
-    [
-        "tide",
-        "boat",
-        "mail",
-        "island",
-        "harbour",
-        "crossing",
-        "rope",
-        "wind",
-        "letter",
-        "morning",
-        "parcel",
-        "lantern",
-        "pilot",
-        "channel",
-        "buoy",
-        "deck",
-        "engine",
-        "gull",
-        "timetable",
-        "jetty",
-        "fog",
-        "bell",
-        "chart",
-        "anchor",
-        "ferry",
-        "signal",
-        "crew",
-        "depth",
-        "mark",
-        "keel",
-        "stern",
-        "bow",
-        "weather",
-    ]
-)
+VOCABULARY: Final = """
+tide boat mail island harbour crossing rope wind letter morning parcel lantern pilot channel buoy deck engine gull
+timetable jetty fog bell chart anchor ferry signal crew depth mark keel stern bow weather
+"""
 
 
 def main(folder: Path) -> None:
@@ -165,7 +132,8 @@ def page(language: str, title: str, body: str) -> str:
 def paragraphs(chance: random.Random, count: int) -> str:
     """Some text."""
     return "".join(
-        f"<p>{' '.join(chance.choices(WORDS, k=chance.randrange(30, 90))).capitalize()}.</p>\n" for _ in range(count)
+        f"<p>{' '.join(chance.choices(VOCABULARY.split(), k=chance.randrange(30, 90))).capitalize()}.</p>\n"
+        for _ in range(count)
     )
 
 
