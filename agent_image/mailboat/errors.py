@@ -150,6 +150,25 @@ class JournalUnavailableError(RetryableError):
     """The journal can't be reached or is locked for longer than the time allowed."""
 
 
+class JournalMissingError(UsageError):
+    """There is no journal at that place. Check the path, or make one with `mailboat init`.
+
+    A journal is never made anew in silence, since its readers would take it for the one that they know.
+    """
+
+
+class JournalCorruptError(StopError):
+    """The journal's file is damaged, or is no journal. Nothing is read from it or written to it any more.
+
+    Keep the file for a repair (`sqlite3 journal.db .recover`), restore a copy or make a new journal with `mailboat init`,
+    and start the subscribers' targets from a snapshot; they notice that the journal is another one.
+    """
+
+
+class JournalTooNewError(StopError):
+    """The journal's file was written by a newer version, in a form that this one does not know. Upgrade this one."""
+
+
 class MessageTooLargeError(PermanentError):
     """The message is larger than the journal takes. Nothing was sent. Lower the inline limit or use a blob store."""
 

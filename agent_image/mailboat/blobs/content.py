@@ -1,0 +1,81 @@
+"""Streams that know what they should contain: what every blob store uses while it writes and while it reads."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import BinaryIO, Final
+
+from mailboat.blobs.port import Digest
+from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
+
+CHUNK_BYTES: Final = 1024 * 1024
+DIGEST_BYTES: Final = 32
+
+
+def check_digest(digest: Digest) -> Digest:
+    """Refuse what can't be a SHA-256. Raises: UsageError."""
+    if len(digest) != DIGEST_BYTES:
+        raise UsageError(f"a blob's digest has {DIGEST_BYTES} bytes, not {len(digest)}")
+    return digest
+
+
+def blob_missing(digest: Digest, store: str) -> BlobMissingError:
+    """The store does not have the blob (yet)."""
+    return BlobMissingError(f"{store} has no blob sha256:{digest.hex()}", digest=digest.hex())
+
+
+def blob_corrupt(digest: Digest, complaint: str) -> BlobCorruptError:
+    """The bytes are not those that the digest and the length promise."""
+    return BlobCorruptError(f"blob sha256:{digest.hex()} {complaint}", digest=digest.hex())
+
+
+def checked_stream(source: BinaryIO, digest: Digest, length_bytes: int) -> io.BufferedReader:
+    """A stream over `source`, which it owns, that raises BlobCorruptError when digest or length are not as promised.
+
+    The read that delivers the last promised byte is the one that checks, so that who reads exactly the promised length
+    has checked too.
+    """
+    return io.BufferedReader(_CheckedContent(source, digest, length_bytes), buffer_size=64 * 1024)
+
+
+class _CheckedContent(io.RawIOBase):
+    """Counts and hashes what goes through."""
+
+    def __init__(self, source: BinaryIO, digest: Digest, length_bytes: int) -> None:
+        super().__init__()
+        self._source = source
+        self._digest = digest
+        self._left_bytes = length_bytes
+        self._length_bytes = length_bytes
+        self._hash = hashlib.sha256()
+        self._is_checked = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object, /) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # typeshed's WriteableBuffer is not importable
+        data = self._source.read(len(view))
+        view[: len(data)] = data
+        self._left_bytes -= len(data)
+        self._hash.update(data)
+        if self._left_bytes < 0:
+            raise blob_corrupt(self._digest, f"is longer than the {self._length_bytes} bytes promised")
+        if not data and self._left_bytes:
+            raise blob_corrupt(self._digest, f"ends {self._left_bytes} bytes early, promised were {self._length_bytes}")
+        if not self._left_bytes and not self._is_checked:
+            self._check_end()
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()
+
+    def _check_end(self) -> None:
+        if self._hash.digest() != self._digest:
+            raise blob_corrupt(self._digest, "has other content than its digest says")
+        if self._source.read(1):
+            raise blob_corrupt(self._digest, f"is longer than the {self._length_bytes} bytes promised")
+        self._is_checked = True

@@ -1,0 +1,196 @@
+"""Blobs in a directory: `sha256/ab/<64 hex digits>`, shared by all processes that mount it.
+
+A blob is written beside its place, synchronised, and renamed there, so a name always stands for whole content, whoever
+is killed. Writers of the same content don't disturb each other. Storing what is there renews its modification time,
+which is what a sweeper's grace period counts from, and repairs it should it be damaged.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.blobs.content import CHUNK_BYTES, DIGEST_BYTES, blob_corrupt, blob_missing, check_digest, checked_stream
+from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.clock import Clock
+from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
+
+_ALGORITHM: Final = "sha256"
+_DRAFTS: Final = "drafts"
+_LEFTOVER_SECONDS: Final = 24 * 3600.0
+"""A draft that nobody wrote to for so long belongs to a writer that was killed."""
+
+
+class DirectoryBlobStore:
+    """The blob store port over a directory. Safe to use from several threads and processes."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        """Use `folder`, which is made when it isn't there; drafts that killed writers left behind are removed.
+
+        Raises:
+            StorageFullError, StorageReadOnlyError, RetryableError.
+        """
+        self._folder = folder
+        self._clock = clock
+        self._drafts = folder / _DRAFTS
+        self._blobs = folder / _ALGORITHM
+        with _mapped_errors(folder):
+            self._drafts.mkdir(parents=True, exist_ok=True)
+            self._blobs.mkdir(exist_ok=True)
+            self._remove_leftovers()
+
+    @property
+    def description(self) -> str:
+        """See `BlobStore.description`."""
+        return f"directory {self._folder}"
+
+    def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
+        """See `BlobStore.put`."""
+        draft = self._drafts / uuid.uuid4().hex
+        with _mapped_errors(self._folder):
+            try:
+                digest, length_bytes = self._write_draft(draft, content)
+                if expected is not None and digest != expected:
+                    raise blob_corrupt(check_digest(expected), f"was to be stored, but got sha256:{digest.hex()}")
+                if not self._refresh(digest, length_bytes):
+                    self._settle(draft, digest)
+                return self._info(digest, os.stat(self._path(digest)))  # noqa: PTH116 - a stat_result either way
+            finally:
+                draft.unlink(missing_ok=True)
+
+    def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
+        """See `BlobStore.open`."""
+        path = self._path(check_digest(digest))
+        with _mapped_errors(self._folder):
+            try:
+                source = path.open("rb", buffering=0)
+            except FileNotFoundError:
+                raise blob_missing(digest, self.description) from None
+            stored_bytes = os.fstat(source.fileno()).st_size
+        if stored_bytes != length_bytes:
+            source.close()
+            raise blob_corrupt(digest, f"has {stored_bytes} bytes, not the {length_bytes} promised")
+        return checked_stream(source, digest, length_bytes)
+
+    def stat(self, digest: Digest) -> BlobInfo | None:
+        """See `BlobStore.stat`."""
+        with _mapped_errors(self._folder):
+            try:
+                return self._info(digest, self._path(check_digest(digest)).stat())
+            except FileNotFoundError:
+                return None
+
+    def list(self) -> Iterator[BlobInfo]:
+        """See `BlobStore.list`. Files that have no blob's name are passed over."""
+        with _mapped_errors(self._folder):
+            for part in sorted(self._blobs.iterdir()):
+                with os.scandir(part) as entries:
+                    for entry in entries:
+                        digest = _digest_named(entry.name)
+                        with suppress(FileNotFoundError):  # deleted since
+                            if digest is not None and entry.name.startswith(part.name):
+                                yield self._info(digest, entry.stat(follow_symlinks=False))
+
+    def delete(self, digest: Digest) -> bool:
+        """See `BlobStore.delete`."""
+        with _mapped_errors(self._folder):
+            try:
+                self._path(check_digest(digest)).unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+    def close(self) -> None:
+        """See `BlobStore.close`. Nothing is held."""
+
+    def _path(self, digest: Digest) -> Path:
+        name = digest.hex()
+        return self._blobs / name[:2] / name
+
+    def _info(self, digest: Digest, found: os.stat_result) -> BlobInfo:
+        return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+    def _write_draft(self, draft: Path, content: BinaryIO) -> tuple[Digest, int]:
+        digest = hashlib.sha256()
+        length_bytes = 0
+        with draft.open("xb", buffering=0) as file:
+            while chunk := content.read(CHUNK_BYTES):
+                digest.update(chunk)
+                length_bytes += _write_all(file, chunk)
+        return digest.digest(), length_bytes
+
+    def _refresh(self, digest: Digest, length_bytes: int) -> bool:
+        """Renew the blob that is there, if there is one and it is sound."""
+        try:
+            with self.open(digest, length_bytes) as stored:
+                while stored.read(CHUNK_BYTES):
+                    pass
+            self._touch(self._path(digest))
+        except (FileNotFoundError, MailboatError):
+            return False
+        return True
+
+    def _settle(self, draft: Path, digest: Digest) -> None:
+        """Make the draft the blob; durable on return."""
+        path = self._path(digest)
+        path.parent.mkdir(exist_ok=True)
+        self._touch(draft)
+        _synchronise(draft)
+        draft.replace(path)
+        _synchronise(path.parent)
+        _synchronise(self._blobs)
+
+    def _touch(self, path: Path) -> None:
+        seconds = self._clock.now().timestamp()
+        os.utime(path, (seconds, seconds))
+
+    def _remove_leftovers(self) -> None:
+        oldest = self._clock.now().timestamp() - _LEFTOVER_SECONDS
+        for draft in self._drafts.iterdir():
+            with suppress(FileNotFoundError):
+                if draft.stat().st_mtime < oldest:
+                    draft.unlink()
+
+
+def _digest_named(name: str) -> Digest | None:
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return None
+    return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
+
+
+def _write_all(file: BinaryIO, chunk: bytes) -> int:
+    written = 0
+    view = memoryview(chunk)
+    while written < len(view):
+        written += file.write(view[written:])
+    return written
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _mapped_errors(folder: Path) -> Iterator[None]:
+    """Turn what the operating system raises into errors of the port."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFullError(f"no space is left for blobs in {folder}", path=folder) from error
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            raise StorageReadOnlyError(f"blobs can't be written to {folder}: {error.strerror}", path=folder) from error
+        raise RetryableError(f"the blob directory {folder} can't be used: {error}", path=folder) from error

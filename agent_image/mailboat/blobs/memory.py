@@ -1,0 +1,83 @@
+"""A blob store in memory, for unit tests, dry runs and examples. Its content is gone when the process ends."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from mailboat.blobs.content import blob_corrupt, blob_missing, check_digest, checked_stream
+from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.clock import Clock
+from mailboat.errors import RetryableError
+
+
+class MemoryBlobStore:
+    """The blob store port over a dictionary. Safe to use from several threads of one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start empty; `clock` stamps the blobs."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
+        self._is_closed = False
+
+    @property
+    def description(self) -> str:
+        """See `BlobStore.description`."""
+        return "memory"
+
+    def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
+        """See `BlobStore.put`."""
+        data = content.read()
+        digest = hashlib.sha256(data).digest()
+        if expected is not None and digest != expected:
+            raise blob_corrupt(check_digest(expected), f"was to be stored, but the content is sha256:{digest.hex()}")
+        info = BlobInfo(digest, len(data), self._clock.now())
+        with self._lock:
+            self._check_open()
+            self._blobs[digest] = info, data
+        return info
+
+    def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
+        """See `BlobStore.open`."""
+        with self._lock:
+            self._check_open()
+            found = self._blobs.get(check_digest(digest))
+        if found is None:
+            raise blob_missing(digest, self.description)
+        info, data = found
+        if info.length_bytes != length_bytes:
+            raise blob_corrupt(digest, f"has {info.length_bytes} bytes, not the {length_bytes} promised")
+        return checked_stream(io.BytesIO(data), digest, length_bytes)
+
+    def stat(self, digest: Digest) -> BlobInfo | None:
+        """See `BlobStore.stat`."""
+        with self._lock:
+            self._check_open()
+            found = self._blobs.get(check_digest(digest))
+        return None if found is None else found[0]
+
+    def list(self) -> Iterator[BlobInfo]:
+        """See `BlobStore.list`."""
+        with self._lock:
+            self._check_open()
+            infos = [info for info, _ in self._blobs.values()]
+        return iter(infos)
+
+    def delete(self, digest: Digest) -> bool:
+        """See `BlobStore.delete`."""
+        with self._lock:
+            self._check_open()
+            return self._blobs.pop(check_digest(digest), None) is not None
+
+    def close(self) -> None:
+        """See `BlobStore.close`."""
+        with self._lock:
+            self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RetryableError("the blob store in memory is closed")

@@ -1,0 +1,250 @@
+"""A journal in memory, for one process: gone when it ends.
+
+It keeps every promise of the port except durability, so it serves unit tests, dry runs and examples. Records are held
+as they were given; nothing is bounded but by truncation and retention.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from mailboat.clock import Clock
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
+from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds, LogIdentity
+
+
+class _Topic:
+    """The records of one topic, contiguous from `earliest` on. Guarded by the journal's lock."""
+
+    __slots__ = ("earliest", "is_deleted", "name", "readers", "records", "settings", "topic_id")
+
+    def __init__(self, name: TopicName, settings: TopicSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.topic_id = str(uuid.uuid4())
+        self.earliest = 0
+        self.records: list[Record] = []
+        self.readers: weakref.WeakSet[MemoryReader] = weakref.WeakSet()
+        self.is_deleted = False
+
+    def bounds(self) -> Bounds:
+        return Bounds(Offset(self.earliest), Offset(self.earliest + len(self.records)))
+
+    def wake_readers(self) -> None:
+        for reader in self.readers:
+            reader.wake()
+
+    def remove_before(self, offset: int) -> int:
+        gone = max(0, offset - self.earliest)
+        del self.records[:gone]
+        self.earliest += gone
+        return gone
+
+
+class MemoryJournal:
+    """The journal port over lists. Safe to use from several threads of one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start empty; `clock` stamps the records and decides which are expired."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._topics: dict[TopicName, _Topic] = {}
+        self._cluster_id = str(uuid.uuid4())
+        self._is_closed = False
+
+    @property
+    def description(self) -> str:
+        """See `Journal.description`."""
+        return "memory"
+
+    def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
+        """See `Journal.ensure_topic`."""
+        with self._lock:
+            self._check_open()
+            existing = self._topics.setdefault(topic, _Topic(topic, settings))
+            existing.settings = settings
+
+    def delete_topic(self, topic: TopicName) -> None:
+        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        with self._lock:
+            gone = self._find(topic)
+            gone.is_deleted = True
+            del self._topics[topic]
+            gone.wake_readers()
+
+    def topics(self) -> Sequence[TopicName]:
+        """See `Journal.topics`."""
+        with self._lock:
+            self._check_open()
+            return sorted(self._topics)
+
+    def identity(self, topic: TopicName) -> LogIdentity:
+        """See `Journal.identity`."""
+        with self._lock:
+            return LogIdentity(self._cluster_id, self._find(topic).topic_id)
+
+    def bounds(self, topic: TopicName) -> Bounds:
+        """See `Journal.bounds`."""
+        with self._lock:
+            return self._find(topic).bounds()
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """See `Journal.append`."""
+        appended_ms = int(self._clock.now().timestamp() * 1000)
+        with self._lock:
+            target = self._find(topic)
+            check_sizes(topic, records, target.settings.max_message_bytes)
+            first = target.earliest + len(target.records)
+            target.records.extend(
+                Record(Offset(offset), new.value, new.headers, new.key, appended_ms)
+                for offset, new in enumerate(records, first)
+            )
+            target.wake_readers()
+        return [Offset(offset) for offset in range(first, first + len(records))]
+
+    def reader(self, topic: TopicName, start: Start) -> MemoryReader:
+        """See `Journal.reader`."""
+        with self._lock:
+            found = self._find(topic)
+            bounds = found.bounds()
+            places = {Edge.EARLIEST: bounds.earliest_offset, Edge.NEXT: bounds.next_offset}
+            reader = MemoryReader(self, found, places[start] if isinstance(start, Edge) else start)
+            found.readers.add(reader)
+            return reader
+
+    def truncate(self, topic: TopicName, before: Offset) -> Bounds:
+        """See `Journal.truncate`."""
+        with self._lock:
+            found = self._find(topic)
+            if before > found.bounds().next_offset:
+                raise out_of_range(topic, before, found.bounds())
+            found.remove_before(before)
+            return found.bounds()
+
+    def remove_expired(self) -> int:
+        """See `Journal.remove_expired`."""
+        now_ms = self._clock.now().timestamp() * 1000
+        with self._lock:
+            self._check_open()
+            return sum(self._expire(topic, now_ms) for topic in self._topics.values())
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        with self._lock:
+            self._is_closed = True
+            for topic in self._topics.values():
+                topic.wake_readers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _expire(self, topic: _Topic, now_ms: float) -> int:
+        kept_seconds = topic.settings.retention_seconds
+        if kept_seconds is None:
+            return 0
+        oldest_ms = now_ms - kept_seconds * 1000
+        end = topic.bounds().next_offset
+        return topic.remove_before(
+            next((record.offset for record in topic.records if record.appended_ms >= oldest_ms), end)
+        )
+
+    def _find(self, topic: TopicName) -> _Topic:
+        self._check_open()
+        found = self._topics.get(topic)
+        if found is None:
+            raise topic_missing(topic, self.description)
+        return found
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise journal_closed(self.description)
+
+    def _forget(self, topic: _Topic, reader: MemoryReader) -> None:
+        with self._lock:
+            topic.readers.discard(reader)
+
+    def _take(self, topic: _Topic, position: Offset, limits: ReadLimits) -> RecordBatch:
+        """Records from `position` on, within the limits; for readers."""
+        with self._lock:
+            self._check_open()
+            if topic.is_deleted:
+                raise topic_replaced(topic.name, topic.topic_id)
+            bounds = topic.bounds()
+            if not bounds.earliest_offset <= position <= bounds.next_offset:
+                raise out_of_range(topic.name, position, bounds)
+            begin = position - topic.earliest
+            records = _within(topic.records[begin : begin + limits.max_records], limits.max_bytes)
+        after = Offset(position + len(records))
+        return RecordBatch(records, after, after == bounds.next_offset)
+
+
+class MemoryReader:
+    """The reader port over a memory topic."""
+
+    def __init__(self, journal: MemoryJournal, topic: _Topic, start: Offset) -> None:
+        """Use `MemoryJournal.reader`."""
+        self._journal = journal
+        self._topic = topic
+        self._next_offset = start
+        self._appended = threading.Event()
+        self._is_interrupted = threading.Event()
+        self._is_closed = False
+
+    @property
+    def next_offset(self) -> Offset:
+        """See `JournalReader.next_offset`."""
+        return self._next_offset
+
+    def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        """See `JournalReader.read`."""
+        clock = self._journal._clock  # noqa: SLF001 - one adapter in two classes, here and below
+        ends = clock.monotonic() + wait_seconds
+        while True:
+            self._appended.clear()
+            if self._is_closed:
+                raise journal_closed(f"the reader of {self._topic.name}")
+            batch = self._journal._take(self._topic, self._next_offset, limits)  # noqa: SLF001
+            left_seconds = ends - clock.monotonic()
+            if batch.records or left_seconds <= 0 or self._is_interrupted.is_set():
+                break
+            clock.wait(self._appended, left_seconds)
+        self._is_interrupted.clear()
+        self._next_offset = batch.next_offset
+        return batch
+
+    def interrupt(self) -> None:
+        """See `JournalReader.interrupt`."""
+        self._is_interrupted.set()
+        self._appended.set()
+
+    def close(self) -> None:
+        """See `JournalReader.close`."""
+        self._is_closed = True
+        self._journal._forget(self._topic, self)  # noqa: SLF001
+        self._appended.set()
+
+    def wake(self) -> None:
+        """Look again: something was appended, or the journal is closed."""
+        self._appended.set()
+
+
+def _within(records: list[Record], max_bytes: int) -> list[Record]:
+    """As many of the first records as fit, but at least one."""
+    size_bytes = 0
+    for index, record in enumerate(records):
+        size_bytes += len(record.value)
+        if size_bytes > max_bytes and index:
+            return records[:index]
+    return records

@@ -1,0 +1,57 @@
+"""The errors of the journal port, built in one place, so that every adapter says the same thing in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mailboat.errors import (
+    JournalReplacedError,
+    JournalUnavailableError,
+    MessageTooLargeError,
+    PositionOutOfRangeError,
+    TopicMissingError,
+)
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds
+
+
+def check_sizes(topic: TopicName, records: Sequence[NewRecord], max_message_bytes: int) -> None:
+    """Refuse a batch of which one value is too large, before any of it is written. Raises: MessageTooLargeError."""
+    for index, record in enumerate(records):
+        if len(record.value) > max_message_bytes:
+            raise MessageTooLargeError(
+                f"record {index + 1} of {len(records)} for topic {topic} has {len(record.value)} bytes, "
+                f"the topic takes {max_message_bytes}",
+                topic=topic,
+                limit=max_message_bytes,
+            )
+
+
+def topic_missing(topic: TopicName, journal: str) -> TopicMissingError:
+    """The topic was never made, or was deleted."""
+    return TopicMissingError(f"the journal {journal} has no topic {topic}", topic=topic)
+
+
+def topic_replaced(topic: TopicName, known_id: str) -> JournalReplacedError:
+    """The topic that a reader was opened on is gone; another one may have its name."""
+    return JournalReplacedError(
+        f"topic {topic} with id {known_id} was deleted or made anew while it was read", topic=topic
+    )
+
+
+def out_of_range(topic: TopicName, position: Offset, bounds: Bounds) -> PositionOutOfRangeError:
+    """A position below the head or beyond the end."""
+    side = "below the oldest record" if position < bounds.earliest_offset else "beyond the end"
+    return PositionOutOfRangeError(
+        f"offset {position} of topic {topic} is {side}",
+        topic=topic,
+        offset=position,
+        earliest=bounds.earliest_offset,
+        next=bounds.next_offset,
+    )
+
+
+def journal_closed(what: str) -> JournalUnavailableError:
+    """Somebody goes on using what was closed."""
+    return JournalUnavailableError(f"{what} is closed")

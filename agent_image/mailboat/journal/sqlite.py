@@ -1,0 +1,238 @@
+"""The embedded journal: one SQLite file for all topics, shared by all processes of a machine.
+
+It keeps every promise of the port: an append is durable when it returns (write-ahead log, synchronous=FULL), is seen
+whole or not at all, and wakes waiting readers in other processes within milliseconds. Why it is built this way:
+`docs/decisions/0002-sqlite-journal.md`. The file must lie on a local disk, for the shared memory of SQLite's log.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeVar
+
+from mailboat.clock import Clock
+from mailboat.journal.port import Edge, NewRecord, Start, TopicSettings
+from mailboat.journal.refusals import journal_closed, out_of_range
+from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
+from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
+from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
+from mailboat.journal.sqlite_writer import SqliteWriter, WriterCounts, file_identity, find_topic
+from mailboat.journal.wakeup import Listener
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds, LogIdentity
+
+_T = TypeVar("_T")
+
+_REMOVED_AT_ONCE: Final = 1000
+"""How many records one transaction removes, so that appenders get their turn between two of them."""
+_VACUUMED_PAGES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """How the journal's file is used.
+
+    Attributes:
+        busy_timeout_seconds: How long to wait for another process that writes.
+        look_again_seconds: A waiting reader looks by itself after that time, should a wake-up be lost.
+        synchronous: FULL makes each commit durable. NORMAL may lose the last ones at a power cut, not at a crash of
+            the process: then readers find the log shorter than their position.
+    """
+
+    busy_timeout_seconds: float = 10.0
+    look_again_seconds: float = 1.0
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+
+
+class SqliteJournal:
+    """The journal port over one SQLite file. Safe to use from several threads and processes; not over a fork."""
+
+    def __init__(self, path: Path, clock: Clock, settings: SqliteSettings | None = None) -> None:
+        """Open a journal that is there; see `create` for a new one.
+
+        Raises:
+            JournalMissingError, JournalCorruptError, JournalTooNewError, JournalUnavailableError.
+        """
+        self._path = path
+        self._clock = clock
+        self._settings = settings or SqliteSettings()
+        busy_seconds = self._settings.busy_timeout_seconds
+        self._queries, self._uuid = open_file(path, busy_seconds)
+        self._queries_lock = threading.Lock()
+        writing = connect(path, busy_seconds, self._settings.synchronous)
+        self._writer = SqliteWriter(path, writing, clock, self._bell)
+        self._file = file_identity(path)
+        self._readers: weakref.WeakSet[SqliteReader] = weakref.WeakSet()
+        self._is_closed = False
+
+    @classmethod
+    def create(cls, path: Path, clock: Clock, settings: SqliteSettings | None = None) -> Self:
+        """Open the journal at `path`, and make it first when there is no file."""
+        create_file(path, clock)
+        return cls(path, clock, settings)
+
+    @property
+    def description(self) -> str:
+        """See `Journal.description`."""
+        return f"sqlite {self._path}"
+
+    @property
+    def counts(self) -> WriterCounts:
+        """What was written through this object: transactions (each one fsync) and records."""
+        return self._writer.counts
+
+    def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
+        """See `Journal.ensure_topic`."""
+        wanted = (settings.retention_seconds, settings.max_message_bytes)
+        known = self._query(
+            lambda c: c.execute(
+                "SELECT retention_seconds, max_message_bytes FROM topic WHERE name = ?", (topic,)
+            ).fetchone()
+        )
+        if known == wanted:
+            return
+        with self._writer.transaction() as connection:
+            made = connection.execute(
+                "INSERT INTO topic (name, uuid, retention_seconds, max_message_bytes) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (name) DO NOTHING RETURNING number",
+                (topic, str(uuid.uuid4()), *wanted),
+            ).fetchall()
+            for (number,) in made:
+                connection.execute(record_table_ddl(number))
+            connection.execute(
+                "UPDATE topic SET retention_seconds = ?, max_message_bytes = ? WHERE name = ?", (*wanted, topic)
+            )
+
+    def delete_topic(self, topic: TopicName) -> None:
+        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        with self._writer.transaction() as connection:
+            number = find_topic(connection, topic, self._path).number
+            connection.execute("DELETE FROM topic WHERE number = ?", (number,))
+            connection.execute(f"DROP TABLE {record_table(number)}")
+        Path(self._bell(number)).unlink(missing_ok=True)
+
+    def topics(self) -> Sequence[TopicName]:
+        """See `Journal.topics`."""
+        rows = self._query(lambda c: c.execute("SELECT name FROM topic ORDER BY name").fetchall())
+        return [TopicName(name) for (name,) in rows]
+
+    def identity(self, topic: TopicName) -> LogIdentity:
+        """See `Journal.identity`."""
+        return LogIdentity(self._uuid, self._query(lambda c: find_topic(c, topic, self._path)).topic_id)
+
+    def bounds(self, topic: TopicName) -> Bounds:
+        """See `Journal.bounds`."""
+        found = self._query(lambda c: find_topic(c, topic, self._path))
+        return Bounds(found.earliest_offset, found.next_offset)
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """See `Journal.append`. The whole batch is written, or nothing."""
+        return self._writer.append(topic, records)
+
+    def reader(self, topic: TopicName, start: Start) -> SqliteReader:
+        """See `Journal.reader`."""
+        found = self._query(lambda c: find_topic(c, topic, self._path))
+        places = {Edge.EARLIEST: found.earliest_offset, Edge.NEXT: found.next_offset}
+        settings = ReaderSettings(
+            self._path, self._file, topic, found.topic_id, found.number, self._settings.look_again_seconds
+        )
+        connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)
+        listener = Listener(Path(self._bell(found.number)))
+        reader = SqliteReader(
+            settings, connection, listener, self._clock, places[start] if isinstance(start, Edge) else start
+        )
+        with self._queries_lock:
+            self._readers.add(reader)
+        return reader
+
+    def truncate(self, topic: TopicName, before: Offset) -> Bounds:
+        """See `Journal.truncate`. The head moves in steps, each of which is whole, so that appenders get their turn."""
+        bounds = self.bounds(topic)
+        if before > bounds.next_offset:
+            raise out_of_range(topic, before, bounds)
+        self._remove_before(topic, before)
+        return self.bounds(topic)
+
+    def remove_expired(self) -> int:
+        """See `Journal.remove_expired`. Also gives freed space back to the file system."""
+        removed = sum(self._remove_before(topic, before) for topic, before in self._expired())
+        with self._writer.idle_connection() as connection:
+            connection.execute(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return removed
+
+    def find_damage(self) -> Sequence[str]:
+        """What is wrong with the file, in SQLite's words; empty when all is well. Takes a time that grows with it."""
+        rows = self._query(lambda c: c.execute("PRAGMA integrity_check(20)").fetchall())
+        return [text for (text,) in rows if text != "ok"]
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        with self._queries_lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            readers = list(self._readers)
+            self._queries.close()
+        for reader in readers:
+            reader.close()
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _bell(self, topic_number: int) -> str:
+        return f"{self._path}.wake/{topic_number}"
+
+    def _query(self, ask: Callable[[sqlite3.Connection], _T]) -> _T:
+        with self._queries_lock, mapped_errors(self._path):
+            if self._is_closed:
+                raise journal_closed(self.description)
+            return ask(self._queries)
+
+    def _expired(self) -> list[tuple[TopicName, Offset]]:
+        """For each topic with a retention time, the first offset to keep."""
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        kept = self._query(
+            lambda c: c.execute(
+                "SELECT name, number, next_offset, retention_seconds FROM topic WHERE retention_seconds IS NOT NULL"
+            ).fetchall()
+        )
+        return [
+            (name, self._first_since(number, now_ms - int(seconds * 1000), next_offset))
+            for name, number, next_offset, seconds in kept
+        ]
+
+    def _first_since(self, number: int, oldest_ms: int, next_offset: Offset) -> Offset:
+        """The first record that is young enough, looked for from the head, so that the cost is that of removing."""
+        row = self._query(
+            lambda c: c.execute(
+                f"SELECT offset FROM {record_table(number)} WHERE appended_ms >= ? ORDER BY offset LIMIT 1",
+                (oldest_ms,),
+            ).fetchone()
+        )
+        return next_offset if row is None else Offset(row[0])
+
+    def _remove_before(self, topic: TopicName, before: Offset) -> int:
+        removed = 0
+        while True:
+            with self._writer.transaction() as connection:
+                found = find_topic(connection, topic, self._path)
+                step = min(before, found.earliest_offset + _REMOVED_AT_ONCE)
+                if step <= found.earliest_offset:
+                    return removed
+                connection.execute(f"DELETE FROM {record_table(found.number)} WHERE offset < ?", (step,))
+                connection.execute("UPDATE topic SET earliest_offset = ? WHERE number = ?", (step, found.number))
+                removed += step - found.earliest_offset

@@ -1,0 +1,98 @@
+"""Connections to the SQLite journal, and what its errors mean in ours.
+
+Readers and the writer have connections of their own, since one connection would make a read wait for a commit.
+A connection may be handed from thread to thread, but is used by one at a time; who owns it has the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mailboat.errors import (
+    JournalCorruptError,
+    JournalUnavailableError,
+    MailboatError,
+    StorageFullError,
+    StorageReadOnlyError,
+)
+
+_CHECKPOINT_PAGES: Final = 4000  # 16 MB of write-ahead log between two check-points
+_WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
+_READER_CACHE_KIB: Final = 512  # a reader goes through the log once, it has no use for more
+_PRIMARY_CODE: Final = 0xFF
+
+_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY_ERRNOS: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") -> sqlite3.Connection:
+    """A connection for writing to a file that is there. Raises: JournalUnavailableError and the others of the port."""
+    return _connect(
+        path,
+        busy_timeout_seconds,
+        f"PRAGMA synchronous = {synchronous}",
+        f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+        f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}",
+    )
+
+
+def connect_for_reading(path: Path, busy_timeout_seconds: float) -> sqlite3.Connection:
+    """A connection that can't write, with a small cache: there may be a hundred of them."""
+    return _connect(path, busy_timeout_seconds, "PRAGMA query_only = ON", f"PRAGMA cache_size = -{_READER_CACHE_KIB}")
+
+
+@contextmanager
+def mapped_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the operating system raise into errors of the port, with the cause kept."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise map_sqlite_error(error, path) from error
+    except OSError as error:
+        raise _map_os_error(error, path) from error
+
+
+def map_sqlite_error(error: sqlite3.Error, path: Path) -> MailboatError:
+    """The error of the port that says the same as SQLite's."""
+    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    kind = getattr(error, "sqlite_errorname", type(error).__name__)
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFullError(f"no space is left for the journal {path}", path=path)
+    if code == sqlite3.SQLITE_READONLY:
+        return StorageReadOnlyError(f"the journal {path} can't be written", path=path, cause=kind)
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return JournalCorruptError(f"the journal {path} is damaged: {error}", path=path, cause=kind)
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return JournalUnavailableError(f"the journal {path} is locked by another process", path=path, cause=kind)
+    return JournalUnavailableError(f"the journal {path} can't be used: {error}", path=path, cause=kind)
+
+
+def _map_os_error(error: OSError, path: Path) -> MailboatError:
+    if error.errno in _FULL_ERRNOS:
+        return StorageFullError(f"no space is left for the journal {path}", path=path)
+    if error.errno in _READ_ONLY_ERRNOS:
+        return StorageReadOnlyError(f"the journal {path} can't be written: {error.strerror}", path=path)
+    return JournalUnavailableError(f"the journal {path} can't be used: {error}", path=path)
+
+
+def _connect(path: Path, busy_timeout_seconds: float, *settings: str) -> sqlite3.Connection:
+    with mapped_errors(path):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",  # never makes a file
+            uri=True,
+            timeout=busy_timeout_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            for setting in ("PRAGMA trusted_schema = OFF", *settings):
+                connection.execute(setting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,161 @@
+"""Reads one topic of the SQLite journal: one prepared range scan a batch, on a connection of its own.
+
+The import of packages runs through here, so a record costs one tuple and one dictionary look-up. Rows are taken one by
+one until a limit is reached: at most `max_bytes` and one record are in memory, however large the records are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mailboat.clock import Clock
+from mailboat.journal.headers import HeaderCodec
+from mailboat.journal.port import ReadLimits, Record, RecordBatch
+from mailboat.journal.refusals import journal_closed, out_of_range, topic_replaced
+from mailboat.journal.sqlite_connection import mapped_errors
+from mailboat.journal.sqlite_schema import record_table
+from mailboat.journal.sqlite_writer import check_same_file
+from mailboat.journal.wakeup import Listener
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds
+
+_LARGEST: Final = 2**63 - 1  # beyond it SQLite has no integers
+_BOUNDS: Final = "SELECT earliest_offset, next_offset FROM topic WHERE number = ?"
+
+
+class ReaderSettings(NamedTuple):
+    """What a reader is told about its journal and topic.
+
+    Attributes:
+        path: The journal's file.
+        file: What the file was when the journal was opened (`sqlite_writer.file_identity`).
+        topic: Its name.
+        topic_id: Its uuid.
+        topic_number: Its number in the file.
+        look_again_seconds: How long a lost wake-up, or a swapped file, may go unnoticed.
+    """
+
+    path: Path
+    file: tuple[int, int]
+    topic: TopicName
+    topic_id: str
+    topic_number: int
+    look_again_seconds: float
+
+
+class SqliteReader:
+    """The reader port over one topic's table."""
+
+    def __init__(
+        self, settings: ReaderSettings, connection: sqlite3.Connection, listener: Listener, clock: Clock, start: Offset
+    ) -> None:
+        """Use `SqliteJournal.reader`. The reader owns the connection and the listener."""
+        self._settings = settings
+        self._connection = connection
+        self._listener = listener
+        self._clock = clock
+        self._next_offset = start
+        self._headers = HeaderCodec()
+        self._select = (
+            f"SELECT offset, value, headers, key, appended_ms FROM {record_table(settings.topic_number)} "
+            "WHERE offset >= ? ORDER BY offset LIMIT ?"
+        )
+        self._in_use = threading.Lock()
+        self._is_interrupted = False
+        self._is_closed = False
+
+    @property
+    def next_offset(self) -> Offset:
+        """See `JournalReader.next_offset`."""
+        return self._next_offset
+
+    def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        """See `JournalReader.read`."""
+        with self._in_use:
+            batch = self._fetch(limits)
+            if not batch.records and wait_seconds > 0:
+                batch = self._wait(limits, self._clock.monotonic() + wait_seconds)
+            if self._is_interrupted:
+                self._is_interrupted = False
+                self._listener.heard_interrupt()
+            self._next_offset = batch.next_offset
+            return batch
+
+    def interrupt(self) -> None:
+        """See `JournalReader.interrupt`."""
+        self._is_interrupted = True
+        self._listener.interrupt()
+
+    def close(self) -> None:
+        """See `JournalReader.close`. From another thread it ends the read that is going on."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.interrupt()
+        with self._in_use:
+            self._connection.close()
+            self._listener.close()
+
+    def _wait(self, limits: ReadLimits, ends: float) -> RecordBatch:
+        """Look until there is something, the time is over, or somebody interrupts."""
+        while True:
+            self._listener.arm()
+            batch = self._fetch(limits)  # what was appended before the listener was armed
+            left_seconds = ends - self._clock.monotonic()
+            if batch.records or left_seconds <= 0 or self._is_interrupted:
+                break
+            self._listener.wait(min(left_seconds, self._settings.look_again_seconds))
+            check_same_file(self._settings.path, self._settings.file)
+        if batch.records:
+            self._listener.found_something()
+        return batch
+
+    def _fetch(self, limits: ReadLimits) -> RecordBatch:
+        position = self._next_offset
+        if self._is_closed:
+            raise journal_closed(f"the reader of {self._settings.topic}")
+        if position > _LARGEST:
+            raise out_of_range(self._settings.topic, position, self._bounds())
+        records, is_at_end = self._rows(position, limits)
+        if not records or records[0].offset != position or not is_at_end:
+            bounds = self._bounds()
+            if not bounds.earliest_offset <= position <= bounds.next_offset:
+                raise out_of_range(self._settings.topic, position, bounds)
+            after = Offset(records[-1].offset + 1) if records else position
+            return RecordBatch(records, after, after == bounds.next_offset)
+        return RecordBatch(records, Offset(records[-1].offset + 1), is_at_end)
+
+    def _rows(self, position: Offset, limits: ReadLimits) -> tuple[list[Record], bool]:
+        """The records within the limits, and whether fewer are there than asked for."""
+        records: list[Record] = []
+        left_bytes = limits.max_bytes
+        decode, new = self._headers.decode, tuple.__new__
+        with mapped_errors(self._settings.path):
+            rows = self._execute(self._select, (position, limits.max_records))
+            try:
+                for offset, value, headers, key, appended_ms in rows:
+                    left_bytes -= len(value)
+                    if left_bytes < 0 and records:
+                        return records, False
+                    records.append(new(Record, (offset, value, decode(headers), key, appended_ms, None)))
+            finally:
+                rows.close()  # an open statement would hold back the check-points
+        return records, len(records) < limits.max_records
+
+    def _bounds(self) -> Bounds:
+        with mapped_errors(self._settings.path):
+            row = self._execute(_BOUNDS, (self._settings.topic_number,)).fetchone()
+        if row is None:
+            raise topic_replaced(self._settings.topic, self._settings.topic_id)
+        return Bounds(*row)
+
+    def _execute(self, statement: str, values: tuple[int, ...]) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # no such table: it went with its topic
+                raise topic_replaced(self._settings.topic, self._settings.topic_id) from error
+            raise

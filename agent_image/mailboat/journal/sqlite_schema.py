@@ -1,0 +1,143 @@
+"""The tables of the SQLite journal, and how its file comes to be.
+
+One file holds all topics. A topic has a row with its bounds and a table of its own, whose rowid is the offset: appends
+go to the right edge of one B-tree, a batch is one range scan, and removing a topic is dropping a table. Numbers of
+topics are never used twice (AUTOINCREMENT), so the table of a topic that was made anew is another table.
+
+A new file is filled beside its place and linked there, so that nobody ever opens half a journal.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from pathlib import Path
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import JournalCorruptError, JournalMissingError, JournalTooNewError
+from mailboat.journal.sqlite_connection import connect, mapped_errors
+
+APPLICATION_ID: Final = 0x4D426A6C  # "MBjl", so that `file` and we know our files
+SCHEMA_VERSION: Final = 1
+
+_TABLES: Final = (
+    """
+    CREATE TABLE journal (
+        uuid TEXT NOT NULL,
+        created_ms INTEGER NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE topic (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        uuid TEXT NOT NULL,
+        earliest_offset INTEGER NOT NULL DEFAULT 0,
+        next_offset INTEGER NOT NULL DEFAULT 0,
+        retention_seconds REAL,
+        max_message_bytes INTEGER NOT NULL,
+        CHECK (0 <= earliest_offset AND earliest_offset <= next_offset)
+    ) STRICT
+    """,
+)
+
+
+def record_table(topic_number: int) -> str:
+    """The name of a topic's table."""
+    return f"record_{topic_number:d}"
+
+
+def record_table_ddl(topic_number: int) -> str:
+    """The table of one topic's records. The value comes last, so that reading the others never touches its pages."""
+    return f"""
+    CREATE TABLE {record_table(topic_number)} (
+        offset INTEGER PRIMARY KEY,
+        appended_ms INTEGER NOT NULL,
+        key BLOB,
+        headers BLOB NOT NULL,
+        value BLOB NOT NULL
+    ) STRICT
+    """
+
+
+def create_file(path: Path, clock: Clock) -> None:
+    """Make an empty journal at `path`, unless there is a file already; several processes may try at once.
+
+    Raises:
+        StorageFullError, StorageReadOnlyError, JournalUnavailableError: Nothing was left behind.
+    """
+    if path.exists():
+        return
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with mapped_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _fill(draft, clock)
+            _link(draft, path)
+    finally:
+        for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+            leftover.unlink(missing_ok=True)
+
+
+def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connection, str]:
+    """Connect to a journal that is there, check that it is one of ours, and say its uuid.
+
+    Raises:
+        JournalMissingError, JournalCorruptError, JournalTooNewError, JournalUnavailableError.
+    """
+    if not path.is_file():
+        raise JournalMissingError(f"there is no journal at {path}", next_step="mailboat init")
+    connection = connect(path, busy_timeout_seconds)
+    try:
+        with mapped_errors(path):
+            return connection, _check(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _fill(draft: Path, clock: Clock) -> None:
+    connection = sqlite3.connect(draft, isolation_level=None)
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        for table in _TABLES:
+            connection.execute(table)
+        created_ms = int(clock.now().timestamp() * 1000)
+        connection.execute("INSERT INTO journal (uuid, created_ms) VALUES (?, ?)", (str(uuid.uuid4()), created_ms))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()  # the last connection moves the write-ahead log into the file
+
+
+def _link(draft: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return  # another process was faster; its journal is as good
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> str:
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID:
+        raise JournalCorruptError(f"{path} is an SQLite file, but no Mailboat journal", path=path)
+    if version > SCHEMA_VERSION:
+        raise JournalTooNewError(
+            f"{path} has the form {version} of a newer Mailboat; this one knows up to {SCHEMA_VERSION}", path=path
+        )
+    rows = connection.execute("SELECT uuid FROM journal").fetchall()
+    if len(rows) != 1:
+        raise JournalCorruptError(f"{path} has {len(rows)} identities instead of one", path=path)
+    return str(rows[0][0])

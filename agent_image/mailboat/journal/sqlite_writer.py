@@ -1,0 +1,207 @@
+"""Writes to the SQLite journal: one connection, one lock, one transaction for everyone who waits.
+
+Group commit: a thread that appends puts its records into the queue and takes the lock. Whoever gets it writes all that
+is queued in one transaction, so that the threads that wait for the disk meanwhile share the next commit; they find
+their result when their turn comes. A lone thread waits for nobody. Between processes SQLite's own lock decides.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mailboat.clock import Clock
+from mailboat.errors import JournalReplacedError, JournalUnavailableError, MailboatError
+from mailboat.journal.headers import HeaderCodec
+from mailboat.journal.port import NewRecord
+from mailboat.journal.refusals import check_sizes, journal_closed, topic_missing
+from mailboat.journal.sqlite_connection import mapped_errors
+from mailboat.journal.sqlite_schema import record_table
+from mailboat.journal.wakeup import ring
+from mailboat.model.identifiers import Offset, TopicName
+
+_FIND_TOPIC: Final = "SELECT number, uuid, earliest_offset, next_offset, max_message_bytes FROM topic WHERE name = ?"
+_MOVE_END: Final = "UPDATE topic SET next_offset = ? WHERE number = ?"
+
+
+class TopicRow(NamedTuple):
+    """A topic as stored."""
+
+    number: int
+    topic_id: str
+    earliest_offset: Offset
+    next_offset: Offset
+    max_message_bytes: int
+
+
+@dataclass(slots=True)
+class WriterCounts:
+    """What a writer did since it was opened."""
+
+    commits: int = 0
+    records: int = 0
+
+
+@dataclass(slots=True)
+class _Append:
+    """What one thread wants to append, and what became of it."""
+
+    topic: TopicName
+    records: Sequence[NewRecord]
+    headers: Sequence[bytes]
+    offsets: Sequence[Offset] | None = None
+    error: MailboatError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.offsets is not None or self.error is not None
+
+
+@dataclass(slots=True)
+class SqliteWriter:
+    """The writing side of one journal in one process. Safe to use from several threads."""
+
+    path: Path
+    connection: sqlite3.Connection
+    clock: Clock
+    bells: Callable[[int], str]
+    """The named pipe of a topic's number (see `wakeup`)."""
+    counts: WriterCounts = field(default_factory=WriterCounts)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _queue: deque[_Append] = field(default_factory=deque)
+    _headers: HeaderCodec = field(default_factory=HeaderCodec)
+    _file: tuple[int, int] = field(init=False)
+    _is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        """Remember which file this is."""
+        self._file = file_identity(self.path)
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """See `Journal.append`."""
+        request = _Append(topic, records, [self._headers.encode(record.headers) for record in records])
+        self._queue.append(request)
+        with self._lock:
+            if not request.is_done:
+                self._append_all([self._queue.popleft() for _ in range(len(self._queue))])
+        if request.error is not None:
+            raise request.error
+        return request.offsets or ()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """The connection in a transaction of its own; committed at the end, rolled back on any error."""
+        with self._lock, self._transaction():
+            yield self.connection
+
+    @contextmanager
+    def idle_connection(self) -> Iterator[sqlite3.Connection]:
+        """The connection outside of any transaction, for upkeep."""
+        with self._lock, mapped_errors(self.path):
+            self._check_usable()
+            yield self.connection
+
+    def close(self) -> None:
+        """Close the connection; who waits to append is told so."""
+        with self._lock:
+            self._is_closed = True
+            self.connection.close()
+
+    def _append_all(self, requests: list[_Append]) -> None:
+        """Write the requests in one transaction. What fails for one request alone is that request's error."""
+        results: list[tuple[_Append, Sequence[Offset]]] = []
+        touched: set[int] = set()
+        try:
+            with self._transaction():
+                for request in requests:
+                    try:
+                        number, offsets = self._insert(request)
+                    except MailboatError as error:
+                        request.error = error
+                    else:
+                        touched.add(number)
+                        results.append((request, offsets))
+        except BaseException as error:
+            shared = error if isinstance(error, MailboatError) else _shared_failure(error, self.path)
+            for request in requests:
+                request.error = request.error or shared
+            raise
+        for request, offsets in results:
+            request.offsets = offsets
+            self.counts.records += len(offsets)
+        for number in touched:
+            ring(self.bells(number))
+
+    def _insert(self, request: _Append) -> tuple[int, Sequence[Offset]]:
+        topic = find_topic(self.connection, request.topic, self.path)
+        check_sizes(request.topic, request.records, topic.max_message_bytes)
+        appended_ms = int(self.clock.now().timestamp() * 1000)
+        first = topic.next_offset
+        self.connection.executemany(
+            f"INSERT INTO {record_table(topic.number)} (offset, appended_ms, key, headers, value) "
+            "VALUES (?, ?, ?, ?, ?)",
+            [
+                (offset, appended_ms, record.key, headers, record.value)
+                for offset, (record, headers) in enumerate(zip(request.records, request.headers, strict=True), first)
+            ],
+        )
+        after = first + len(request.records)
+        self.connection.execute(_MOVE_END, (after, topic.number))
+        return topic.number, [Offset(offset) for offset in range(first, after)]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with mapped_errors(self.path):
+            self._check_usable()
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+        self.counts.commits += 1
+
+    def _check_usable(self) -> None:
+        """Refuse to write into a file that nobody else would find. Raises: JournalReplacedError."""
+        if self._is_closed:
+            raise journal_closed(f"the journal {self.path}")
+        check_same_file(self.path, self._file)
+
+
+def _shared_failure(error: BaseException, path: Path) -> JournalUnavailableError:
+    """What the others of a group are told when the thread that wrote for all of them was interrupted."""
+    failure = JournalUnavailableError(f"the shared append to {path} failed: {error!r}", path=path)
+    failure.__cause__ = error
+    return failure
+
+
+def find_topic(connection: sqlite3.Connection, topic: TopicName, path: Path) -> TopicRow:
+    """The row of a topic. Raises: TopicMissingError."""
+    row = connection.execute(_FIND_TOPIC, (topic,)).fetchone()
+    if row is None:
+        raise topic_missing(topic, f"sqlite {path}")
+    return TopicRow._make(row)
+
+
+def file_identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another one that took its name. Raises: JournalUnavailableError."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - on the path of every append
+    except OSError as error:
+        raise JournalUnavailableError(f"the journal {path} can't be reached: {error.strerror}") from error
+    return found.st_dev, found.st_ino
+
+
+def check_same_file(path: Path, known: tuple[int, int]) -> None:
+    """Notice that the journal's file was removed or swapped. Raises: JournalReplacedError, JournalUnavailableError."""
+    if file_identity(path) != known:
+        raise JournalReplacedError(f"the file {path} is not the one that was opened: it was replaced", path=path)

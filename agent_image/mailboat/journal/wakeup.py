@@ -1,0 +1,107 @@
+"""Wakes the readers of a topic in all processes of a machine, within a millisecond and without polling.
+
+A named pipe stands for each topic. A reader that has nothing to do opens it for reading and sleeps in `poll`; an
+appender, once it has committed, opens it for writing and closes it again. Linux then reports the end of input to
+everyone who had it open: one open and one close wake any number of readers, nobody registers, and a reader that was
+killed leaves nothing behind. Nothing is ever written into the pipe. When there is no reader, the open fails at once.
+
+A lost wake-up, or a file system without named pipes, costs what the caller allows for: it looks again by itself after
+some time. So nothing here raises but at closing.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_RING_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_LISTEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_MODE: Final = 0o666  # less the umask, as for the journal's file
+_FALSE_ALARMS: Final = 32  # more in a row and the pipe does not work as it should
+
+
+def ring(bell: Path | str) -> None:
+    """Wake everyone who listens at the named pipe."""
+    with suppress(OSError):  # nobody listens (ENXIO), nobody ever did (ENOENT), or they look again by themselves
+        os.close(os.open(bell, _RING_FLAGS))
+
+
+class Listener:
+    """One reader's ear. `interrupt` may be called from any thread, the rest from the reader's own.
+
+    Use: `arm`, look whether there is something, and only if not `wait`. What is appended after `arm` ends the wait.
+    """
+
+    def __init__(self, bell: Path) -> None:
+        """Listen at the named pipe, which is made when it isn't there."""
+        self._bell = bell
+        self._ear: int | None = None
+        self._false_alarms = 0
+        self._interrupt_reads, self._interrupt_writes = os.pipe()
+        os.set_blocking(self._interrupt_reads, False)
+        os.set_blocking(self._interrupt_writes, False)
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether `wait` would notice what is appended from now on."""
+        return self._ear is not None
+
+    def arm(self) -> None:
+        """Begin to listen; without effect while listening, or when there can't be a pipe."""
+        if self._ear is None and self._false_alarms < _FALSE_ALARMS:
+            self._ear = _open_ear(self._bell)
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Sleep until somebody rings or interrupts, or the time is over."""
+        poll = select.poll()
+        poll.register(self._interrupt_reads, select.POLLIN)
+        if self._ear is not None:
+            poll.register(self._ear, 0)  # the end of input is always reported
+        ready = dict(poll.poll(max(0.0, timeout_seconds) * 1000))
+        if self._ear in ready:
+            self._false_alarms += 1
+            self._disarm()  # the end of input stays, so the next wait needs a new ear
+
+    def found_something(self) -> None:
+        """The last wake-up was worth it."""
+        self._false_alarms = 0
+
+    def interrupt(self) -> None:
+        """End the current wait, or the next, until `heard_interrupt`."""
+        with suppress(BlockingIOError):  # full: then it is interrupted many times over
+            os.write(self._interrupt_writes, b"!")
+
+    def heard_interrupt(self) -> None:
+        """Make `wait` sleep again."""
+        with suppress(BlockingIOError):
+            os.read(self._interrupt_reads, 4096)
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._disarm()
+        os.close(self._interrupt_reads)
+        os.close(self._interrupt_writes)
+
+    def _disarm(self) -> None:
+        if self._ear is not None:
+            os.close(self._ear)
+            self._ear = None
+
+
+def _open_ear(bell: Path) -> int | None:
+    try:
+        if not bell.exists():
+            bell.parent.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkfifo(bell, _MODE)
+        ear = os.open(bell, _LISTEN_FLAGS)
+    except OSError:
+        return None
+    if stat.S_ISFIFO(os.fstat(ear).st_mode):
+        return ear
+    os.close(ear)
+    return None
