@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType
+from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import decode_node, encode_node
+from mailboat.wire.nodes import body_digest, build_body
 
 ABSENT: Final = b"\x00" * 32
 """Stands for the digest of a node that is not in the stream but has descendants there."""
@@ -22,14 +22,12 @@ ABSENT: Final = b"\x00" * 32
 
 def node_digest(node: Node) -> bytes:
     """Digest of one node without its path and children, 32 bytes."""
-    return hashlib.sha256(encode_node(_with_named_binaries(node)).body).digest()
+    return hashlib.sha256(build_body(node).SerializeToString()).digest()
 
 
 def record_digest(record: NodeRecord) -> bytes:
     """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
-    if b"\x22" not in record.body:  # the tag byte of NodeBody.binary: surely no binary property
-        return hashlib.sha256(record.body).digest()
-    return node_digest(decode_node(record.path, record.body))
+    return body_digest(record.path, record.body)
 
 
 def tree_digest(nodes: Iterable[Node]) -> bytes:
@@ -96,21 +94,3 @@ def _combine(own: bytes, children: list[tuple[str, bytes]]) -> bytes:
         total.update(b"%d:%s" % (len(encoded), encoded))
         total.update(digest)
     return total.digest()
-
-
-def _with_named_binaries(node: Node) -> Node:
-    if not any(one.type is PropertyType.BINARY for one in node.properties):
-        return node
-    properties = tuple(
-        Property(one.name, tuple(map(_named, one.values)), one.type, one.is_multiple)
-        if one.type is PropertyType.BINARY
-        else one
-        for one in node.properties
-    )
-    return Node(node.path, node.primary_type, node.mixin_types, properties, node.child_order)
-
-
-def _named(value: str | Binary) -> Binary:
-    if not isinstance(value, Binary):
-        raise TypeError("a binary property holds a text")
-    return Binary(digest=value.digest, length_bytes=value.length_bytes)

@@ -5,7 +5,8 @@ The messages of Mailboat's topics.
 
 Numbers below 20 are those of Apache Sling Distribution Journal messages 0.1.x, so that its agents and ours can share
 topics. Numbers from 20 on are ours; an agent of that line keeps them as unknown fields and is not harmed.
-proto2, because the original demands that its required fields are written even at their default value.
+Required fields stay required, because the original demands that they are written even at their default value; and
+enumerations stay closed, as there. Unlike there, a string that is not UTF-8 makes the message unreadable.
 """
 
 from collections import abc as _abc
@@ -131,7 +132,7 @@ class PackageMessage(_message.Message):
         required_features: _abc.Iterable[_builtins.str] | None = ...,
         trace_parent: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "created_ms", b"created_ms", "package_digest", b"package_digest", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -335,7 +336,7 @@ class DiscoveryMessage(_message.Message):
         announced_ms: _builtins.int | None = ...,
         target: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
