@@ -1,0 +1,140 @@
+"""How figures are taken, so that they mean something on two busy cores.
+
+Two sides, the floor and the project, run in processes of their own, one after the other, A B A B …; the first pair is
+dropped, and the figure is the median of the ratios of the pairs. The unit is CPU time (user and system, with children)
+or a count, never wall time. Both sides work in memory (`/dev/shm`) unless the figure is about disks. Every figure goes to
+`bench-results/NAME.json` with all samples, the versions and the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google.protobuf
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RESULTS = ROOT / "bench-results"
+MEMORY = Path("/dev/shm")  # noqa: S108  a place in memory, if there is one
+
+Command = Sequence[str | Path]
+
+
+@dataclass
+class Figure:
+    """One result. `limit` is what the gate allows; None gates nothing."""
+
+    name: str
+    unit: str
+    value: float
+    limit: float | None
+    samples: list[float] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """Runs the sides of a benchmark and keeps the figures."""
+
+    def __init__(self, scratch: Path, is_full_length: bool) -> None:
+        self.scratch = scratch
+        self.is_full_length = is_full_length
+
+    def length(self, short: int, full: int) -> int:
+        """How much to do: `short` in the gate, `full` in `make bench`."""
+        return full if self.is_full_length else short
+
+    def folder(self, name: str) -> Path:
+        """A fresh, empty folder."""
+        path = self.scratch / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path
+
+    def run(self, script: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+        """Run `floors/…` or `arms/…` in a process of its own; what its last line says, and the CPU of the whole."""
+        command = [sys.executable, str(HERE / script), *map(str, arguments)]
+        return self.execute(command, env)
+
+    def execute(self, command: Command, env: dict[str, str] | None = None) -> dict[str, Any]:
+        """Run any program; a last line in JSON is taken as its result."""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment(env)) as process:
+            assert process.stdout is not None
+            printed = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, f"{command} ended with {process.returncode}\n{printed}"
+        lines = printed.strip().splitlines()
+        result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"printed": printed}
+        return {"process_cpu_seconds": usage.ru_utime + usage.ru_stime, **result}
+
+    def ratios(self, floor: Any, project: Any, pairs: int) -> list[float]:
+        """Run both sides in turn; the ratio of CPU per item in each pair, without the first one."""
+        found = []
+        for _ in range(pairs + 1):
+            below, above = floor(), project()
+            found.append(per_item(above) / per_item(below))
+        return found[1:]
+
+    def report(self, figure: Figure) -> None:
+        """Store a figure, print it, and fail when it is beyond its limit."""
+        RESULTS.mkdir(exist_ok=True)
+        document = asdict(figure) | {"length": "full" if self.is_full_length else "gate", "machine": machine()}
+        (RESULTS / f"{figure.name}.json").write_text(json.dumps(document, indent=2) + "\n")
+        limit = "" if figure.limit is None else f"  (limit {figure.limit:g})"
+        print(f"\nfigure {figure.name}: {figure.value:.3g} {figure.unit}{limit}  {figure.facts or ''}")
+        assert figure.limit is None or figure.value <= figure.limit
+
+    def report_ratio(self, name: str, samples: list[float], limit: float | None, **facts: Any) -> None:
+        """Store the median of ratios as a figure."""
+        self.report(Figure(name, "ratio of CPU", statistics.median(samples), limit, samples, facts))
+
+
+def per_item(result: dict[str, Any]) -> float:
+    """CPU seconds of one item."""
+    return float(result["cpu_seconds"]) / float(result["count"])
+
+
+def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment without what would measure or steer the processes."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTEST", "MAILBOAT"))}
+    return kept | {"PYTHONHASHSEED": "0"} | (extra or {})
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "sqlite": sqlite3.sqlite_version,
+        "protobuf": google.protobuf.__version__,
+    }
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """The runner, with a folder in memory where there is one."""
+    with tempfile.TemporaryDirectory(prefix="mailboat-bench-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Bench(Path(folder), bool(request.config.getoption("--full-length")))
+
+
+@pytest.fixture(scope="session")
+def fsync_counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that counts what is made durable, compiled from `fsync_counter.c`."""
+    library = tmp_path_factory.mktemp("fsync") / "fsync_counter.so"
+    source = HERE / "fsync_counter.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o", library, source, "-ldl"], check=True)
+    return library
