@@ -2,7 +2,7 @@
 
 Two sides, the floor and the project, run in processes of their own, one after the other, A B A B …; the first pair is
 dropped, and the figure is the median of the ratios of the pairs. The unit is CPU time (user and system, with children)
-or a count, never wall time. Both sides work in memory (`/dev/shm`) unless the figure is about disks. Every figure goes to
+or a count, never wall time. Both sides work in memory (`/dev/shm`) unless the figure is about disks. All figures go to
 `bench-results/NAME.json` with all samples, the versions and the machine.
 """
 
@@ -28,7 +28,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = ROOT / "bench-results"
-MEMORY = Path("/dev/shm")  # noqa: S108  a place in memory, if there is one
+MEMORY = Path("/dev/shm")
 
 Command = Sequence[str | Path]
 
