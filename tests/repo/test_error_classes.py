@@ -39,7 +39,7 @@ def test_error_names_end_in_error(product: Any) -> None:
         for one in module.classes()
         if any(ast.unparse(base).split(".")[-1] in known for base in one.bases) and not one.name.endswith("Error")
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(product: Any) -> None:
@@ -53,7 +53,7 @@ def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(prod
         and not one.name.startswith("_")
         and (not known & {ast.unparse(base).split(".")[-1] for base in one.bases} or not ast.get_docstring(one))
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def test_only_own_errors_are_raised_for_users(product: Any) -> None:
@@ -66,4 +66,4 @@ def test_only_own_errors_are_raised_for_users(product: Any) -> None:
                 raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
                 if ast.unparse(raised) in vague and not module.name.startswith("agent_image/mailboat/testing/"):
                     found.append(f"{module.at(node)}: raise {ast.unparse(raised)}")
-    assert found == []
+    assert not found, "\n".join(found)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MODULE_LINES = 400
+SUITE_LINES = 600
 MODULE_MEDIAN = 200
 FUNCTION_LINES = 50
 FUNCTION_P90 = 30
@@ -20,9 +21,7 @@ CHAIN = 2
 
 LARGE_MODULES: Mapping[str, str] = {}
 LONG_FUNCTIONS: Mapping[str, str] = {}
-MANY_PARAMETERS: Mapping[str, str] = {
-    "agent_image/mailboat/testing/trees.py:drawn_node": "draws for a test; every argument is a strategy",
-}
+MANY_PARAMETERS: Mapping[str, str] = {}
 MANY_METHODS: Mapping[str, str] = {}
 
 
@@ -40,6 +39,12 @@ def is_declaration(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("command" in ast.unparse(one) or "callback" in ast.unparse(one) for one in function.decorator_list)
 
 
+def public_methods(one: ast.ClassDef) -> list[str]:
+    """Names of the methods that are for callers; what is a property reads like an attribute."""
+    methods = [item for item in one.body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"]
+    return [item.name for item in methods if "property" not in map(ast.unparse, item.decorator_list)]
+
+
 def compare(found: Mapping[str, str], allowed: Mapping[str, str]) -> list[str]:
     """What is too large without an exception, and exceptions that nothing needs any more."""
     return [f"{key}: {what}" for key, what in found.items() if key not in allowed] + [
@@ -48,7 +53,11 @@ def compare(found: Mapping[str, str], allowed: Mapping[str, str]) -> list[str]:
 
 
 def test_no_module_is_longer_than_the_alarm(product: Any, tools: Any) -> None:
-    found = {one.name: f"{len(one.lines)} lines" for one in [*product, *tools] if len(one.lines) > MODULE_LINES}
+    found = {
+        one.name: f"{len(one.lines)} lines"
+        for one in [*product, *tools]
+        if len(one.lines) > (SUITE_LINES if one.name.endswith("_contract.py") else MODULE_LINES)
+    }
     assert compare(found, LARGE_MODULES) == []
 
 
@@ -84,11 +93,14 @@ def test_functions_take_few_parameters(product: Any, tools: Any) -> None:
 
 
 def test_classes_have_few_public_methods(product: Any) -> None:
+    # an adapter has all the methods of its port, which is counted itself; what it adds is its own
+    ports = [one for module in product for one in module.classes() if "Protocol" in map(ast.unparse, one.bases)]
+    promised = {name for port in ports for name in public_methods(port)}
     found = {}
     for module in product:
         for one in module.classes():
-            public = [item.name for item in one.body if isinstance(item, ast.FunctionDef) and item.name[0] != "_"]
-            if len(public) > PUBLIC_METHODS:
+            public = [name for name in public_methods(one) if one in ports or name not in promised]
+            if len(public) > PUBLIC_METHODS and not one.name.endswith("Contract"):
                 found[f"{module.name}:{one.name}"] = f"{len(public)} public methods"
     assert compare(found, MANY_METHODS) == []
 
