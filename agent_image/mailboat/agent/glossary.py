@@ -60,7 +60,7 @@ def errors_page() -> str:
         "|---|---|---|",
     ]
     known = explanations().values()
-    lines += [f"| [{one.name}](#{one.name.lower()}) | {one.kind} | {one.exit_code or '–'} |" for one in known]
+    lines += [f"| [{one.name}](#{one.name.lower()}) | {one.kind} | {one.exit_code or '-'} |" for one in known]
     for one in known:
         lines += ["", f"## {one.name}", "", one.text]
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ Options of the command line win over the environment, the environment wins over 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,3 +39,13 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
         is_verbose=bool(environment.get(VERBOSE_VARIABLE)),
         is_colour_wanted=not environment.get("NO_COLOR"),
     )
+
+
+def current_settings() -> Settings:
+    """The settings of this process."""
+    return settings_from(os.environ)
+
+
+def child_environment(home: Path) -> dict[str, str]:
+    """The environment for a child process that works on `home`."""
+    return {**os.environ, HOME_VARIABLE: str(home)}

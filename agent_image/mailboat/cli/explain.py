@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from mailboat.agent.glossary import Explanation, explanations
-from mailboat.cli.rendering import Column, Report, Table
+from mailboat.cli.rendering import ABSENT, Column, Report, Table
 from mailboat.cli.session import Session, command
 from mailboat.errors import UsageError
 
@@ -47,7 +47,7 @@ def _listing(known: Mapping[str, Explanation]) -> Report:
         [one.document() for one in known.values()],
         list(known),
         lambda: [
-            Table(columns, [(one.name, one.kind, str(one.exit_code or "–"), one.summary) for one in known.values()])
+            Table(columns, [(one.name, one.kind, str(one.exit_code or ABSENT), one.summary) for one in known.values()])
         ],
     )
 

@@ -1,2 +1,210 @@
-def register(app):
-    pass
+"""`mailboat journal`: look into the log, check it, cut it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
+from mailboat.cli.session import Session, command
+from mailboat.errors import UsageError
+from mailboat.journal.port import Edge, Record, Start
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.messages import TopicRole
+
+if TYPE_CHECKING:
+    from mailboat.agent.composition import Workspace
+    from mailboat.agent.inspection import Finding, Verification
+
+TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(name="journal", help="Look into the log, check it, cut it.", no_args_is_help=True)
+    group.command("topics")(topics)
+    group.command("show")(show)
+    group.command("verify")(verify)
+    group.command("truncate")(truncate)
+    app.add_typer(group)
+
+
+@command
+def topics(session: Session) -> None:
+    """List the topics: what they hold, and which logs they are."""
+    with session.workspace() as workspace:
+        rows = [_topic(workspace, role) for role in TopicRole]
+    columns = ("TOPIC", "OLDEST", "NEXT", "MESSAGES", "IDENTITY")
+    session.show(
+        Report(
+            rows,
+            [row["topic"] for row in rows],
+            lambda: [
+                Table(
+                    [Column(title, is_number=title in {"OLDEST", "NEXT", "MESSAGES"}) for title in columns],
+                    [[str(row[key]) for key in ("topic", "earliest", "next", "messages", "identity")] for row in rows],
+                )
+            ],
+        )
+    )
+
+
+def _topic(workspace: Workspace, role: TopicRole) -> dict[str, Any]:
+    topic = workspace.topic(role)
+    bounds = workspace.journal.bounds(topic)
+    return {
+        "topic": topic,
+        "role": str(role),
+        "earliest": bounds.earliest_offset,
+        "next": bounds.next_offset,
+        "messages": bounds.count,
+        "identity": str(workspace.journal.identity(topic)),
+    }
+
+
+@command
+def show(
+    session: Session,
+    offset: Annotated[int | None, typer.Argument(help="First offset to show; the last messages when left out.")] = None,
+    topic: TopicOption = TopicRole.PACKAGE,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many messages at most.")] = 20,
+) -> None:
+    """Show messages: offset, time, what they say."""
+    with session.workspace() as workspace:
+        name = workspace.topic(topic)
+        found = _records(workspace, name, _start(workspace, name, offset, limit), limit)
+    rows = [_message(record, is_event=topic is TopicRole.EVENT) for record in found]
+    session.show(
+        Report(
+            rows,
+            [str(row["offset"]) for row in rows],
+            lambda: [
+                Table(
+                    (Column("OFFSET", is_number=True), Column("APPENDED"), Column("TYPE"), Column("SAYS", can_fold=True)),
+                    [[str(row[key]) for key in ("offset", "appended_at", "type", "summary")] for row in rows],
+                    empty=f"no messages on {name}",
+                )
+            ],
+        )
+    )
+
+
+def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: int) -> Start:
+    if offset is not None:
+        return Offset(offset)
+    bounds = workspace.journal.bounds(topic)
+    return Offset(max(bounds.earliest_offset, bounds.next_offset - limit))
+
+
+def _records(workspace: Workspace, topic: TopicName, start: Start, limit: int) -> list[Record]:
+    from itertools import islice  # noqa: PLC0415
+
+    from mailboat.agent.inspection import records_of  # noqa: PLC0415
+
+    return list(islice(records_of(workspace.journal, topic, start), limit))
+
+
+def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
+    from mailboat.agent.inspection import decode_record, summary_of  # noqa: PLC0415
+    from mailboat.errors import MailboatError  # noqa: PLC0415
+
+    try:
+        message = decode_record(record, is_event=is_event)
+        kind, summary = type(message).__name__.removesuffix("Message"), summary_of(message)
+    except MailboatError as error:
+        kind, summary = "unreadable", str(error)
+    return {
+        "offset": record.offset,
+        "appended_at": time_text(record.appended_ms),
+        "type": kind,
+        "bytes": len(record.value),
+        "summary": summary,
+    }
+
+
+@command
+def verify(
+    session: Session,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,  # noqa: FBT002
+) -> None:
+    """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
+    from mailboat.agent.inspection import verify_journal  # noqa: PLC0415
+
+    with session.workspace() as workspace:
+        found = verify_journal(
+            workspace.journal,
+            [workspace.topic(role) for role in TopicRole],
+            workspace.blobs,
+            event_topic=workspace.topic(TopicRole.EVENT),
+            reads_blobs=deep,
+        )
+        findings = [*found.findings, *workspace.journal_damage(), *workspace.identity_findings()]
+    session.show(_verification(found, findings))
+    if findings:
+        raise typer.Exit(1)
+
+
+def _verification(found: Verification, findings: list[Finding]) -> Report:
+    rows = [{"topic": one.topic, "offset": one.offset, "problem": one.problem} for one in findings]
+    checked = f"{count_text(found.records, 'message')} and {count_text(found.blobs, 'blob')} checked"
+    columns = (Column("TOPIC"), Column("OFFSET", is_number=True), Column("PROBLEM", can_fold=True))
+    cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in findings]
+    return Report(
+        {"messages": found.records, "blobs": found.blobs, "problems": rows},
+        [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in findings],
+        lambda: [Table(columns, cells), checked] if findings else [f"{checked}, all fits together"],
+    )
+
+
+@command
+def truncate(
+    session: Session,
+    before: Annotated[int | None, typer.Option("--before", min=0, help="First offset to keep.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Remove what is older than the retention.")] = False,  # noqa: FBT002
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,  # noqa: FBT002
+    topic: TopicOption = TopicRole.PACKAGE,
+) -> None:
+    """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
+    if (before is None) is not expired:
+        raise UsageError("either --before OFFSET or --expired says what to remove")
+    with session.workspace() as workspace:
+        if before is None:
+            removed = workspace.journal.remove_expired()
+            session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
+            return
+        name = workspace.topic(topic)
+        behind = workspace.subscribers_below(Offset(before)) if topic is TopicRole.PACKAGE else []
+        _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=yes)
+        old = workspace.journal.bounds(name)
+        new = workspace.journal.truncate(name, Offset(before))
+    document = {
+        "topic": name,
+        "removed": new.earliest_offset - old.earliest_offset,
+        "earliest": new.earliest_offset,
+        "next": new.next_offset,
+        "cut_off": [one.name for one in behind],
+    }
+    session.show(
+        Report(
+            document,
+            [name],
+            lambda: [
+                f"{name}: {count_text(document['removed'], 'message')} removed, holds {new.earliest_offset} to "
+                f"{new.next_offset}"
+            ],
+        )
+    )
+
+
+def _ask(session: Session, behind: list[str], topic: str, before: int, *, is_sure: bool) -> None:
+    """Say who would be cut off, and go on only when a person says so. Raises: UsageError."""
+    for one in behind:
+        session.note(f"would be cut off, and stop as JournalTrimmed: {one}")
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask at", next_step="add --yes")
+    if not typer.confirm(f"Remove the messages of {topic} before offset {before}?", err=True):
+        raise UsageError("nothing was removed")

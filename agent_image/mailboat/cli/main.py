@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from mailboat import __version__
-from mailboat.agent.settings import settings_from
+from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
     EXIT_CODES,
@@ -30,7 +30,7 @@ from mailboat.errors import MailboatError, UsageError
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "init": "starting",
-        "demo": "demo",
+        "demo": "demo.command",
         "plan": "publishing",
         "publish": "publishing",
         "delete": "publishing",
@@ -152,11 +152,11 @@ def _usage_error(error: typer.TyperException) -> MailboatError:
 
 
 def _is_verbose(defaults: Defaults) -> bool:
-    return defaults.is_verbose or settings_from(os.environ).is_verbose
+    return defaults.is_verbose or current_settings().is_verbose
 
 
 def _is_coloured() -> bool:
-    return sys.stderr.isatty() and settings_from(os.environ).is_colour_wanted
+    return sys.stderr.isatty() and current_settings().is_colour_wanted
 
 
 def _leave_broken_pipe() -> int:

@@ -18,6 +18,9 @@ from typing import Any, Final, TextIO
 PIPE_WIDTH: Final = 100_000
 """Columns of a table that no terminal limits: nothing is folded or cut for a program that reads it."""
 
+ABSENT: Final = "-"
+"""A cell that has nothing to say."""
+
 
 class Output(enum.StrEnum):
     """The forms that every command can print its result in."""

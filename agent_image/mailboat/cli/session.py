@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from mailboat.agent.settings import Settings, settings_from
+from mailboat.agent.settings import Settings, current_settings
 from mailboat.cli.rendering import Output, Report, printable, show
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
     def run(context: typer.Context, **values: Any) -> None:
         home, output, verbose = (values.pop(name) for name in ("home", "output", "verbose"))
         defaults = context.obj if isinstance(context.obj, Defaults) else Defaults()
-        session = session_from(settings_from(os.environ), defaults, home, output, verbose)
+        session = session_from(current_settings(), defaults, home, output, verbose)
         if session.is_verbose:
             defaults.is_verbose = True
         function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature

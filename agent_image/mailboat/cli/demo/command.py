@@ -1,2 +1,3 @@
+"""x."""
 def register(app):
     pass

@@ -1,0 +1,174 @@
+"""Looking into a journal: what its topics hold, what a record says, and whether everything fits together.
+
+Nothing here changes anything. Called by `mailboat journal`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.blobs.port import BlobStore
+from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.errors import MailboatError
+from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.messages import (
+    CommandMessage,
+    DiscoveryMessage,
+    DistributedEvent,
+    Message,
+    PackageMessage,
+    StatusMessage,
+)
+from mailboat.wire.events import decode_event
+from mailboat.wire.messages import decode_message
+
+_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not fit, at one record, or at a topic as a whole when `offset` is None."""
+
+    topic: TopicName
+    offset: Offset | None
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of the journal came to."""
+
+    records: int
+    blobs: int
+    findings: tuple[Finding, ...]
+
+
+def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST) -> Iterator[Record]:
+    """The records of a topic from `start` to the end that it has when it is reached. Raises: as `JournalReader.read`."""
+    reader = journal.reader(topic, start)
+    try:
+        is_at_end = False
+        while not is_at_end:
+            batch = reader.read(_READ, 0.0)
+            yield from batch.records
+            is_at_end = batch.is_at_end
+    finally:
+        reader.close()
+
+
+def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:
+    """What a record says. Raises: MessageCorruptError."""
+    return decode_event(record.value) if is_event else decode_message(record.headers, record.value)
+
+
+def verify_journal(
+    journal: Journal, topics: Sequence[TopicName], blobs: BlobStore, *, event_topic: TopicName, reads_blobs: bool
+) -> Verification:
+    """Read every record: offsets grow, messages decode, digests fit, the blobs that are referred to are there.
+
+    Args:
+        journal: The log.
+        topics: Which topics to check.
+        blobs: Where its blobs are.
+        event_topic: The topic whose records are JSON.
+        reads_blobs: Read every byte of every blob, instead of asking for its length.
+    """
+    check = _Check(blobs, reads_blobs=reads_blobs)
+    count = 0
+    for topic in topics:
+        previous = -1
+        for record in records_of(journal, topic):
+            count += 1
+            if record.offset <= previous:
+                check.complain(topic, record.offset, f"comes after offset {previous}")
+            previous = record.offset
+            check.record(topic, record, is_event=topic == event_topic)
+    return Verification(count, len(check.seen), tuple(check.findings))
+
+
+class _Check:
+    """The state of one verification: what was found, and which blobs were looked at."""
+
+    def __init__(self, blobs: BlobStore, *, reads_blobs: bool) -> None:
+        self.findings: list[Finding] = []
+        self.seen: dict[bytes, str | None] = {}
+        self._blobs = blobs
+        self._reads_blobs = reads_blobs
+
+    def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
+        self.findings.append(Finding(topic, offset, problem))
+
+    def record(self, topic: TopicName, record: Record, *, is_event: bool) -> None:
+        if not record.value:  # a tombstone takes back what its key said
+            return
+        try:
+            message = decode_record(record, is_event=is_event)
+            problems = list(self._problems_of(message)) if isinstance(message, PackageMessage) else []
+        except MailboatError as error:
+            problems = [str(error)]
+        for problem in problems:
+            self.complain(topic, record.offset, problem)
+
+    def _problems_of(self, message: PackageMessage) -> Iterator[str]:
+        if message.payload is not None:
+            yield from _payload_problems(message, message.payload)
+        if message.payload_ref is not None:
+            yield from self._blob_problems(ReferenceCodec().parse(message.payload_ref), "the package")
+        for binary in message.binaries:
+            yield from self._blob_problems(BlobReference(binary.digest, binary.length_bytes), "a binary")
+
+    def _blob_problems(self, blob: BlobReference, what: str) -> Iterator[str]:
+        if blob.digest not in self.seen:
+            self.seen[blob.digest] = self._problem_of(blob)
+        problem = self.seen[blob.digest]
+        if problem is not None:
+            yield f"{what}: {problem}"
+
+    def _problem_of(self, blob: BlobReference) -> str | None:
+        info = self._blobs.stat(blob.digest)
+        if info is None:
+            return f"the blob {blob.digest.hex()} is missing"
+        if info.length_bytes != blob.length_bytes:
+            return f"the blob {blob.digest.hex()} has {info.length_bytes} bytes instead of {blob.length_bytes}"
+        return self._read(blob) if self._reads_blobs else None
+
+    def _read(self, blob: BlobReference) -> str | None:
+        try:
+            with self._blobs.open(blob.digest, blob.length_bytes) as stream:
+                while stream.read(_CHUNK_BYTES):
+                    pass
+        except MailboatError as error:
+            return str(error)
+        return None
+
+
+def _payload_problems(message: PackageMessage, payload: bytes) -> Iterator[str]:
+    if len(payload) != message.package_length_bytes:
+        yield f"the package has {len(payload)} bytes, the message promises {message.package_length_bytes}"
+    if message.package_digest is not None and hashlib.sha256(payload).digest() != message.package_digest:
+        yield "the package does not have the digest that the message promises"
+
+
+def summary_of(message: Message | DistributedEvent) -> str:
+    """One line that says what a message is about."""
+    match message:
+        case PackageMessage():
+            where = "inline" if message.payload is not None else "by reference" if message.payload_ref else "no package"
+            paths = " ".join(message.paths[:3]) + (f" … {len(message.paths)} paths" if len(message.paths) > 3 else "")
+            return f"{message.action} {paths}".rstrip() + f"   {message.package_length_bytes} bytes {where}"
+        case StatusMessage():
+            cause = "" if message.cause is None else f"   {message.cause.code}: {message.cause.message}"
+            return f"{message.sub_agent_name}: {message.status} offset {message.offset}{cause}"
+        case DiscoveryMessage():
+            states = ", ".join(f"{one.pub_agent_name} at {one.offset}" for one in message.states)
+            return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
+        case CommandMessage():
+            return f"{message.sub_agent_name}: clear up to offset {message.clear_up_to_offset}"
+        case DistributedEvent():
+            return f"distributed {message.package_id} offset {message.offset}"
+    return "ping"

@@ -1,0 +1,83 @@
+"""The embedded home: made once, read by everybody, and clear about what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mailboat.agent.home import Home, HomeExistsError, HomeMissingError, KnownSubscriber, create_home
+from mailboat.config import Config, ConfigInvalidError
+from mailboat.errors import StorageReadOnlyError, UsageError
+from mailboat.model.identifiers import AgentName
+
+EDGE = KnownSubscriber(AgentName("edge-1"), "files:/srv/site", (AgentName("author"),), 3)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return create_home(tmp_path / "boat", Config())
+
+
+def test_a_new_home_has_a_configuration_and_an_identity(home: Home) -> None:
+    assert home.config == Config()
+    assert len(home.sling_id) == 36
+    assert Home(home.path).sling_id == home.sling_id
+    assert home.journal_path == home.path / "journal.db"
+    assert home.blobs_path == home.path / "blobs"
+
+
+def test_a_missing_home_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(HomeMissingError) as caught:
+        Home(tmp_path / "none")
+    assert caught.value.next_step == f"mailboat --home {tmp_path / 'none'} init"
+
+
+def test_a_home_is_never_made_over_another(home: Home) -> None:
+    identity = home.sling_id
+    with pytest.raises(HomeExistsError):
+        create_home(home.path, Config())
+    assert Home(home.path).sling_id == identity
+
+
+def test_a_home_whose_making_was_interrupted_can_be_made_again(home: Home) -> None:
+    identity = home.sling_id
+    (home.path / "mailboat.yaml").unlink()
+    assert create_home(home.path, Config()).sling_id == identity
+
+
+def test_a_home_cannot_be_made_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageReadOnlyError, match="can't be written"):
+        create_home(tmp_path / "file" / "boat", Config())
+
+
+def test_a_subscriber_is_remembered_with_its_target(home: Home) -> None:
+    assert home.known_subscriber(EDGE.name) is None
+    home.remember_subscriber(EDGE)
+    other = KnownSubscriber(AgentName("edge-0"), "sqlite:/srv/edge.db")
+    home.remember_subscriber(other)
+    assert Home(home.path).known_subscribers() == [other, EDGE]
+
+
+def test_remembering_the_same_again_writes_nothing(home: Home) -> None:
+    home.remember_subscriber(EDGE)
+    file = home.path / "subscribers" / "edge-1.yaml"
+    before = file.stat().st_ino
+    home.remember_subscriber(EDGE)
+    assert file.stat().st_ino == before
+
+
+@pytest.mark.parametrize("text", ["", "target: 3", "{", "- a", "target: files:/x\nfollow: [a b]\nmax_retries: null"])
+def test_a_damaged_registry_entry_is_reported_with_its_file(home: Home, text: str) -> None:
+    (home.path / "subscribers" / "edge-1.yaml").write_text(text)
+    with pytest.raises(UsageError):
+        home.known_subscribers()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("instance", b"short"), ("mailboat.yaml", b"\xff\xfe"), ("mailboat.yaml", b"a: [")]
+)
+def test_a_damaged_file_of_the_home_is_reported_by_name(home: Home, file: str, content: bytes) -> None:
+    (home.path / file).write_bytes(content)
+    with pytest.raises(ConfigInvalidError, match=file):
+        _ = Home(home.path).sling_id

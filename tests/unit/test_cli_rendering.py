@@ -1,0 +1,135 @@
+"""How results and errors are printed."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.cli.failures import EXIT_CODES, error_lines, internal_error_lines, print_error
+from mailboat.cli.rendering import (
+    Column,
+    Output,
+    Report,
+    Table,
+    bytes_text,
+    count_text,
+    printable,
+    seconds_text,
+    show,
+    time_text,
+)
+from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
+
+TABLE = Table((Column("NAME"), Column("LAG", is_number=True)), [("edge-1", "7"), ("[bold]x", "1234")])
+REPORT = Report([{"name": "edge-1", "lag": 7}], ["edge-1"], lambda: [TABLE, "one line"])
+
+
+def rendered(report: Report, output: Output) -> str:
+    into = io.StringIO()
+    show(report, output, into)
+    return into.getvalue()
+
+
+def test_a_table_is_plain_aligned_columns_without_trailing_blanks() -> None:
+    assert rendered(REPORT, Output.TABLE) == ("NAME       LAG\nedge-1       7\n[bold]x   1234\none line\n")
+
+
+def test_json_and_yaml_carry_the_same_document() -> None:
+    assert json.loads(rendered(REPORT, Output.JSON)) == REPORT.document
+    assert yaml.safe_load(rendered(REPORT, Output.YAML)) == REPORT.document
+
+
+def test_names_are_one_a_line() -> None:
+    assert rendered(Report({}, ["a", "b\nc"], list), Output.NAME) == "a\nb\\nc\n"
+
+
+def test_a_table_without_rows_says_so() -> None:
+    assert rendered(Report([], [], lambda: [Table((Column("NAME"),), [], empty="no subscribers")]), Output.TABLE) == (
+        "no subscribers\n"
+    )
+
+
+@given(st.text())
+def test_nothing_printed_can_steer_a_terminal(text: str) -> None:
+    assert printable(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (41_300, "41 kB"), (3_140_000, "3.1 MB"), (999_600, "1.0 MB"),
+     (5 * 10**12, "5.0 TB"), (10**16, "10000 TB")],
+)  # fmt: skip
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 ms"),
+        (0.0144, "14 ms"),
+        (2.46, "2.5 s"),
+        (12.3, "12 s"),
+        (180, "3 min"),
+        (4 * 3600, "4 h"),
+        (604800, "7 d"),
+    ],
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(1, "file", "1 file"), (0, "file", "0 files"), (2, "entry", "2 entries"), (1200, "day", "1,200 days")],
+)
+def test_counts_read_well(count: int, noun: str, text: str) -> None:
+    assert count_text(count, noun) == text
+
+
+def test_times_are_in_utc_to_the_millisecond() -> None:
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(None) is None
+
+
+def test_an_error_says_what_where_and_what_to_do() -> None:
+    error = JournalTrimmedError(
+        "edge-3 stands at 60", next_step="mailboat a\nmailboat b", target="files:/srv", oldest_offset=80, nothing=None
+    )
+    assert list(error_lines(error)) == [
+        "error: JournalTrimmed: edge-3 stands at 60",
+        "  target         files:/srv",
+        "  oldest offset  80",
+        "  next           mailboat a",
+        "                 mailboat b",
+    ]
+
+
+def test_an_error_cannot_steer_the_terminal() -> None:
+    assert list(error_lines(UsageError("a\x1b[2Jb"))) == ["error: Usage: a\\x1b[2Jb"]
+
+
+def test_traces_come_only_when_asked_for() -> None:
+    quiet, verbose = io.StringIO(), io.StringIO()
+    print_error(MailboatError("x"), quiet, is_coloured=True)
+    print_error(MailboatError("x"), verbose, is_verbose=True)
+    assert quiet.getvalue() == "\x1b[1;31merror:\x1b[0m Mailboat: x\n"
+    assert "mailboat.errors.MailboatError: Mailboat: x\n" in verbose.getvalue()
+
+
+def test_a_defect_is_called_one() -> None:
+    assert list(internal_error_lines(ValueError("x")))[-2:] == [
+        "error: ValueError: x",
+        "  this is a defect of Mailboat; the trace above says where",
+    ]
+
+
+def test_every_exit_code_of_an_error_is_documented() -> None:
+    def codes(kind: type[MailboatError]) -> set[int]:
+        return {kind.exit_code}.union(*(codes(child) for child in kind.__subclasses__()))
+
+    assert codes(MailboatError) <= {code for code, _ in EXIT_CODES}

@@ -1,0 +1,101 @@
+"""The configuration document: one encoder, one decoder, and messages that lead to the right key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.config import (
+    Config,
+    ConfigInvalidError,
+    PackageType,
+    commented_yaml,
+    configuration_page,
+    decode_config,
+    encode_config,
+    json_schema,
+    keys_of,
+)
+
+SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}
+KEYS = [(section, key.name) for section, record in SECTIONS.items() for key in keys_of(record)]
+
+
+def test_an_empty_document_means_all_defaults() -> None:
+    assert decode_config(None) == decode_config({}) == decode_config({"journal": None}) == Config()
+
+
+def test_what_is_encoded_is_decoded_to_the_same() -> None:
+    config = replace(Config(), publisher=replace(Config().publisher, name="editor", package_type=PackageType.FILEVAULT))
+    assert decode_config(json.loads(json.dumps(encode_config(config)))) == config
+
+
+def test_the_commented_file_says_the_same_as_the_configuration() -> None:
+    config = replace(Config(), subscriber=replace(Config().subscriber, max_retries=None))
+    assert decode_config(yaml.safe_load(commented_yaml(config))) == config
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS, ids=[".".join(one) for one in KEYS])
+def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
+    assert f"`{section}.{key}`" in configuration_page()
+    assert json_schema()["properties"][section]["properties"][key]["description"].endswith((".", "…"))
+    lines = commented_yaml(Config()).splitlines()
+    number = next(index for index, line in enumerate(lines) if line.startswith(f"  {key}:"))
+    assert lines[number - 1].startswith("  # ")
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigInvalidError, match=r"there is no key subscriber\.max_retrys") as caught:
+        decode_config({"subscriber": {"max_retrys": 3}}, where="mailboat.yaml")
+    assert caught.value.next_step == "did you mean subscriber.max_retries?"
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_known() -> None:
+    with pytest.raises(ConfigInvalidError, match="there is no key zzz") as caught:
+        decode_config({"zzz": {}})
+    assert "journal, blobs, retention" in str(caught.value.next_step)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "the document is not a mapping"),
+        ({"journal": "sqlite"}, "journal is not a mapping"),
+        ({"journal": {"kind": "oracle"}}, "journal.kind is 'oracle', but must be one of sqlite"),
+        ({"journal": {"path": None}}, "journal.path can't be null"),
+        ({"journal": {"path": 3}}, "journal.path is 3, but must be a text"),
+        ({"publisher": {"inline_package_bytes": "1"}}, "inline_package_bytes is '1', but must be a whole number"),
+        ({"publisher": {"inline_package_bytes": True}}, "inline_package_bytes is True, but must be a whole number"),
+        ({"publisher": {"inline_package_bytes": 1.5}}, "inline_package_bytes is 1.5, but must be a whole number"),
+        ({"limits": {"max_ratio": "many"}}, "max_ratio is 'many', but must be a number"),
+        ({"limits": {"max_ratio": float("nan")}}, "max_ratio is nan, the smallest allowed is 1"),
+        ({"limits": {"are_collisions_refused": 1}}, "are_collisions_refused is 1, but must be true or false"),
+        ({"subscriber": {"max_retries": -1}}, "max_retries is -1, the smallest allowed is 0"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_name(document: Any, message: str) -> None:
+    with pytest.raises(ConfigInvalidError, match=message):
+        decode_config(document)
+
+
+def test_a_whole_number_is_taken_for_a_number_of_seconds() -> None:
+    assert decode_config({"retention": {"package_seconds": 60}}).retention.package_seconds == 60.0
+    assert decode_config({"retention": {"package_seconds": None}}).retention.package_seconds is None
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from([*SECTIONS, "x"]), VALUES | st.dictionaries(st.sampled_from(["path"]), VALUES)))
+def test_any_document_is_decoded_or_refused_as_invalid(document: Any) -> None:
+    try:
+        config = decode_config(document)
+    except ConfigInvalidError:
+        return
+    assert decode_config(encode_config(config)) == config
