@@ -1,0 +1,88 @@
+"""What a publisher is told, and what it is given to work with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mailboat.blobs.port import BlobStore
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.clock import Clock, SystemClock
+from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.journal.port import Journal
+from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.packages.port import PackageCodec
+from mailboat.publisher.requests import MAX_PATHS
+from mailboat.publisher.state import PublisherState
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBudget:
+    """How much one package of `publish_changed` may carry; a single node beyond it travels alone.
+
+    Attributes:
+        max_nodes: Nodes put or removed. At most the request's limit of paths, as each is named in the message.
+        max_content_bytes: Bytes of the nodes' values and binaries, wherever the binaries travel.
+    """
+
+    max_nodes: int = MAX_PATHS
+    max_content_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherSettings:
+    """What a publisher is told.
+
+    Attributes:
+        name: The publisher agent.
+        sling_id: The instance that it runs in.
+        package_topic: Where its packages go.
+        package_type: The codec that it writes with.
+        inline_package_bytes: Packages up to this size travel in the message, if the message then still fits.
+        inline_binary_bytes: Binaries up to this size travel in the package.
+        max_message_bytes: The largest message that the journal takes.
+        max_package_bytes: Larger packages are refused (binaries in the blob store do not count); None sets no limit.
+        max_paths: Paths of one request.
+        append_records: How many packages `publish_all` appends in one step at most.
+        append_bytes: And how many bytes of messages, about.
+        changes: How `publish_changed` cuts.
+    """
+
+    name: AgentName
+    sling_id: SlingId
+    package_topic: TopicName = TopicName("package")
+    package_type: str = "tree"
+    inline_package_bytes: int = 819_200
+    inline_binary_bytes: int = 64 * 1024
+    max_message_bytes: int = 1_000_000
+    max_package_bytes: int | None = 64 * 1024**3
+    max_paths: int = MAX_PATHS
+    append_records: int = 100
+    append_bytes: int = 4 * 1024 * 1024
+    changes: ChangeBudget = ChangeBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherPorts:
+    """What a publisher works with; it closes none of it.
+
+    Attributes:
+        journal: Where messages are appended.
+        blobs: Where large binaries and packages are stored before the message names them.
+        codecs: The package formats by package type.
+        state: What it remembers: intents, receipts, and what was last published of which source.
+        clock: The time.
+        failpoints: Where tests make it fail.
+        random: For package ids; the system's source of randomness unless a test needs to foresee them.
+        references: How references to packages are written, and signed where there is a key.
+    """
+
+    journal: Journal
+    blobs: BlobStore
+    codecs: Mapping[str, PackageCodec]
+    state: PublisherState
+    clock: Clock = field(default_factory=SystemClock)
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=random.SystemRandom)
+    references: ReferenceCodec = field(default_factory=ReferenceCodec)

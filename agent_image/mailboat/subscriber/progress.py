@@ -1,0 +1,101 @@
+"""What a subscriber tells about itself: a snapshot of its figures, and who wants to hear of changes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import FailureCause
+from mailboat.model.positions import LogIdentity
+
+
+class SubscriberPhase(enum.StrEnum):
+    """The named states. The same words stand in announcements, on the command line and in metrics."""
+
+    STARTING = "starting"
+    """It has not read anything yet."""
+
+    IMPORTING = "importing"
+    """There is more in the log than it has imported."""
+
+    CURRENT = "current"
+    """It has imported everything that was in the log when it last looked."""
+
+    RETRYING = "retrying"
+    """A package failed and waits for its next attempt; those after it wait too, as order demands."""
+
+    WAITING = "waiting"
+    """Journal or storage is not usable at the moment. No attempt is counted and nothing is given up."""
+
+    STOPPED = "stopped"
+    """It ended: asked to, or because going on could lose content; then the cause is a named state."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatistics:
+    """A snapshot. Counts are of this run of the process.
+
+    Attributes:
+        phase: The named state.
+        identity: The log; None before it is known.
+        next_offset: Everything below it is done; None before the position is known.
+        log_next_offset: Where the log ended when it was last seen; None before it was.
+        imported: Packages imported: ADD, DELETE and INVALIDATE.
+        removed: Nodes removed from the target.
+        put: Nodes written to the target.
+        failed: Packages given up.
+        skipped: Messages of publishers that are not followed, and TESTs.
+        redriven: Entries of the error queue that were imported after all.
+        content_bytes: Bytes of nodes and binaries written.
+        commits: Transactions.
+        attempts: How often the package at hand has failed.
+        next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
+        cause: Why it is retrying, waiting or stopped.
+        hook_failures: `after` hooks that failed.
+    """
+
+    phase: SubscriberPhase = SubscriberPhase.STARTING
+    identity: LogIdentity | None = None
+    next_offset: Offset | None = None
+    log_next_offset: Offset | None = None
+    imported: int = 0
+    removed: int = 0
+    put: int = 0
+    failed: int = 0
+    skipped: int = 0
+    redriven: int = 0
+    content_bytes: int = 0
+    commits: int = 0
+    attempts: int = 0
+    next_try_ms: int | None = None
+    cause: FailureCause | None = None
+    hook_failures: int = 0
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets between the position and the end of the log; None before both are known."""
+        if self.next_offset is None or self.log_next_offset is None:
+            return None
+        return max(0, self.log_next_offset - self.next_offset)
+
+
+class Observer(Protocol):
+    """Who wants to hear. Called from the subscriber's thread, at most once a commit; must not block."""
+
+    def on_progress(self, statistics: SubscriberStatistics) -> None:
+        """Something changed: a commit, a failure, or the phase."""
+
+    def on_given_up(self, statistics: SubscriberStatistics) -> None:
+        """A package went to the error queue; `cause` says why."""
+
+
+class SilentObserver:
+    """Nobody."""
+
+    def on_progress(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""
+
+    def on_given_up(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""

@@ -1,0 +1,107 @@
+"""What a subscriber is told, and what it is given to work with."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mailboat.blobs.port import BlobStore
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.clock import Clock, SystemClock
+from mailboat.content.port import Target
+from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.journal.port import Journal, ReadLimits
+from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.packages.port import PackageCodec, PackageLimits
+from mailboat.subscriber.processors import Processors
+from mailboat.subscriber.progress import Observer, SilentObserver
+from mailboat.subscriber.retries import RetryPolicy
+
+
+class UndecodablePolicy(enum.StrEnum):
+    """What happens to a record on the package topic that is no package message."""
+
+    GIVE_UP = "give-up"
+    """It becomes an entry of the error queue with its offset, and the subscriber goes on."""
+
+    STOP = "stop"
+    """The subscriber stops before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkipCommits:
+    """How often the position is stored when nothing but skipped messages went by.
+
+    Attributes:
+        max_records: At the latest after so many.
+        max_seconds: At the latest after so long, when the log has no more.
+    """
+
+    max_records: int = 1000
+    max_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberSettings:
+    """What a subscriber is told.
+
+    Attributes:
+        name: The subscriber agent.
+        sling_id: The instance that it runs in.
+        follow: The publishers whose packages are imported; None imports all.
+        package_topic: Where packages come from.
+        status_topic: Where confirmations go.
+        is_editable: Confirm every package, not only those given up.
+        retry: When a failed package is tried again, and when it is given up.
+        read: How much is read, and imported in one transaction, at most.
+        limits: What packages may be.
+        package_timeout_seconds: Time that importing one package may take; None sets no limit.
+        undecodable: What happens to a record that is no package message.
+        skip_commits: How often the position is stored when all is skipped.
+        is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
+    """
+
+    name: AgentName
+    sling_id: SlingId
+    follow: frozenset[AgentName] | None = None
+    package_topic: TopicName = TopicName("package")
+    status_topic: TopicName = TopicName("status")
+    is_editable: bool = False
+    retry: RetryPolicy = RetryPolicy()
+    read: ReadLimits = ReadLimits()
+    limits: PackageLimits = PackageLimits()
+    package_timeout_seconds: float | None = 3600.0
+    undecodable: UndecodablePolicy = UndecodablePolicy.GIVE_UP
+    skip_commits: SkipCommits = SkipCommits()
+    is_gap_accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberPorts:
+    """What a subscriber works with; it closes none of it.
+
+    Attributes:
+        journal: Where packages come from and confirmations go.
+        blobs: Where large binaries and packages are.
+        codecs: The package formats by package type.
+        target: The content, with everything that is kept beside it.
+        clock: The time.
+        failpoints: Where tests make it fail.
+        random: Jitter of pauses.
+        references: How references to packages are read, and checked where there is a key.
+        processors: Hooks before and after an import.
+        observer: Is told of progress.
+    """
+
+    journal: Journal
+    blobs: BlobStore
+    codecs: Mapping[str, PackageCodec]
+    target: Target
+    clock: Clock = field(default_factory=SystemClock)
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=random.SystemRandom)
+    references: ReferenceCodec = field(default_factory=ReferenceCodec)
+    processors: Processors = field(default_factory=Processors)
+    observer: Observer = field(default_factory=SilentObserver)
