@@ -9,6 +9,7 @@ in that format's room (`packages/filevault/names.py`).
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final, NewType
 
 from mailboat.errors import PathRefusedError
@@ -93,3 +94,10 @@ def ancestors_of(path: NodePath) -> list[NodePath]:
     """The paths from the root's child down to the parent of `path`, without the root itself."""
     names = path.split("/")[1:-1]
     return [NodePath("/" + "/".join(names[: depth + 1])) for depth in range(len(names))]
+
+
+def folded_name(name: str) -> str:
+    """What a file system that folds case and Unicode forms (HFS+, APFS, NTFS) would take the name for."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())

@@ -108,11 +108,36 @@ class PackageCodec(Protocol):
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """Write a package to a seekable stream, from its current position on. The bytes depend on the contents only."""
 
-    def read_bytes(self, payload: bytes, limits: PackageLimits, open_blob: OpenBinary | None) -> TreeChange:
+    def read_bytes(
+        self,
+        payload: bytes,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,
+    ) -> TreeChange:
         """Read a small package at once: the hot path of subscribers. Every record is checked before the first is given.
 
-        `open_blob` opens binaries that the package names by digest. Raises: as `PackageReader.change`.
+        Args:
+            payload: The whole package.
+            limits: What is accepted.
+            open_blob: Opens binaries that the package names by digest; None leaves them without content.
+            are_bytes_checked: The caller has compared the bytes with a digest from elsewhere (the message's), so a
+                checksum that the format carries itself needn't be computed once more. All else is checked.
+
+        Raises: as `PackageReader.change`.
         """
 
-    def open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> PackageReader:
-        """Open a package of any size from a seekable stream. Raises: as `PackageReader.change`."""
+    def open(
+        self,
+        stream: BinaryIO,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,
+    ) -> PackageReader:
+        """Open a package of any size from a seekable stream, from its current position to its end.
+
+        The stream must stay open and unchanged until the reader and all binaries it gave are closed; one thread at a
+        time may use them. Arguments and errors are those of `read_bytes`.
+        """

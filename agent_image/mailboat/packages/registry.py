@@ -1,0 +1,63 @@
+"""The package formats that an agent knows, by the type that a message names, and by the first bytes of a file.
+
+Made once by the composition root and handed to publisher and subscriber. Knows no format by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, Final
+
+from mailboat.errors import PermanentError
+from mailboat.packages.port import PackageCodec
+from mailboat.packages.tree import TREE
+from mailboat.wire.tree import MAGIC
+
+FILEVAULT: Final = "filevault"
+_ZIP_STARTS: Final = (b"PK\x03\x04", b"PK\x05\x06")  # a zip with entries, and an empty one
+
+
+class UnknownPackageTypeError(PermanentError):
+    """A package is of a type that no codec is known for, or a file is no package at all.
+
+    Another kind of agent writes to this topic, or a newer Mailboat does. The message names the types that are known.
+    """
+
+
+class PackageRegistry:
+    """Codecs by package type. Unchangeable, so any thread may use it."""
+
+    def __init__(self, codecs: Iterable[PackageCodec]) -> None:
+        """Know these codecs; of two for one type the later one counts."""
+        self._codecs = {codec.package_type: codec for codec in codecs}
+
+    def __iter__(self) -> Iterator[PackageCodec]:
+        return iter(self._codecs.values())
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types known, sorted."""
+        return tuple(sorted(self._codecs))
+
+    def codec_for(self, package_type: str) -> PackageCodec:
+        """The codec of a type. Raises: UnknownPackageTypeError, naming the known ones."""
+        codec = self._codecs.get(package_type)
+        if codec is None:
+            raise UnknownPackageTypeError(
+                f"{package_type[:80]!r} is no package type known here; known are {', '.join(self.types) or 'none'}",
+                package_type=package_type[:80],
+            )
+        return codec
+
+    def codec_of(self, stream: BinaryIO) -> PackageCodec:
+        """The codec that a file's first bytes speak for; the stream's position stays. Raises: UnknownPackageTypeError."""
+        start = stream.tell()
+        first = stream.read(4)
+        stream.seek(start)
+        if first.startswith(_ZIP_STARTS):
+            return self.codec_for(FILEVAULT)
+        if first.startswith(MAGIC):
+            return self.codec_for(TREE)
+        raise UnknownPackageTypeError(
+            f"the file starts with {first!r}, which no package does; known are {', '.join(self.types) or 'none'}"
+        )

@@ -1,0 +1,94 @@
+"""The `tree` format: protobuf records, fast to write and to read; the default between our agents.
+
+Specified in `docs/formats/tree.md`, for the choice see `docs/decisions/0005-default-package-format.md`. A small package
+is parsed by one call, a large one is read record by record; both accept exactly the same packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import BinaryIO, Final
+
+from mailboat.errors import LimitExceededError
+from mailboat.model.changes import TreeChange
+from mailboat.model.nodes import NodeRecord
+from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.tree_order import check_order
+from mailboat.packages.tree_reading import (
+    TreePackageReader,
+    check_ancestors,
+    check_count,
+    check_lengths,
+    check_trailer,
+    not_covered,
+)
+from mailboat.packages.tree_writing import TreePackageWriter
+from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.tree import parse_package, take_header, take_nodes, take_trailer
+
+TREE: Final = "tree"
+MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
+"""A larger package is read record by record: one call would hold all of it several times."""
+
+
+class TreeCodec:
+    """See `PackageCodec`. Has no state; any thread may use it."""
+
+    @property
+    def package_type(self) -> str:
+        """`tree`."""
+        return TREE
+
+    def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
+        """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
+        return TreePackageWriter(contents, into).write()
+
+    def read_bytes(
+        self,
+        payload: bytes,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,
+    ) -> TreeChange:
+        """See `PackageCodec.read_bytes`."""
+        package = parse_package(payload) if len(payload) <= MAX_AT_ONCE_BYTES else None
+        if package is None:
+            reader = self.open(io.BytesIO(payload), limits, open_blob, are_bytes_checked=are_bytes_checked)
+            change = reader.change()
+            return TreeChange(change.filter, list(change.records))
+        header = take_header(package.header)
+        trailer, trailer_bytes = take_trailer(package)
+        check_count(len(package.node), limits)
+        digest = None if are_bytes_checked else hashlib.sha256(memoryview(payload)[:-trailer_bytes]).digest()
+        check_trailer(trailer, len(package.node), digest)
+        records = take_nodes(package.node, open_blob)
+        check_ancestors(header)
+        paths = [record.path for record in records]
+        check_order(paths, are_collisions_refused=limits.are_collisions_refused)
+        covers = header.filter.covers
+        for path in paths:
+            if not covers(path):
+                raise not_covered(path)
+        _check_total(len(payload), records, limits)
+        return TreeChange(header.filter, [*header.ancestors, *records])
+
+    def open(
+        self,
+        stream: BinaryIO,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,
+    ) -> TreePackageReader:
+        """See `PackageCodec.open`."""
+        return TreePackageReader(stream, limits, open_blob, are_bytes_checked=are_bytes_checked)
+
+
+def _check_total(payload_bytes: int, records: list[NodeRecord], limits: PackageLimits) -> None:
+    total = payload_bytes + sum(check_lengths(record, limits, but={}) for record in records if record.binaries)
+    if total > limits.max_total_bytes:
+        raise LimitExceededError(
+            f"a tree package holds {total} bytes, the limit is {limits.max_total_bytes}", limit=limits.max_total_bytes
+        )

@@ -1,0 +1,78 @@
+"""The order of nodes in a `tree` package, checked while they come, in memory for the folders on the current path.
+
+The nodes of a subtree come together and a node before its descendants; siblings come in any order, each once. So a
+path that comes twice, or after its descendants, or after its subtree was left, is noticed without knowing all paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.model.paths import NodePath, folded_name
+
+
+class PathOrder:
+    """Checks paths one by one."""
+
+    def __init__(self, *, are_collisions_refused: bool) -> None:
+        """Start with nothing. `are_collisions_refused`: see `PackageLimits`."""
+        self._folds = are_collisions_refused
+        self._open: list[str] = []
+        self._children: list[dict[str, str]] = [{}]
+        self._has_any = False
+
+    def add(self, path: NodePath) -> None:
+        """Take the next path.
+
+        Raises:
+            PackageCorruptError: It comes twice, or after its descendants or siblings of a closed parent.
+            LimitExceededError: A name differs in case or Unicode form only from another in the same folder.
+        """
+        if path == "/":
+            self._check_root()
+            return
+        self._has_any = True
+        names = path[1:].split("/")
+        opened = self._open
+        shared = 0
+        for mine, theirs in zip(opened, names, strict=False):
+            if mine != theirs:
+                break
+            shared += 1
+        if shared == len(names):
+            raise PackageCorruptError("a node comes twice or after its descendants", path=path)
+        del opened[shared:]
+        del self._children[shared + 1 :]
+        for name in names[shared:]:
+            self._enter(path, name)
+
+    def _enter(self, path: NodePath, name: str) -> None:
+        siblings = self._children[-1]
+        key = folded_name(name) if self._folds else name
+        other = siblings.setdefault(key, name)
+        if other is not name:
+            self._refuse(path, name, other)
+        self._open.append(name)
+        self._children.append({})
+
+    def _check_root(self) -> None:
+        if self._has_any:
+            raise PackageCorruptError("a node comes twice or after its descendants", path="/")
+        self._has_any = True
+
+    def _refuse(self, path: NodePath, name: str, other: str) -> None:
+        if other == name:
+            raise PackageCorruptError("a node comes twice, or after its subtree was left", path=path)
+        raise LimitExceededError(
+            f"the names {other!r} and {name!r} in one folder differ in case or Unicode form only",
+            path=path,
+            limit="are_collisions_refused",
+        )
+
+
+def check_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) -> None:
+    """The same of a whole sequence. Raises: as `PathOrder.add`."""
+    order = PathOrder(are_collisions_refused=are_collisions_refused)
+    for path in paths:
+        order.add(path)

@@ -1,0 +1,234 @@
+"""Reading a `tree` package record by record, in memory for one record and the folders on its path.
+
+Everything is checked before a record is given, but for the end of the package: only who has read all records knows
+that the package is whole. A target commits after that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
+
+from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.model.changes import TreeChange
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
+from mailboat.packages.port import PackageLimits
+from mailboat.packages.tree_order import PathOrder, check_order
+from mailboat.packages.tree_stream import RawRecord, RecordStream, Span, open_pieces
+from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.tree import (
+    HEADER_TAG,
+    NODE_TAG,
+    PIECE_BYTES,
+    PIECE_TAG,
+    TRAILER_TAG,
+    Header,
+    Trailer,
+    decode_header,
+    decode_node_record,
+    decode_piece,
+    decode_trailer,
+)
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedBinary:
+    """A binary whose pieces were read and that the next node must name."""
+
+    length_bytes: int
+    spans: Sequence[Span]
+
+
+@dataclass(slots=True)
+class _OpenBinary:
+    """A binary whose last piece has not come yet."""
+
+    length_bytes: int = 0
+    spans: list[Span] = field(default_factory=list)
+    hash: _Hash = field(default_factory=hashlib.sha256)
+
+
+class TreePackageReader:
+    """An open package, see `PackageReader`. One thread."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,
+    ) -> None:
+        """Read and check the header. Raises: as `PackageReader.change`."""
+        self._stream = stream
+        self._limits = limits
+        self._open_blob = open_blob
+        self._records = RecordStream(stream, is_hashing=not are_bytes_checked)
+        first = self._records.next()
+        if first is None or first.tag != HEADER_TAG:
+            raise PackageCorruptError("a tree package does not start with a header", record=1)
+        self._header = decode_header(first.content)
+        check_ancestors(self._header)
+        self._carried: dict[bytes, _CarriedBinary] = {}
+        self._unfinished: _OpenBinary | None = None
+        self._total_bytes = 0
+        self._node_count = 0
+
+    @property
+    def filter(self) -> WorkspaceFilter:
+        """See `PackageReader.filter`."""
+        return self._header.filter
+
+    def change(self) -> TreeChange:
+        """See `PackageReader.change`."""
+        return TreeChange(self._header.filter, self._stream_records())
+
+    def close(self) -> None:
+        """Nothing is held but the caller's stream."""
+
+    def _stream_records(self) -> Iterator[NodeRecord]:
+        yield from self._header.ancestors
+        order = PathOrder(are_collisions_refused=self._limits.are_collisions_refused)
+        covers = self._header.filter.covers
+        while True:
+            raw = self._records.next()
+            if raw is None:
+                raise PackageCorruptError("a tree package ends without a trailer", nodes=self._node_count)
+            if raw.tag == NODE_TAG:
+                record = self._take_node(raw)
+                order.add(record.path)
+                if not covers(record.path):
+                    raise not_covered(record.path)
+                yield record
+            elif raw.tag == PIECE_TAG:
+                self._take_piece(raw)
+            else:
+                self._take_trailer(raw)
+                return
+
+    def _take_node(self, raw: RawRecord) -> NodeRecord:
+        if self._unfinished is not None:
+            raise PackageCorruptError("a node comes before the last piece of its binary", record=raw.number)
+        self._node_count += 1
+        check_count(self._node_count, self._limits)
+        carried, self._carried = self._carried, {}
+        record = decode_node_record(raw.content, raw.number, partial(self._open, carried))
+        self._total_bytes += len(raw.content)
+        self._check_carried(record, carried)
+        self._check_total(record.path)
+        return record
+
+    def _check_carried(self, record: NodeRecord, carried: Mapping[bytes, _CarriedBinary]) -> None:
+        named = {binary.digest: binary.length_bytes for binary in record.binaries}
+        for digest, found in carried.items():
+            if named.get(digest) != found.length_bytes:
+                raise PackageCorruptError(
+                    f"a binary of {found.length_bytes} bytes, SHA-256 {digest.hex()}, travels before a node that does "
+                    "not name it",
+                    path=record.path,
+                )
+        self._total_bytes += check_lengths(record, self._limits, but=carried)
+
+    def _take_piece(self, raw: RawRecord) -> None:
+        data, is_last = decode_piece(raw.content, raw.number)
+        if not data or len(data) > PIECE_BYTES or (len(data) < PIECE_BYTES and not is_last):
+            raise PackageCorruptError(f"a piece of a binary has {len(data)} bytes", record=raw.number)
+        binary = self._unfinished or _OpenBinary()
+        data_ends_at = raw.ends_at - (2 if is_last else 0)  # the field `is_last` stands behind the data
+        binary.spans.append(Span(data_ends_at - len(data), len(data)))
+        binary.hash.update(data)
+        binary.length_bytes += len(data)
+        if binary.length_bytes > self._limits.max_entry_bytes:
+            raise too_long(f"record {raw.number}", binary.length_bytes, self._limits)
+        self._total_bytes += len(data)
+        self._check_total(f"record {raw.number}")
+        self._unfinished = None if is_last else binary
+        if is_last:
+            self._carried[binary.hash.digest()] = _CarriedBinary(binary.length_bytes, binary.spans)
+
+    def _take_trailer(self, raw: RawRecord) -> None:
+        if raw.tag != TRAILER_TAG:
+            raise PackageCorruptError("a tree package has a second header", record=raw.number)
+        if self._carried or self._unfinished is not None:
+            raise PackageCorruptError("a binary travels without a node that names it", record=raw.number)
+        check_trailer(decode_trailer(raw.content, raw.number), self._node_count, self._records.digest())
+        if self._records.next() is not None:
+            raise PackageCorruptError("a tree package goes on after its trailer", record=raw.number)
+
+    def _open(self, carried: Mapping[bytes, _CarriedBinary], digest: bytes) -> BinaryIO:
+        found = carried.get(digest)
+        if found is not None:
+            return open_pieces(self._stream, found.spans)
+        if self._open_blob is None:
+            raise ValueError(f"the binary {digest.hex()} is known by digest only")
+        return self._open_blob(digest)
+
+    def _check_total(self, where: str) -> None:
+        if self._total_bytes > self._limits.max_total_bytes:
+            raise LimitExceededError(
+                f"a tree package holds more than {self._limits.max_total_bytes} bytes",
+                entry=where,
+                limit=self._limits.max_total_bytes,
+            )
+
+
+# ------------------------------------------------------------------------------------- rules of both ways of reading
+
+
+def check_ancestors(header: Header) -> None:
+    """That the header's nodes lie above roots, parents first. Raises: PackageCorruptError."""
+    if not header.ancestors:
+        return
+    check_order([record.path for record in header.ancestors], are_collisions_refused=False)
+    for record in header.ancestors:
+        if header.filter.covers(record.path) or not header.filter.is_ancestor(record.path):
+            raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=record.path)
+
+
+def check_count(count: int, limits: PackageLimits) -> None:
+    """That there are not too many nodes. Raises: LimitExceededError."""
+    if count > limits.max_entries:
+        raise LimitExceededError(
+            f"a tree package has more than {limits.max_entries} nodes", record=count, limit=limits.max_entries
+        )
+
+
+def check_lengths(record: NodeRecord, limits: PackageLimits, *, but: Mapping[bytes, object]) -> int:
+    """Bytes of the binaries that a node names and that are elsewhere; `but` those. Raises: LimitExceededError."""
+    total = 0
+    for binary in record.binaries:
+        if binary.length_bytes > limits.max_entry_bytes:
+            raise too_long(record.path, binary.length_bytes, limits)
+        if binary.digest not in but:
+            total += binary.length_bytes
+    return total
+
+
+def check_trailer(trailer: Trailer, node_count: int, digest: bytes | None) -> None:
+    """That the package is whole; `digest` None when it needn't be compared. Raises: PackageCorruptError."""
+    if trailer.node_count != node_count:
+        raise PackageCorruptError(f"a tree package has {node_count} nodes, its trailer says {trailer.node_count}")
+    if digest is not None and trailer.digest != digest:
+        raise PackageCorruptError("a tree package does not have the digest that its trailer says")
+
+
+def not_covered(path: NodePath) -> PackageCorruptError:
+    """The error for a node that the package's own filter does not cover."""
+    return PackageCorruptError("a tree package carries a node that its filter does not cover", path=path)
+
+
+def too_long(entry: str, length_bytes: int, limits: PackageLimits) -> LimitExceededError:
+    """The error for a binary beyond the limit."""
+    return LimitExceededError(
+        f"a binary has {length_bytes} bytes, the limit is {limits.max_entry_bytes}",
+        entry=entry,
+        limit=limits.max_entry_bytes,
+    )

@@ -1,0 +1,145 @@
+"""Writing a `tree` package: a stream of records, in memory for one node and the folders on its path.
+
+The bytes depend on the contents only. What is written can be read: order and coverage are checked on the way, and a
+binary whose content is not what its digest says means that the source changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from mailboat.content.digest import TreeHash
+from mailboat.errors import LimitExceededError, SourceChangedError
+from mailboat.model.nodes import Binary, Node
+from mailboat.model.paths import NodePath
+from mailboat.packages.port import PackageContents, PackageSummary
+from mailboat.packages.tree_order import PathOrder
+from mailboat.packages.tree_reading import not_covered
+from mailboat.wire.nodes import binaries_of, build_body, encode_node, inline_binaries
+from mailboat.wire.tree import (
+    MAX_RECORD_BYTES,
+    PIECE_BYTES,
+    Trailer,
+    encode_header,
+    encode_node_record,
+    encode_piece,
+    encode_trailer,
+)
+
+MAX_INLINE_BYTES: Final = 64 * 1024
+"""A binary up to this size is written into its node, if it travels in the package; a larger one in pieces before it."""
+MAX_INLINE_BYTES_OF_NODE: Final = 4 * 1024**2
+"""All binaries that are written into one node; the others of that node go in pieces."""
+
+
+class TreePackageWriter:
+    """Writes one package."""
+
+    def __init__(self, contents: PackageContents, into: BinaryIO) -> None:
+        """Nothing is written yet."""
+        self._contents = contents
+        self._into = into
+        self._hash = hashlib.sha256()
+        self._length_bytes = 0
+        self._tree = TreeHash()
+        self._order = PathOrder(are_collisions_refused=False)
+        self._node_count = 0
+        self._content_bytes = 0
+
+    def write(self) -> PackageSummary:
+        """Write all records.
+
+        Raises:
+            PackageCorruptError: Nodes come in an order that a package can't have, or the filter doesn't cover one.
+            LimitExceededError: A node has more text than fits a record.
+            SourceChangedError: A binary is not what its digest and length say.
+        """
+        ancestors = [encode_node(one) for one in self._contents.ancestors]
+        self._emit(encode_header(self._contents.filter, ancestors))
+        for node in self._contents.nodes:
+            self._write_node(node)
+        self._emit(encode_trailer(Trailer(self._node_count, self._hash.digest())))
+        return PackageSummary(
+            self._length_bytes, self._hash.digest(), self._tree.digest(), self._node_count, self._content_bytes
+        )
+
+    def _write_node(self, node: Node) -> None:
+        self._order.add(node.path)
+        if not self._contents.filter.covers(node.path):
+            raise not_covered(node.path)
+        message = build_body(node)
+        body = message.SerializeToString()
+        self._tree.add(node.path, hashlib.sha256(body).digest())
+        if len(message.binary_value):
+            inline_binaries(message, self._place(node.path, binaries_of(node)))
+            body = message.SerializeToString()
+        record = encode_node_record(node.path, body)
+        if len(record) > MAX_RECORD_BYTES:
+            raise LimitExceededError(
+                f"a node has {len(record)} bytes without its large binaries, the limit is {MAX_RECORD_BYTES}",
+                path=node.path,
+                limit=MAX_RECORD_BYTES,
+            )
+        self._emit(record)
+        self._node_count += 1
+
+    def _place(self, path: NodePath, binaries: list[Binary]) -> dict[int, bytes]:
+        """Write the pieces of those that travel so; the data, by index, of those that go into the node."""
+        inline: dict[int, bytes] = {}
+        room = MAX_INLINE_BYTES_OF_NODE
+        in_pieces: set[bytes] = set()
+        for index, binary in enumerate(binaries):
+            length = binary.length_bytes
+            self._content_bytes += length
+            if length > self._contents.inline_binary_bytes and not self._contents.is_self_contained:
+                continue
+            if length <= MAX_INLINE_BYTES and length <= room:
+                inline[index] = b"".join(_checked_pieces(path, binary))
+                room -= length
+            elif binary.digest not in in_pieces:
+                in_pieces.add(binary.digest)
+                self._write_pieces(path, binary)
+        return inline
+
+    def _write_pieces(self, path: NodePath, binary: Binary) -> None:
+        written = 0
+        for data in _checked_pieces(path, binary):
+            written += len(data)
+            self._emit(encode_piece(data, is_last=written == binary.length_bytes))
+
+    def _emit(self, record: bytes) -> None:
+        self._hash.update(record)
+        self._into.write(record)
+        self._length_bytes += len(record)
+
+
+def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:
+    """The content in full pieces and a last one. Raises: SourceChangedError, latest with the last piece."""
+    if binary.data is not None:
+        for start in range(0, binary.length_bytes, PIECE_BYTES):
+            yield binary.data[start : start + PIECE_BYTES]
+        return
+    digest = hashlib.sha256()
+    left = binary.length_bytes
+    with binary.open() as stream:
+        while left > 0:
+            data = _read_fully(stream, min(left, PIECE_BYTES))
+            digest.update(data)
+            left -= len(data)
+            if left == 0 and (digest.digest() != binary.digest or stream.read(1)):
+                data = b""
+            if not data:
+                raise SourceChangedError("a binary is not what it was when the node was read", path=path)
+            yield data
+
+
+def _read_fully(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            return b""
+        data += more
+    return data
