@@ -5,7 +5,7 @@ Made once by the composition root and handed to publisher and subscriber. Knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
 from mailboat.errors import PermanentError
@@ -24,15 +24,21 @@ class UnknownPackageTypeError(PermanentError):
     """
 
 
-class PackageRegistry:
+class PackageRegistry(Mapping[str, PackageCodec]):
     """Codecs by package type. Unchangeable, so any thread may use it."""
 
     def __init__(self, codecs: Iterable[PackageCodec]) -> None:
         """Know these codecs; of two for one type the later one counts."""
         self._codecs = {codec.package_type: codec for codec in codecs}
 
-    def __iter__(self) -> Iterator[PackageCodec]:
-        return iter(self._codecs.values())
+    def __getitem__(self, package_type: str) -> PackageCodec:
+        return self._codecs[package_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._codecs)
+
+    def __len__(self) -> int:
+        return len(self._codecs)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -50,7 +56,10 @@ class PackageRegistry:
         return codec
 
     def codec_of(self, stream: BinaryIO) -> PackageCodec:
-        """The codec that a file's first bytes speak for; the stream's position stays. Raises: UnknownPackageTypeError."""
+        """The codec that a file's first bytes speak for; the stream's position stays.
+
+        Raises: UnknownPackageTypeError.
+        """
         start = stream.tell()
         first = stream.read(4)
         stream.seek(start)
