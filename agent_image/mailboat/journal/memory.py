@@ -48,16 +48,33 @@ class _Topic:
         return gone
 
 
+class _Log:
+    """What all handles on one log share: the place of SQLite's file."""
+
+    __slots__ = ("cluster_id", "lock", "topics")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.topics: dict[TopicName, _Topic] = {}
+        self.cluster_id = str(uuid.uuid4())
+
+
 class MemoryJournal:
     """The journal port over lists. Safe to use from several threads of one process."""
 
     def __init__(self, clock: Clock) -> None:
         """Start empty; `clock` stamps the records and decides which are expired."""
         self._clock = clock
-        self._lock = threading.Lock()
-        self._topics: dict[TopicName, _Topic] = {}
-        self._cluster_id = str(uuid.uuid4())
+        self._log = _Log()
+        self._lock = self._log.lock
+        self._readers: weakref.WeakSet[MemoryReader] = weakref.WeakSet()
         self._is_closed = False
+
+    def another_handle(self) -> MemoryJournal:
+        """A journal over the same log that is closed on its own, as another process has one."""
+        other = MemoryJournal(self._clock)
+        other._log, other._lock = self._log, self._lock
+        return other
 
     @property
     def description(self) -> str:
@@ -68,7 +85,7 @@ class MemoryJournal:
         """See `Journal.ensure_topic`."""
         with self._lock:
             self._check_open()
-            existing = self._topics.setdefault(topic, _Topic(topic, settings))
+            existing = self._log.topics.setdefault(topic, _Topic(topic, settings))
             existing.settings = settings
 
     def delete_topic(self, topic: TopicName) -> None:
@@ -76,19 +93,19 @@ class MemoryJournal:
         with self._lock:
             gone = self._find(topic)
             gone.is_deleted = True
-            del self._topics[topic]
+            del self._log.topics[topic]
             gone.wake_readers()
 
     def topics(self) -> Sequence[TopicName]:
         """See `Journal.topics`."""
         with self._lock:
             self._check_open()
-            return sorted(self._topics)
+            return sorted(self._log.topics)
 
     def identity(self, topic: TopicName) -> LogIdentity:
         """See `Journal.identity`."""
         with self._lock:
-            return LogIdentity(self._cluster_id, self._find(topic).topic_id)
+            return LogIdentity(self._log.cluster_id, self._find(topic).topic_id)
 
     def bounds(self, topic: TopicName) -> Bounds:
         """See `Journal.bounds`."""
@@ -117,6 +134,7 @@ class MemoryJournal:
             places = {Edge.EARLIEST: bounds.earliest_offset, Edge.NEXT: bounds.next_offset}
             reader = MemoryReader(self, found, places[start] if isinstance(start, Edge) else start)
             found.readers.add(reader)
+            self._readers.add(reader)
             return reader
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
@@ -133,14 +151,14 @@ class MemoryJournal:
         now_ms = self._clock.now().timestamp() * 1000
         with self._lock:
             self._check_open()
-            return sum(self._expire(topic, now_ms) for topic in self._topics.values())
+            return sum(self._expire(topic, now_ms) for topic in self._log.topics.values())
 
     def close(self) -> None:
         """See `Journal.close`."""
         with self._lock:
             self._is_closed = True
-            for topic in self._topics.values():
-                topic.wake_readers()
+            for reader in self._readers:
+                reader.wake()
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +180,7 @@ class MemoryJournal:
 
     def _find(self, topic: TopicName) -> _Topic:
         self._check_open()
-        found = self._topics.get(topic)
+        found = self._log.topics.get(topic)
         if found is None:
             raise topic_missing(topic, self.description)
         return found

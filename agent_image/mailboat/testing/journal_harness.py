@@ -1,0 +1,116 @@
+"""What the contract suite of the journal needs around its tests: a harness for each adapter, and waiting with patience.
+
+Everything waits for what it wants to see, at most `PATIENCE_SECONDS`; nothing sleeps for a fixed time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+
+from mailboat.errors import MailboatError
+from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
+from mailboat.model.identifiers import Offset, TopicName
+
+_T = TypeVar("_T")
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long a test waits for what should come at once. Only a failing test takes that long."""
+
+LONG_WAIT_SECONDS: Final = 300.0
+"""Longer than the patience: a read that waits so long must be ended by something else."""
+
+FOREVER: Final = TopicSettings(retention_seconds=None)
+
+
+@dataclass(frozen=True)
+class JournalHarness:
+    """What the suite needs to know of an adapter.
+
+    Attributes:
+        open: Another handle on the same log; the test closes it.
+        delete_topic: Removes a topic with its records, by whatever means the log has.
+    """
+
+    open: Callable[[], Journal]
+    delete_topic: Callable[[TopicName], None]
+
+
+def new_topic_name() -> TopicName:
+    """A name that no other test uses."""
+    return TopicName(f"contract-{uuid.uuid4().hex}")
+
+
+def values_of(records: Sequence[Record]) -> list[bytes]:
+    """The values, in order."""
+    return [record.value for record in records]
+
+
+def read_to_end(reader: JournalReader, limits: ReadLimits | None = None) -> list[Record]:
+    """All that is there from the reader's position on, read in batches."""
+    records: list[Record] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        batch = reader.read(limits or ReadLimits(), 0.0)
+        records += batch.records
+        if batch.is_at_end:
+            return records
+    raise AssertionError(f"the reader found no end; it stands at {reader.next_offset}")
+
+
+def read_count(reader: JournalReader, count: int) -> list[Record]:
+    """The next records, at least `count`, waited for."""
+    records: list[Record] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(records) < count:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{len(records)} of {count} records came; the reader stands at {reader.next_offset}")
+        records += reader.read(ReadLimits(), 1.0).records
+    return records
+
+
+def read_without_gap(reader: JournalReader) -> NoReturn:
+    """Read a log without holes until the reader refuses: what it had fetched before may come, a gap may not."""
+    position = reader.next_offset
+    while True:
+        for record in reader.read(ReadLimits(max_records=1), PATIENCE_SECONDS).records:
+            if record.offset != position:
+                raise AssertionError(f"after offset {position - 1} came {record.offset}")
+            position = Offset(position + 1)
+
+
+@contextmanager
+def in_background(call: Callable[[], _T]) -> Iterator[Future[_T]]:
+    """Run something in another thread; its end is waited for."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(call)
+
+
+def some_records(count: int, prefix: str = "value") -> list[NewRecord]:
+    """Records that can be told apart."""
+    return [NewRecord(f"{prefix}-{number}".encode()) for number in range(count)]
+
+
+def outcome_of(read: Callable[[], object]) -> str:
+    """What became of a read that was ended by closing: it may find nothing, or be refused."""
+    try:
+        read()
+    except MailboatError:
+        return "refused"
+    return "nothing"
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Look until something is true, at most as long as the patience lasts."""
+    look = threading.Event()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what}")
+        look.wait(0.005)

@@ -1,0 +1,91 @@
+"""Every journal adapter of this distribution passes the suite of the port, and keeps retention by its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mailboat.clock import SystemClock
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.model.identifiers import TopicName
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.journal_contract import JournalContract
+from mailboat.testing.journal_harness import JournalHarness, read_to_end, values_of
+
+EmbeddedJournal = MemoryJournal | SqliteJournal
+
+
+class TestMemoryJournal(JournalContract):
+    @pytest.fixture
+    def harness(self) -> JournalHarness:
+        log = MemoryJournal(SystemClock())
+        return JournalHarness(log.another_handle, log.delete_topic)
+
+
+class TestSqliteJournal(JournalContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> JournalHarness:
+        path = tmp_path / "journal.db"
+
+        def delete_topic(topic: TopicName) -> None:
+            with SqliteJournal(path, SystemClock()) as journal:
+                journal.delete_topic(topic)
+
+        return JournalHarness(lambda: SqliteJournal.create(path, SystemClock()), delete_topic)
+
+
+class TestRetention:
+    """What Kafka does by itself, the embedded journals do when they are asked."""
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        return ManualClock()
+
+    @pytest.fixture(params=["memory", "sqlite"])
+    def journal(self, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[EmbeddedJournal]:
+        with MemoryJournal(clock) if request.param == "memory" else SqliteJournal.create(tmp_path / "j", clock) as made:
+            yield made
+
+    def test_records_older_than_the_retention_time_go(self, journal: EmbeddedJournal, clock: ManualClock) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=60.0))
+        journal.append(topic, [NewRecord(b"old")] * 2500)
+        clock.advance(50.0)
+        journal.append(topic, [NewRecord(b"young")])
+        assert journal.remove_expired() == 0
+        clock.advance(11.0)
+        assert journal.remove_expired() == 2500
+        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [b"young"]
+        clock.advance(1000.0)
+        assert journal.remove_expired() == 1
+        assert journal.bounds(topic).earliest_offset == journal.bounds(topic).next_offset == 2501
+
+    def test_a_topic_without_retention_time_keeps_all(self, journal: EmbeddedJournal, clock: ManualClock) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=None))
+        journal.append(topic, [NewRecord(b"old")])
+        clock.advance(10**9)
+        assert journal.remove_expired() == 0
+        assert journal.bounds(topic).count == 1
+
+    def test_a_clock_that_jumped_back_never_removes_what_follows_a_younger_record(
+        self, journal: EmbeddedJournal, clock: ManualClock
+    ) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=60.0))
+        journal.append(topic, [NewRecord(b"stamped young")])
+        clock.jump(-1000.0)
+        journal.append(topic, [NewRecord(b"stamped old")])
+        clock.jump(1010.0)
+        assert journal.remove_expired() == 0
+        assert journal.bounds(topic).count == 2
+
+    def test_records_are_stamped_by_the_clock(self, journal: EmbeddedJournal, clock: ManualClock) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings())
+        journal.append(topic, [NewRecord(b"now")])
+        (record,) = journal.reader(topic, Edge.EARLIEST).read(ReadLimits(), 0.0).records
+        assert record.appended_ms == clock.now().timestamp() * 1000
