@@ -1,0 +1,102 @@
+"""Write the generated pages of `docs/`; with `--check`, only say which are not what the code gives.
+
+Run through `make docs`. The pages are committed, so that they can be read without installing anything;
+`tests/repo/test_generated.py` runs the check.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from mailboat.agent.glossary import errors_page
+from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
+from mailboat.config import configuration_page
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+EVERYWHERE = {"home", "verbose", "help"}
+"""Options that every command has."""
+
+
+def pages() -> dict[str, str]:
+    """Name of each generated page → its text."""
+    return {"cli.md": command_line_page(), "configuration.md": configuration_page(), "errors.md": errors_page()}
+
+
+def command_line_page() -> str:
+    """`docs/cli.md`, from the commands themselves."""
+    root: Any = typer.main.get_command(build_app())
+    lines = [
+        "# Command line",
+        "",
+        "Generated from the commands by `make docs`; `mailboat COMMAND --help` says the same.",
+        "",
+    ]
+    lines += [f"{_paragraph(root.help)} Options of every command: `--home`, `--verbose`.", ""]
+    for name in filter(root.commands.__contains__, COMMANDS):
+        lines += list(_describe(root.commands[name], f"mailboat {name}", 2))
+    lines += ["## Exit codes", "", "| code | means |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    return "\n".join(lines) + "\n"
+
+
+def _describe(command: Any, path: str, level: int) -> Iterator[str]:
+    yield from ("#" * level + f" {path}", "", _paragraph(command.help), "")
+    taken = [one for one in command.params if one.name not in EVERYWHERE and not getattr(one, "hidden", False)]
+    if not hasattr(command, "commands"):
+        is_option = [one.param_type_name == "option" for one in taken]
+        words = [one.display_name_raw for one in taken if one.param_type_name == "argument"]
+        yield from ("```", " ".join([path, *words, *(["[OPTIONS]"] if any(is_option) else [])]), "```", "")
+    if taken:
+        yield from ("| argument or option | default | meaning |", "|---|---|---|")
+        for one in sorted(taken, key=lambda one: one.param_type_name):
+            yield f"| {_names(one)} | {_default(one)} | {_cell(getattr(one, 'help', None))} |"
+        yield ""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _describe(inner, f"{path} {name}", level + 1)
+
+
+def _names(one: Any) -> str:
+    if one.param_type_name == "argument":
+        return f"`{one.display_name_raw}`"
+    names = ", ".join([*one.opts, *one.secondary_opts])
+    value = "" if one.is_flag else f" {one.metavar or one.display_type}"
+    return f"`{names}{value}`".replace("|", "\\|")
+
+
+def _default(one: Any) -> str:
+    if callable(one.default) or one.default in (None, False, (), []) or not isinstance(one.default, str | int | float):
+        return ""
+    return f"`{getattr(one.default, 'value', one.default)}`"
+
+
+def _cell(text: str | None) -> str:
+    return _paragraph(text).replace("|", "\\|")
+
+
+def _paragraph(text: str | None) -> str:
+    return " ".join((text or "").replace("\b", "").split())
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; returns the exit code."""
+    stale = [name for name, text in pages().items() if not _is_current(DOCS / name, text)]
+    for name in stale:
+        if "--check" in arguments:
+            print(f"docs/{name} is not what the code gives: run `make docs`")
+        else:
+            (DOCS / name).write_text(pages()[name])
+            print(f"docs/{name} written")
+    return 1 if stale and "--check" in arguments else 0
+
+
+def _is_current(page: Path, text: str) -> bool:
+    return page.exists() and page.read_text() == text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
