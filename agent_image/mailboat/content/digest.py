@@ -14,7 +14,7 @@ from typing import Final
 
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.paths import NodePath
-from mailboat.wire.nodes import body_digest, build_body
+from mailboat.wire.nodes import digest_body, digest_node
 
 ABSENT: Final = b"\x00" * 32
 """Stands for the digest of a node that is not in the stream but has descendants there."""
@@ -22,12 +22,12 @@ ABSENT: Final = b"\x00" * 32
 
 def node_digest(node: Node) -> bytes:
     """Digest of one node without its path and children, 32 bytes."""
-    return hashlib.sha256(build_body(node).SerializeToString()).digest()
+    return digest_node(node)
 
 
 def record_digest(record: NodeRecord) -> bytes:
     """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
-    return body_digest(record.path, record.body)
+    return digest_body(record.path, record.body)
 
 
 def tree_digest(nodes: Iterable[Node]) -> bytes:

@@ -17,7 +17,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.packages.tree_order import PathOrder
 from mailboat.packages.tree_reading import not_covered
-from mailboat.wire.nodes import binaries_of, build_body, encode_node, inline_binaries
+from mailboat.wire.nodes import build_body, encode_node, put_binaries
 from mailboat.wire.tree import (
     MAX_RECORD_BYTES,
     PIECE_BYTES,
@@ -69,11 +69,13 @@ class TreePackageWriter:
         self._order.add(node.path)
         if not self._contents.filter.covers(node.path):
             raise not_covered(node.path)
-        message = build_body(node)
+        message, binaries = build_body(node)
+        if binaries:
+            put_binaries(message, binaries, [None] * len(binaries))
         body = message.SerializeToString()
         self._tree.add(node.path, hashlib.sha256(body).digest())
-        if len(message.binary_value):
-            inline_binaries(message, self._place(node.path, binaries_of(node)))
+        if binaries:
+            put_binaries(message, binaries, self._place(node.path, binaries))
             body = message.SerializeToString()
         record = encode_node_record(node.path, body)
         if len(record) > MAX_RECORD_BYTES:
@@ -85,23 +87,24 @@ class TreePackageWriter:
         self._emit(record)
         self._node_count += 1
 
-    def _place(self, path: NodePath, binaries: list[Binary]) -> dict[int, bytes]:
-        """Write the pieces of those that travel so; the data, by index, of those that go into the node."""
-        inline: dict[int, bytes] = {}
+    def _place(self, path: NodePath, binaries: list[Binary]) -> list[bytes | None]:
+        """Write the pieces of those that travel so; the data of those that go into the node, None for others."""
+        data: list[bytes | None] = []
         room = MAX_INLINE_BYTES_OF_NODE
         in_pieces: set[bytes] = set()
-        for index, binary in enumerate(binaries):
+        for binary in binaries:
             length = binary.length_bytes
             self._content_bytes += length
-            if length > self._contents.inline_binary_bytes and not self._contents.is_self_contained:
-                continue
-            if length <= MAX_INLINE_BYTES and length <= room:
-                inline[index] = b"".join(_checked_pieces(path, binary))
-                room -= length
-            elif binary.digest not in in_pieces:
-                in_pieces.add(binary.digest)
-                self._write_pieces(path, binary)
-        return inline
+            inline = None
+            if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
+                if length <= MAX_INLINE_BYTES and length <= room:
+                    inline = b"".join(_checked_pieces(path, binary))
+                    room -= length
+                elif binary.digest not in in_pieces:
+                    in_pieces.add(binary.digest)
+                    self._write_pieces(path, binary)
+            data.append(inline)
+        return data
 
     def _write_pieces(self, path: NodePath, binary: Binary) -> None:
         written = 0

@@ -24,9 +24,49 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class NodeBody(_message.Message):
-    """A node without its path. Properties are columns, so that a reader checks and takes them in a few steps however many
-    there are. docs/formats/tree.md gives the canonical form, in which equal nodes have equal bytes.
+    """A node without its path: its shape, and its values in the order that the shape gives them. docs/formats/tree.md gives
+    the canonical form, in which equal nodes have equal bytes.
     """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHAPE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    BINARIES_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    shape: _builtins.bytes
+    """NodeShape; opaque here, so that a reader knows one it has checked before"""
+    @_builtins.property
+    def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of all properties but binaries"""
+
+    @_builtins.property
+    def binaries(self) -> Global___NodeBinaries:
+        """present when there are any values in it"""
+
+    @_builtins.property
+    def order(self) -> Global___NodeOrder:
+        """present when the order of children has a meaning"""
+
+    def __init__(
+        self,
+        *,
+        shape: _builtins.bytes | None = ...,
+        value: _abc.Iterable[_builtins.str] | None = ...,
+        binaries: Global___NodeBinaries | None = ...,
+        order: Global___NodeOrder | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binaries", b"binaries", "order", b"order", "shape", b"shape", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binaries", b"binaries", "order", b"order", "shape", b"shape", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeBody: _TypeAlias = NodeBody  # noqa: Y015
+
+@_typing.final
+class NodeShape(_message.Message):
+    """What nodes of a kind have in common: types, names, and how many values there are."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -35,16 +75,9 @@ class NodeBody(_message.Message):
     PROPERTY_FIELD_NUMBER: _builtins.int
     PROPERTY_TYPE_FIELD_NUMBER: _builtins.int
     PROPERTY_COUNT_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
     BINARY_FIELD_NUMBER: _builtins.int
     BINARY_COUNT_FIELD_NUMBER: _builtins.int
-    BINARY_VALUE_FIELD_NUMBER: _builtins.int
-    BINARY_LENGTH_FIELD_NUMBER: _builtins.int
-    IS_ORDERED_FIELD_NUMBER: _builtins.int
-    CHILD_ORDER_FIELD_NUMBER: _builtins.int
     primary_type: _builtins.str
-    is_ordered: _builtins.bool
-    """present (true) when the order of children has a meaning"""
     @_builtins.property
     def mixin(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """sorted"""
@@ -62,10 +95,6 @@ class NodeBody(_message.Message):
         """one a property: 0 is single, n+1 is multiple with n values; left out when all are single"""
 
     @_builtins.property
-    def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """the values of all properties, in order"""
-
-    @_builtins.property
     def binary(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of the binary properties, sorted"""
 
@@ -73,16 +102,6 @@ class NodeBody(_message.Message):
     def binary_count(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """as property_count"""
 
-    @_builtins.property
-    def binary_value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """the data, or the SHA-256 of data that is elsewhere"""
-
-    @_builtins.property
-    def binary_length(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """one a value: 0 is data, n+1 is a SHA-256 of n bytes; left out when all are data"""
-
-    @_builtins.property
-    def child_order(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -91,21 +110,64 @@ class NodeBody(_message.Message):
         property: _abc.Iterable[_builtins.str] | None = ...,
         property_type: _abc.Iterable[_builtins.int] | None = ...,
         property_count: _abc.Iterable[_builtins.int] | None = ...,
-        value: _abc.Iterable[_builtins.str] | None = ...,
         binary: _abc.Iterable[_builtins.str] | None = ...,
         binary_count: _abc.Iterable[_builtins.int] | None = ...,
-        binary_value: _abc.Iterable[_builtins.bytes] | None = ...,
-        binary_length: _abc.Iterable[_builtins.int] | None = ...,
-        is_ordered: _builtins.bool | None = ...,
-        child_order: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "binary_count", b"binary_count", "binary_length", b"binary_length", "binary_value", b"binary_value", "child_order", b"child_order", "is_ordered", b"is_ordered", "mixin", b"mixin", "primary_type", b"primary_type", "property", b"property", "property_count", b"property_count", "property_type", b"property_type", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "binary_count", b"binary_count", "mixin", b"mixin", "primary_type", b"primary_type", "property", b"property", "property_count", b"property_count", "property_type", b"property_type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "binary_count", b"binary_count", "binary_length", b"binary_length", "binary_value", b"binary_value", "child_order", b"child_order", "is_ordered", b"is_ordered", "mixin", b"mixin", "primary_type", b"primary_type", "property", b"property", "property_count", b"property_count", "property_type", b"property_type", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binary", b"binary", "binary_count", b"binary_count", "mixin", b"mixin", "primary_type", b"primary_type", "property", b"property", "property_count", b"property_count", "property_type", b"property_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodeBody: _TypeAlias = NodeBody  # noqa: Y015
+Global___NodeShape: _TypeAlias = NodeShape  # noqa: Y015
+
+@_typing.final
+class NodeBinaries(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """the data, or the SHA-256 of data that is elsewhere"""
+
+    @_builtins.property
+    def length(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """one a value: 0 is data, n+1 is a SHA-256 of n bytes; left out when all are data"""
+
+    def __init__(
+        self,
+        *,
+        value: _abc.Iterable[_builtins.bytes] | None = ...,
+        length: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeBinaries: _TypeAlias = NodeBinaries  # noqa: Y015
+
+@_typing.final
+class NodeOrder(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def name(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeOrder: _TypeAlias = NodeOrder  # noqa: Y015
 
 @_typing.final
 class TreePackage(_message.Message):

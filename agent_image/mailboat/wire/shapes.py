@@ -1,0 +1,153 @@
+"""What nodes of a kind have in common, as protobuf `NodeShape`: types, names, and how many values there are.
+
+Most nodes of a tree have one of a few shapes. So a shape is checked when it is first seen and known by its bytes
+afterwards (a bounded number of small ones is remembered), which leaves little to check of each node. In canonical form
+only; see `docs/formats/tree.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from mailboat.errors import PackageCorruptError
+from mailboat.model.nodes import PropertyType
+from mailboat.wire._generated import tree_pb2 as pb
+
+MAX_NAME_LENGTH: Final = 1024
+"""Characters of a property's or a type's name."""
+
+_REMEMBERED: Final = 1024
+_MAX_REMEMBERED_BYTES: Final = 2048
+_STRING: Final = PropertyType.STRING.value
+_TYPES: Final = tuple(PropertyType)
+_KEPT_ELSEWHERE: Final = frozenset({"jcr:primaryType", "jcr:mixinTypes"})
+
+
+class Slot(NamedTuple):
+    """A property, and where its values lie among those of the node."""
+
+    name: str
+    type: PropertyType
+    is_multiple: bool
+    start: int
+    end: int
+
+
+class Shape(NamedTuple):
+    """A checked shape.
+
+    Attributes:
+        primary_type: See `Node`.
+        mixin_types: See `Node`.
+        texts: The properties that are not binaries.
+        value_count: How many values they have together.
+        typed: Those of them that are not of type STRING, so that their values have to be looked at.
+        binaries: The binary properties.
+        binary_count: How many values they have together.
+    """
+
+    primary_type: str
+    mixin_types: tuple[str, ...]
+    texts: tuple[Slot, ...]
+    value_count: int
+    typed: tuple[Slot, ...]
+    binaries: tuple[Slot, ...]
+    binary_count: int
+
+
+class ShapeColumns(NamedTuple):
+    """What is encoded: names sorted, a type and a count (0 single, n+1 multiple) for each."""
+
+    primary_type: str
+    mixin_types: tuple[str, ...]
+    names: tuple[str, ...]
+    types: tuple[PropertyType, ...]
+    counts: tuple[int, ...]
+    binaries: tuple[str, ...] = ()
+    binary_counts: tuple[int, ...] = ()
+
+
+@lru_cache(_REMEMBERED)
+def encode_shape(columns: ShapeColumns) -> bytes:
+    """The canonical bytes of a shape."""
+    shape = pb.NodeShape(
+        primary_type=columns.primary_type,
+        mixin=columns.mixin_types,
+        property=columns.names,
+        property_type=columns.types if columns.types.count(PropertyType.STRING) != len(columns.types) else None,
+        property_count=columns.counts if any(columns.counts) else None,
+        binary=columns.binaries,
+        binary_count=columns.binary_counts if any(columns.binary_counts) else None,
+    )
+    return shape.SerializeToString()
+
+
+def shape_of(encoded: bytes) -> Shape:
+    """The shape that these bytes are. Raises: PackageCorruptError, when there is none or it isn't canonical."""
+    return _remembered_shape(encoded) if len(encoded) <= _MAX_REMEMBERED_BYTES else _parse_shape(encoded)
+
+
+def _parse_shape(encoded: bytes) -> Shape:
+    try:
+        shape = pb.NodeShape.FromString(encoded)
+    except DecodeError as error:
+        raise PackageCorruptError(f"a node's shape is not valid: {error}") from error
+    shape.DiscardUnknownFields()
+    if shape.SerializeToString() != encoded:
+        raise PackageCorruptError("a node's shape has unknown fields or an unknown form")
+    names, binaries = tuple(shape.property), tuple(shape.binary)
+    _check_names([shape.primary_type, *shape.mixin, *names, *binaries])
+    for column in (tuple(shape.mixin), names, binaries):
+        if list(column) != sorted(set(column)):
+            raise PackageCorruptError("names of a node stand twice or are not sorted")
+    if not _KEPT_ELSEWHERE.union(binaries).isdisjoint(names) or not _KEPT_ELSEWHERE.isdisjoint(binaries):
+        raise PackageCorruptError("a property is both a text and a binary, or one that is kept elsewhere")
+    types = _checked_types(names, tuple(shape.property_type))
+    texts = _slots(names, types, shape.property_count)
+    carried = _slots(binaries, [PropertyType.BINARY] * len(binaries), shape.binary_count)
+    return Shape(
+        shape.primary_type,
+        tuple(shape.mixin),
+        texts,
+        texts[-1].end if texts else 0,
+        tuple(slot for slot in texts if slot.type is not PropertyType.STRING),
+        carried,
+        carried[-1].end if carried else 0,
+    )
+
+
+_remembered_shape: Final = lru_cache(_REMEMBERED)(_parse_shape)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if not name or len(name) > MAX_NAME_LENGTH or "/" in name or any(one < " " or one == "\x7f" for one in name):
+            raise PackageCorruptError(f"{name[:80]!r} is not a name of a type or property")
+
+
+def _checked_types(names: Sequence[str], types: Sequence[int]) -> Sequence[PropertyType]:
+    if not types:
+        return (PropertyType.STRING,) * len(names)
+    if len(types) != len(names) or types.count(_STRING) == len(types):
+        raise PackageCorruptError("the types of a node's properties are not one for each")
+    for name, kind in zip(names, types, strict=True):
+        if not 1 <= kind <= len(_TYPES) or kind == PropertyType.BINARY:
+            raise PackageCorruptError(f"property {name!r} has the unknown type {kind}")
+    return [_TYPES[kind - 1] for kind in types]
+
+
+def _slots(names: Sequence[str], types: Sequence[PropertyType], given: Iterable[int]) -> tuple[Slot, ...]:
+    counts = tuple(given) or (0,) * len(names)
+    if len(counts) != len(names) or (given and not any(counts)) or any(count < 0 for count in counts):
+        raise PackageCorruptError("the counts of a node's values are not one for each property")
+    slots = []
+    start = 0
+    for name, kind, count in zip(names, types, counts, strict=True):
+        end = start + (count - 1 if count else 1)
+        slots.append(Slot(name, kind, count > 0, start, end))
+        start = end
+    return tuple(slots)
