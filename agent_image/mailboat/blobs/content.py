@@ -20,6 +20,12 @@ def check_digest(digest: Digest) -> Digest:
     return digest
 
 
+def check_expected(digest: Digest, expected: Digest | None) -> None:
+    """Refuse content that is not what the caller said it is. Raises: BlobCorruptError, UsageError."""
+    if expected is not None and digest != check_digest(expected):
+        raise blob_corrupt(expected, f"was to be stored, but the content is sha256:{digest.hex()}")
+
+
 def blob_missing(digest: Digest, store: str) -> BlobMissingError:
     """The store does not have the blob (yet)."""
     return BlobMissingError(f"{store} has no blob sha256:{digest.hex()}", digest=digest.hex())

@@ -17,7 +17,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mailboat.blobs.content import CHUNK_BYTES, DIGEST_BYTES, blob_corrupt, blob_missing, check_digest, checked_stream
+from mailboat.blobs.content import (
+    CHUNK_BYTES,
+    DIGEST_BYTES,
+    blob_corrupt,
+    blob_missing,
+    check_digest,
+    check_expected,
+    checked_stream,
+)
 from mailboat.blobs.port import BlobInfo, Digest
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
@@ -57,8 +65,7 @@ class DirectoryBlobStore:
         with _mapped_errors(self._folder):
             try:
                 digest, length_bytes = self._write_draft(draft, content)
-                if expected is not None and digest != expected:
-                    raise blob_corrupt(check_digest(expected), f"was to be stored, but got sha256:{digest.hex()}")
+                check_expected(digest, expected)
                 if not self._refresh(digest, length_bytes):
                     self._settle(draft, digest)
                 return self._info(digest, os.stat(self._path(digest)))  # noqa: PTH116 - a stat_result either way
@@ -121,7 +128,7 @@ class DirectoryBlobStore:
         digest = hashlib.sha256()
         length_bytes = 0
         with draft.open("xb", buffering=0) as file:
-            while chunk := content.read(CHUNK_BYTES):
+            while chunk := _read_chunk(content):
                 digest.update(chunk)
                 length_bytes += _write_all(file, chunk)
         return digest.digest(), length_bytes
@@ -167,6 +174,14 @@ def _digest_named(name: str) -> Digest | None:
     return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
 
 
+def _read_chunk(content: BinaryIO) -> bytes:
+    """The next piece of the caller's stream. What goes wrong there is the caller's, not the store's."""
+    try:
+        return content.read(CHUNK_BYTES)
+    except OSError as error:
+        raise _SourceBrokenError(error) from error
+
+
 def _write_all(file: BinaryIO, chunk: bytes) -> int:
     written = 0
     view = memoryview(chunk)
@@ -183,11 +198,21 @@ def _synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
+class _SourceBrokenError(Exception):
+    """Carries what the caller's own stream raised past the mapping of our errors."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
 def _mapped_errors(folder: Path) -> Iterator[None]:
     """Turn what the operating system raises into errors of the port."""
     try:
         yield
+    except _SourceBrokenError as broken:
+        raise broken.error from None
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise StorageFullError(f"no space is left for blobs in {folder}", path=folder) from error

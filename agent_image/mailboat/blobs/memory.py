@@ -8,7 +8,14 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from mailboat.blobs.content import blob_corrupt, blob_missing, check_digest, checked_stream
+from mailboat.blobs.content import (
+    CHUNK_BYTES,
+    blob_corrupt,
+    blob_missing,
+    check_digest,
+    check_expected,
+    checked_stream,
+)
 from mailboat.blobs.port import BlobInfo, Digest
 from mailboat.clock import Clock
 from mailboat.errors import RetryableError
@@ -24,6 +31,12 @@ class MemoryBlobStore:
         self._blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
         self._is_closed = False
 
+    def another_handle(self) -> MemoryBlobStore:
+        """A store over the same blobs that is closed on its own, as another process has one."""
+        other = MemoryBlobStore(self._clock)
+        other._lock, other._blobs = self._lock, self._blobs
+        return other
+
     @property
     def description(self) -> str:
         """See `BlobStore.description`."""
@@ -31,10 +44,9 @@ class MemoryBlobStore:
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
-        data = content.read()
+        data = b"".join(iter(lambda: content.read(CHUNK_BYTES), b""))
         digest = hashlib.sha256(data).digest()
-        if expected is not None and digest != expected:
-            raise blob_corrupt(check_digest(expected), f"was to be stored, but the content is sha256:{digest.hex()}")
+        check_expected(digest, expected)
         info = BlobInfo(digest, len(data), self._clock.now())
         with self._lock:
             self._check_open()

@@ -164,7 +164,7 @@ class SqliteJournal:
         """See `Journal.remove_expired`. Also gives freed space back to the file system."""
         removed = sum(self._remove_before(topic, before) for topic, before in self._expired())
         with self._writer.idle_connection() as connection:
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})").fetchall()
+            connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")  # `execute` would do one page
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return removed
 

@@ -86,15 +86,15 @@ class SqliteReader:
 
     def interrupt(self) -> None:
         """See `JournalReader.interrupt`."""
-        self._is_interrupted = True
         self._listener.interrupt()
+        self._is_interrupted = True  # last, so that whoever sees it also takes the interrupt from the listener
 
     def close(self) -> None:
         """See `JournalReader.close`. From another thread it ends the read that is going on."""
         if self._is_closed:
             return
         self._is_closed = True
-        self.interrupt()
+        self._listener.interrupt()
         with self._in_use:
             self._connection.close()
             self._listener.close()
@@ -105,7 +105,7 @@ class SqliteReader:
             self._listener.arm()
             batch = self._fetch(limits)  # what was appended before the listener was armed
             left_seconds = ends - self._clock.monotonic()
-            if batch.records or left_seconds <= 0 or self._is_interrupted:
+            if batch.records or left_seconds <= 0 or self._is_interrupted or self._is_closed:
                 break
             self._listener.wait(min(left_seconds, self._settings.look_again_seconds))
             check_same_file(self._settings.path, self._settings.file)
@@ -120,13 +120,13 @@ class SqliteReader:
         if position > _LARGEST:
             raise out_of_range(self._settings.topic, position, self._bounds())
         records, is_at_end = self._rows(position, limits)
-        if not records or records[0].offset != position or not is_at_end:
-            bounds = self._bounds()
-            if not bounds.earliest_offset <= position <= bounds.next_offset:
-                raise out_of_range(self._settings.topic, position, bounds)
-            after = Offset(records[-1].offset + 1) if records else position
-            return RecordBatch(records, after, after == bounds.next_offset)
-        return RecordBatch(records, Offset(records[-1].offset + 1), is_at_end)
+        if records and records[0].offset == position:
+            after = Offset(records[-1].offset + 1)
+            return RecordBatch(records, after, is_at_end or after == self._bounds().next_offset)
+        bounds = self._bounds()
+        if not bounds.earliest_offset <= position <= bounds.next_offset:
+            raise out_of_range(self._settings.topic, position, bounds)
+        return RecordBatch((), position, position == bounds.next_offset)
 
     def _rows(self, position: Offset, limits: ReadLimits) -> tuple[list[Record], bool]:
         """The records within the limits, and whether fewer are there than asked for."""

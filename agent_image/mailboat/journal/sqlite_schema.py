@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +79,8 @@ def create_file(path: Path, clock: Clock) -> None:
             _link(draft, path)
     finally:
         for leftover in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
-            leftover.unlink(missing_ok=True)
+            with suppress(OSError):
+                leftover.unlink()
 
 
 def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connection, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,8 @@ class Listener:
         self._bell = bell
         self._ear: int | None = None
         self._false_alarms = 0
+        self._is_closed = False
+        self._closing = threading.Lock()  # a descriptor that was closed may be somebody else's by now
         self._interrupt_reads, self._interrupt_writes = os.pipe()
         os.set_blocking(self._interrupt_reads, False)
         os.set_blocking(self._interrupt_writes, False)
@@ -72,19 +75,23 @@ class Listener:
 
     def interrupt(self) -> None:
         """End the current wait, or the next, until `heard_interrupt`."""
-        with suppress(BlockingIOError):  # full: then it is interrupted many times over
-            os.write(self._interrupt_writes, b"!")
+        with self._closing, suppress(BlockingIOError):  # full: then it is interrupted many times over
+            if not self._is_closed:
+                os.write(self._interrupt_writes, b"!")
 
     def heard_interrupt(self) -> None:
         """Make `wait` sleep again."""
         with suppress(BlockingIOError):
-            os.read(self._interrupt_reads, 4096)
+            while os.read(self._interrupt_reads, 4096):
+                pass
 
     def close(self) -> None:
-        """Release the descriptors."""
-        self._disarm()
-        os.close(self._interrupt_reads)
-        os.close(self._interrupt_writes)
+        """Release the descriptors. An interrupt after that does nothing."""
+        with self._closing:
+            self._is_closed = True
+            self._disarm()
+            os.close(self._interrupt_reads)
+            os.close(self._interrupt_writes)
 
     def _disarm(self) -> None:
         if self._ear is not None:

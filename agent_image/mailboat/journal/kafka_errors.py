@@ -1,0 +1,107 @@
+"""Kafka's error codes in our words: one table, from code to the class that carries the decision.
+
+What the table does not name is taken for a passing fault, as the protocol grows codes that clients can't know.
+Positions outside a topic are not in it: the reader reports them together with the topic's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from mailboat.errors import (
+    JournalAccessDeniedError,
+    JournalCorruptError,
+    JournalUnavailableError,
+    MailboatError,
+    MessageTooLargeError,
+    TopicMissingError,
+    UsageError,
+)
+from mailboat.model.identifiers import TopicName
+
+# ruff: noqa: SLF001 - the library's public constants of its own codes begin with an underscore
+
+MISSING: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    }
+)
+"""The topic is not there, or is not yet known to the client or broker that was asked."""
+
+OUT_OF_RANGE: Final = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
+)
+"""The position is below the head or beyond the end, or the log lost its tail and went on differently (KIP-320)."""
+
+_DENIED: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+)
+_TOO_LARGE: Final = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+)
+_REFUSED: Final = (
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError._INVALID_ARG,
+    KafkaError._UNSUPPORTED_FEATURE,
+)
+_DAMAGED: Final = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
+
+DECISIONS: Final[Mapping[int, type[MailboatError]]] = {
+    **dict.fromkeys(MISSING, TopicMissingError),
+    **dict.fromkeys(_DENIED, JournalAccessDeniedError),
+    **dict.fromkeys(_TOO_LARGE, MessageTooLargeError),
+    **dict.fromkeys(_REFUSED, UsageError),
+    **dict.fromkeys(_DAMAGED, JournalCorruptError),
+}
+
+_NEXT_STEPS: Final[Mapping[type[MailboatError], str]] = {
+    TopicMissingError: "make it with `mailboat journal ensure`, or check the topic's name and the brokers' address",
+    JournalAccessDeniedError: "check user, password, certificates and the rights that the brokers give this user",
+    MessageTooLargeError: "raise the topic's limit with `mailboat journal ensure`, or lower the inline limit",
+    JournalUnavailableError: "check that the brokers run and can be reached from here",
+}
+
+
+def error_of(raised: KafkaException) -> KafkaError:
+    """The library's error inside its exception."""
+    found = raised.args[0] if raised.args else None
+    return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def mapped(error: KafkaError, doing: str, topic: TopicName | None = None) -> MailboatError:
+    """Our error for one of Kafka's.
+
+    Args:
+        error: What the client or a broker said.
+        doing: What was being done, such as `appending to`.
+        topic: To which topic, if to one.
+    """
+    kind = DECISIONS.get(error.code(), JournalUnavailableError)
+    what = doing if topic is None else f"{doing} topic {topic}"
+    return kind(f"{what} failed: {error.str()}", next_step=_NEXT_STEPS.get(kind), topic=topic, kafka=error.name())

@@ -1,0 +1,65 @@
+"""What librdkafka has to say: its log lines at a bearable rate, and its last error as the reason of a time-out.
+
+A client whose broker is down writes a line every few milliseconds, and tells the reason of a failure (a refused
+password, a refused connection) only in a callback, while the call itself just times out. Both end up here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from mailboat.clock import Clock
+
+_LOGGER: Final = logging.getLogger(__name__)
+_SUMMARIES: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - the library's public constants
+_LOGINS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - as above
+
+
+class ClientLog:
+    """The `logger` and `error_cb` of all clients of one journal. Safe to use from several threads."""
+
+    def __init__(self, clock: Clock, interval_seconds: float = 30.0) -> None:
+        """Let one line of a kind pass every `interval_seconds`, with the number of those left out."""
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._lock = threading.Lock()
+        self._next_at: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        self._last_error: KafkaError | None = None
+
+    def log(self, level: int, form: str, *details: str) -> None:
+        """What the library calls for each of its lines; the first detail is the kind of line."""
+        kind = details[0] if details else form
+        with self._lock:
+            now = self._clock.monotonic()
+            if now < self._next_at.get(kind, now):
+                self._left_out[kind] = self._left_out.get(kind, 0) + 1
+                return
+            self._next_at[kind] = now + self._interval_seconds
+            left_out = self._left_out.pop(kind, 0)
+        _LOGGER.log(level, f"{form}%s", *details, f" ({left_out} lines of this kind left out)" if left_out else "")
+
+    def note(self, error: KafkaError) -> None:
+        """What the library calls for errors of a client as a whole, such as a lost connection."""
+        with self._lock:
+            if error.code() not in _SUMMARIES or self._last_error is None:
+                self._last_error = error
+
+    def reason(self) -> KafkaError | None:
+        """The last error noted since the last success."""
+        with self._lock:
+            return self._last_error
+
+    def refusal(self) -> KafkaError | None:
+        """The last error, if it says that the brokers refuse who we are: repeating does not help."""
+        error = self.reason()
+        return error if error is not None and error.code() in _LOGINS else None
+
+    def succeeded(self) -> None:
+        """A request was answered: errors noted before it explain nothing any more."""
+        with self._lock:
+            self._last_error = None

@@ -1,0 +1,238 @@
+"""What every blob store must do, as tests. Needs pytest and hypothesis.
+
+An adapter's test module derives a class from `BlobStoreContract` and gives it a fixture `harness`. A store may be
+shared with other tests: each uses content of its own, and nothing is said about how many blobs there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mailboat.blobs.port import BlobStore, Digest
+from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
+
+
+@dataclass(frozen=True)
+class BlobHarness:
+    """What the suite needs to know of an adapter.
+
+    Attributes:
+        open: Another handle on the same store.
+        damage: Replaces the stored bytes of a blob behind the store's back.
+    """
+
+    open: Callable[[], BlobStore]
+    damage: Callable[[Digest, bytes], None]
+
+
+class SlowStream(io.RawIOBase):
+    """A stream that gives few bytes at a time, as sockets do, and counts them."""
+
+    def __init__(self, content: bytes, at_once: int) -> None:
+        """Give `content`, `at_once` bytes a read."""
+        super().__init__()
+        self._content = io.BytesIO(content)
+        self._at_once = at_once
+        self.largest_request = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        self.largest_request = max(self.largest_request, size)
+        return self._content.read(self._at_once if size < 0 else min(size, self._at_once))
+
+
+class BreakingStream(io.RawIOBase):
+    """A stream that fails in the middle."""
+
+    def __init__(self) -> None:
+        """Fail at the second read."""
+        super().__init__()
+        self._has_begun = False
+
+    def read(self, size: int = -1, /) -> bytes:  # noqa: ARG002 - the signature of a stream
+        if self._has_begun:
+            raise ConnectionResetError("the connection was reset")
+        self._has_begun = True
+        return b"the first part"
+
+
+def digest_of(content: bytes) -> Digest:
+    """The name of some content."""
+    return hashlib.sha256(content).digest()
+
+
+def new_content(length_bytes: int = 1000) -> bytes:
+    """Content that no other test has."""
+    unique = uuid.uuid4().bytes
+    return (unique + random.Random(unique).randbytes(length_bytes))[:length_bytes]  # noqa: S311 - content, not secrets
+
+
+class BlobStoreContract:
+    """The suite. See the module."""
+
+    @pytest.fixture
+    def harness(self) -> BlobHarness:
+        """The adapter under test; each adapter's class gives its own."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, harness: BlobHarness) -> Iterator[BlobStore]:
+        """A handle on the store."""
+        store = harness.open()
+        yield store
+        store.close()
+
+    def test_what_was_stored_is_read_back(self, store: BlobStore) -> None:
+        content = new_content()
+        info = store.put(io.BytesIO(content))
+        assert (info.digest, info.length_bytes) == (digest_of(content), len(content))
+        with store.open(info.digest, info.length_bytes) as stream:
+            assert stream.read() == content
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(content=st.binary(max_size=200_000), at_once=st.integers(1, 70_000))
+    def test_any_content_comes_back_however_it_is_read(
+        self, harness: BlobHarness, content: bytes, at_once: int
+    ) -> None:
+        store = harness.open()
+        info = store.put(io.BytesIO(content), digest_of(content))
+        with store.open(info.digest, info.length_bytes) as stream:
+            assert b"".join(iter(lambda: stream.read(at_once), b"")) == content
+        store.close()
+
+    def test_an_empty_blob_is_a_blob(self, store: BlobStore) -> None:
+        info = store.put(io.BytesIO(b""))
+        assert info.length_bytes == 0
+        with store.open(info.digest, 0) as stream:
+            assert stream.read() == b""
+
+    def test_a_large_blob_is_taken_in_pieces(self, store: BlobStore) -> None:
+        content = new_content(5_000_000)
+        stream = SlowStream(content, 700_001)
+        info = store.put(stream)  # type: ignore[arg-type]  # only `read` is used
+        assert info == store.stat(digest_of(content))
+        assert 0 < stream.largest_request < len(content)
+
+    def test_another_handle_sees_the_blob(self, harness: BlobHarness, store: BlobStore) -> None:
+        content = new_content()
+        info = store.put(io.BytesIO(content))
+        other = harness.open()
+        assert other.stat(info.digest) == info
+        with other.open(info.digest, info.length_bytes) as stream:
+            assert stream.read() == content
+        other.close()
+
+    def test_content_that_was_not_expected_is_not_stored(self, store: BlobStore) -> None:
+        content, other = new_content(), new_content()
+        with pytest.raises(BlobCorruptError, match=digest_of(other).hex()):
+            store.put(io.BytesIO(content), digest_of(other))
+        assert store.stat(digest_of(content)) is None
+        assert store.stat(digest_of(other)) is None
+
+    def test_a_source_that_breaks_leaves_nothing(self, store: BlobStore) -> None:
+        with pytest.raises(ConnectionResetError):
+            store.put(BreakingStream())  # type: ignore[arg-type]  # only `read` is used
+        assert store.stat(digest_of(b"the first part")) is None
+
+    def test_storing_again_renews_the_blob(self, store: BlobStore) -> None:
+        content = new_content()
+        first = store.put(io.BytesIO(content))
+        again = store.put(io.BytesIO(content))
+        assert (again.digest, again.length_bytes) == (first.digest, first.length_bytes)
+        assert again.stored_at >= first.stored_at
+        assert store.stat(first.digest) == again
+
+    def test_many_may_store_the_same_at_once(self, harness: BlobHarness, store: BlobStore) -> None:
+        content = new_content(300_000)
+        other = harness.open()
+        with ThreadPoolExecutor(8) as pool:
+            infos = list(pool.map(lambda one: one.put(io.BytesIO(content)), [store, other] * 8))
+        other.close()
+        assert {(info.digest, info.length_bytes) for info in infos} == {(digest_of(content), len(content))}
+        with store.open(digest_of(content), len(content)) as stream:
+            assert stream.read() == content
+
+    def test_a_blob_that_is_not_there_is_missing(self, store: BlobStore) -> None:
+        digest = digest_of(new_content())
+        assert store.stat(digest) is None
+        assert store.delete(digest) is False
+        with pytest.raises(BlobMissingError, match=digest.hex()):
+            store.open(digest, 10)
+
+    def test_deleting_removes_and_says_so(self, store: BlobStore) -> None:
+        info = store.put(io.BytesIO(new_content()))
+        assert store.delete(info.digest) is True
+        assert store.stat(info.digest) is None
+        with pytest.raises(BlobMissingError):
+            store.open(info.digest, info.length_bytes)
+
+    def test_the_list_has_what_is_there(self, store: BlobStore) -> None:
+        kept = {store.put(io.BytesIO(new_content())) for _ in range(5)}
+        gone = store.put(io.BytesIO(new_content()))
+        store.delete(gone.digest)
+        listed = set(store.list())
+        assert kept <= listed
+        assert gone not in listed
+
+    @pytest.mark.parametrize("difference", [-1, 1, 10**15])
+    def test_another_length_than_promised_is_refused(self, store: BlobStore, difference: int) -> None:
+        content = new_content(5000)
+        info = store.put(io.BytesIO(content))
+        with pytest.raises(BlobCorruptError, match=info.digest.hex()):
+            store.open(info.digest, len(content) + difference).read()
+
+    @pytest.mark.parametrize("position", [0, 99_999, 199_999])
+    def test_a_flipped_bit_is_noticed_by_who_reads_to_the_end(
+        self, harness: BlobHarness, store: BlobStore, position: int
+    ) -> None:
+        content = new_content(200_000)
+        info = store.put(io.BytesIO(content))
+        damaged = bytearray(content)
+        damaged[position] ^= 1
+        harness.damage(info.digest, bytes(damaged))
+        with store.open(info.digest, len(content)) as stream, pytest.raises(BlobCorruptError, match="content"):
+            stream.read(len(content))  # exactly what was promised, without asking for the end
+
+    @pytest.mark.parametrize("length_bytes", [0, 1, 65_536, 199_999, 200_001, 300_000])
+    def test_a_blob_of_another_length_is_noticed(
+        self, harness: BlobHarness, store: BlobStore, length_bytes: int
+    ) -> None:
+        content = new_content(200_000)
+        info = store.put(io.BytesIO(content))
+        harness.damage(info.digest, (content * 2)[:length_bytes])
+        with pytest.raises(BlobCorruptError):
+            store.open(info.digest, len(content)).read()
+
+    def test_storing_again_repairs_a_damaged_blob(self, harness: BlobHarness, store: BlobStore) -> None:
+        content = new_content()
+        info = store.put(io.BytesIO(content))
+        harness.damage(info.digest, bytes(len(content)))
+        store.put(io.BytesIO(content))
+        with store.open(info.digest, len(content)) as stream:
+            assert stream.read() == content
+
+    def test_what_is_no_digest_is_refused(self, store: BlobStore) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: store.stat(b""),
+            lambda: store.open(b"../../etc", 3),
+            lambda: store.delete(b"x" * 33),
+            lambda: store.put(io.BytesIO(b"content"), b"short"),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match="32 bytes"):
+                call()
+
+    def test_the_description_names_the_kind(self, store: BlobStore) -> None:
+        assert store.description

@@ -1,0 +1,129 @@
+"""The directory of blobs: its layout, its leftovers, and what it says when the disk is not as it should be."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+from mailboat.blobs.directory import DirectoryBlobStore
+from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.testing.clocks import ManualClock
+
+CONTENT = b"some content"
+DIGEST = hashlib.sha256(CONTENT).digest()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock) -> DirectoryBlobStore:
+    return DirectoryBlobStore(tmp_path, clock)
+
+
+def test_a_blob_lies_under_its_digest(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    store.put(io.BytesIO(CONTENT))
+    name = DIGEST.hex()
+    assert (tmp_path / "sha256" / name[:2] / name).read_bytes() == CONTENT
+
+
+def test_nothing_is_left_beside_the_blob(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    for _ in range(3):
+        store.put(io.BytesIO(CONTENT))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [
+        tmp_path / "sha256" / DIGEST.hex()[:2] / DIGEST.hex()
+    ]
+
+
+def test_storing_again_renews_the_time_that_a_sweeper_looks_at(store: DirectoryBlobStore, clock: ManualClock) -> None:
+    first = store.put(io.BytesIO(CONTENT))
+    assert first.stored_at == clock.now()
+    clock.advance(3600.0)
+    assert store.put(io.BytesIO(CONTENT)).stored_at == clock.now()
+
+
+def test_storing_again_does_not_write_again(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    store.put(io.BytesIO(CONTENT))
+    path = tmp_path / "sha256" / DIGEST.hex()[:2] / DIGEST.hex()
+    before = path.stat().st_ino
+    store.put(io.BytesIO(CONTENT))
+    assert path.stat().st_ino == before
+
+
+def test_only_old_drafts_of_killed_writers_are_removed(tmp_path: Path, clock: ManualClock) -> None:
+    DirectoryBlobStore(tmp_path, clock)
+    old, young = tmp_path / "drafts" / "old", tmp_path / "drafts" / "young"
+    for draft, age_seconds in ((old, 24 * 3600 + 1), (young, 3600)):
+        draft.write_bytes(b"half a blo")
+        seconds = clock.now().timestamp() - age_seconds
+        os.utime(draft, (seconds, seconds))
+    DirectoryBlobStore(tmp_path, clock)
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_files_without_a_blobs_name_are_not_listed(store: DirectoryBlobStore, tmp_path: Path) -> None:
+    info = store.put(io.BytesIO(CONTENT))
+    folder = tmp_path / "sha256" / DIGEST.hex()[:2]
+    for name in ("README", "zz" * 32, DIGEST.hex().upper(), "00" * 31, "ff" * 32):
+        (folder / name).write_bytes(b"?")
+    assert list(store.list()) == [info]
+
+
+def test_a_blob_that_vanishes_while_it_is_renewed_is_stored_anew(
+    store: DirectoryBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweeper removes it between the check and the renewal."""
+    store.put(io.BytesIO(CONTENT))
+    real_touch = DirectoryBlobStore._touch
+    path = tmp_path / "sha256" / DIGEST.hex()[:2] / DIGEST.hex()
+
+    def swept_touch(self: DirectoryBlobStore, touched: Path) -> None:
+        if touched == path:
+            path.unlink()
+        real_touch(self, touched)
+
+    monkeypatch.setattr(DirectoryBlobStore, "_touch", swept_touch)
+    store.put(io.BytesIO(CONTENT))
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, StorageFullError),
+        (errno.EDQUOT, StorageFullError),
+        (errno.EROFS, StorageReadOnlyError),
+        (errno.EACCES, StorageReadOnlyError),
+        (errno.EIO, RetryableError),
+    ],
+)
+def test_a_disk_that_refuses_is_named_and_nothing_is_stored(
+    store: DirectoryBlobStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    expected: type[MailboatError],
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(expected, match=str(tmp_path)) as refused:
+        store.put(io.BytesIO(CONTENT))
+    assert type(refused.value) is expected
+    assert isinstance(refused.value.__cause__, OSError)
+    assert store.stat(DIGEST) is None
+    assert list((tmp_path / "drafts").iterdir()) == []
+
+
+def test_a_place_that_is_no_directory_is_refused(tmp_path: Path, clock: ManualClock) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RetryableError, match="file"):
+        DirectoryBlobStore(tmp_path / "file", clock)
