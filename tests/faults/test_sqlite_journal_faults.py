@@ -61,7 +61,7 @@ def test_a_full_disk_is_told_to_all_who_share_the_transaction(journal: SqliteJou
     connection = journal._writer.connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-    connection.execute("PRAGMA busy_timeout = 20000")
+    journal._writer.busy_timeout_seconds = PATIENCE_SECONDS
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with ThreadPoolExecutor(3) as pool:
@@ -101,7 +101,7 @@ def test_a_thread_that_is_interrupted_while_it_writes_for_others_tells_them(
     journal: SqliteJournal, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = sqlite3.connect(path, isolation_level=None)
-    journal._writer.connection.execute("PRAGMA busy_timeout = 20000")
+    journal._writer.busy_timeout_seconds = PATIENCE_SECONDS
     other.execute("BEGIN IMMEDIATE")
     real_insert = SqliteWriter._insert
 

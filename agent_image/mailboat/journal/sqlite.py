@@ -23,7 +23,7 @@ from mailboat.journal.refusals import journal_closed, out_of_range
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
-from mailboat.journal.sqlite_writer import SqliteWriter, WriterCounts, file_identity, find_topic
+from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
@@ -66,8 +66,8 @@ class SqliteJournal:
         busy_seconds = self._settings.busy_timeout_seconds
         self._queries, self._uuid = open_file(path, busy_seconds)
         self._queries_lock = threading.Lock()
-        writing = connect(path, busy_seconds, self._settings.synchronous)
-        self._writer = SqliteWriter(path, writing, clock, self._bell)
+        writing = connect(path, BUSY_WAIT_SECONDS, self._settings.synchronous)
+        self._writer = SqliteWriter(path, writing, clock, self._bell, busy_seconds)
         self._file = file_identity(path)
         self._readers: weakref.WeakSet[SqliteReader] = weakref.WeakSet()
         self._is_closed = False

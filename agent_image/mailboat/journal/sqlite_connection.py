@@ -57,6 +57,11 @@ def mapped_errors(path: Path) -> Iterator[None]:
         raise _map_os_error(error, path) from error
 
 
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process has the lock."""
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
 def map_sqlite_error(error: sqlite3.Error, path: Path) -> MailboatError:
     """The error of the port that says the same as SQLite's."""
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
@@ -67,7 +72,7 @@ def map_sqlite_error(error: sqlite3.Error, path: Path) -> MailboatError:
         return StorageReadOnlyError(f"the journal {path} can't be written", path=path, cause=kind)
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return JournalCorruptError(f"the journal {path} is damaged: {error}", path=path, cause=kind)
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if is_busy(error):
         return JournalUnavailableError(f"the journal {path} is locked by another process", path=path, cause=kind)
     return JournalUnavailableError(f"the journal {path} can't be used: {error}", path=path, cause=kind)
 

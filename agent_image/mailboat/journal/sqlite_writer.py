@@ -22,10 +22,13 @@ from mailboat.errors import JournalReplacedError, JournalUnavailableError, Mailb
 from mailboat.journal.headers import HeaderCodec
 from mailboat.journal.port import NewRecord
 from mailboat.journal.refusals import check_sizes, journal_closed, topic_missing
-from mailboat.journal.sqlite_connection import mapped_errors
+from mailboat.journal.sqlite_connection import is_busy, mapped_errors
 from mailboat.journal.sqlite_schema import record_table
 from mailboat.journal.wakeup import ring
 from mailboat.model.identifiers import Offset, TopicName
+
+BUSY_WAIT_SECONDS: Final = 0.02
+"""How long SQLite itself waits for the write lock of another process, before it is asked again."""
 
 _FIND_TOPIC: Final = "SELECT number, uuid, earliest_offset, next_offset, max_message_bytes FROM topic WHERE name = ?"
 _MOVE_END: Final = "UPDATE topic SET next_offset = ? WHERE number = ?"
@@ -73,6 +76,7 @@ class SqliteWriter:
     clock: Clock
     bells: Callable[[int], str]
     """The named pipe of a topic's number (see `wakeup`)."""
+    busy_timeout_seconds: float
     counts: WriterCounts = field(default_factory=WriterCounts)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _queue: deque[_Append] = field(default_factory=deque)
@@ -160,7 +164,7 @@ class SqliteWriter:
     def _transaction(self) -> Iterator[None]:
         with mapped_errors(self.path):
             self._check_usable()
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 yield
                 self.connection.execute("COMMIT")
@@ -169,6 +173,17 @@ class SqliteWriter:
                     self.connection.execute("ROLLBACK")
                 raise
         self.counts.commits += 1
+
+    def _begin(self) -> None:
+        """Take SQLite's write lock, by many short waits instead of one long, in which the pauses grow to 100 ms."""
+        for tries_left in reversed(range(max(1, round(self.busy_timeout_seconds / BUSY_WAIT_SECONDS)))):
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not tries_left or not is_busy(error):
+                    raise
+            else:
+                return
 
     def _check_usable(self) -> None:
         """Refuse to write into a file that nobody else would find. Raises: JournalReplacedError."""
