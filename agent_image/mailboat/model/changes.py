@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
 
 
-@dataclass(frozen=True, slots=True)
-class TreeChange:
+class TreeChange(NamedTuple):
     """Content to put, and through the filter what to remove.
 
     Attributes:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from typing import Final, NamedTuple
 
 from mailboat.model.paths import NodePath, ancestors_of, is_within
 
@@ -25,11 +24,11 @@ class ImportMode(enum.StrEnum):
     UPDATE_PROPERTIES = "update_properties"
 
 
-@dataclass(frozen=True, slots=True)
-class FilterRule:
+class FilterRule(NamedTuple):
     """An include or exclude: a compiled expression that must match the whole path.
 
-    `pattern` is Python's form; the FileVault codec translates Java's.
+    `pattern` is Python's form; what comes in a package is Java's, and `packages/filevault/patterns.py` checks and
+    translates it.
     """
 
     is_include: bool
@@ -37,8 +36,7 @@ class FilterRule:
     matches_properties: bool = False
 
 
-@dataclass(frozen=True)
-class FilterSet:
+class FilterSet(NamedTuple):
     """One root and its rules.
 
     Attributes:
@@ -75,11 +73,21 @@ class FilterSet:
         return not self.rules and not self.property_rules
 
 
-@dataclass(frozen=True)
 class WorkspaceFilter:
-    """All filter sets of a package, in order; the first whose root contains a path decides about it."""
+    """All filter sets of a package, in order; the first whose root contains a path decides about it. Unchangeable.
 
-    sets: tuple[FilterSet, ...]
+    Attributes:
+        sets: The filter sets.
+        is_simple: Whether coverage is decided by roots alone: the fast path of readers and targets. True when every
+            set replaces, has no rules, and no root lies within a deep one, as `filter_for` makes them.
+    """
+
+    __slots__ = ("is_simple", "sets")
+
+    def __init__(self, sets: tuple[FilterSet, ...]) -> None:
+        """Take the sets."""
+        self.sets: Final = sets
+        self.is_simple: Final = _is_plain(sets[0]) if len(sets) == 1 else _are_plain(sets)
 
     def set_for(self, path: NodePath) -> FilterSet | None:
         """The filter set that decides about the path."""
@@ -90,27 +98,34 @@ class WorkspaceFilter:
         found = self.set_for(path)
         return found is not None and found.covers(path)
 
+    def first_uncovered(self, paths: Iterable[NodePath]) -> NodePath | None:
+        """The first path that the package does not own; None when it owns all of them."""
+        if not self.is_simple or len(self.sets) > 1 or self.sets[0].is_shallow:
+            return next((path for path in paths if not self.covers(path)), None)
+        root = self.sets[0].root
+        prefix = "/" if root == "/" else f"{root}/"
+        for path in paths:
+            if not path.startswith(prefix) and path != root:
+                return path
+        return None
+
     def is_ancestor(self, path: NodePath) -> bool:
         """Whether the path lies above some root, so that content below it may be covered."""
         return any(is_within(candidate.root, path) and candidate.root != path for candidate in self.sets)
 
-    @cached_property
-    def is_simple(self) -> bool:
-        """Whether coverage is decided by `roots` and `deep_roots` alone: the fast path of readers and targets.
-
-        True when every set replaces, has no rules, and no root lies within a deep one, as `filter_for` makes them.
-        """
-        return all(one.is_simple and one.mode is ImportMode.REPLACE for one in self.sets) and not any(
-            self._is_below_deep(one.root) for one in self.sets
-        )
-
-    @cached_property
+    @property
     def deep_roots(self) -> frozenset[NodePath]:
         """The roots whose subtrees are covered."""
         return frozenset(one.root for one in self.sets if not one.is_shallow)
 
-    def _is_below_deep(self, path: NodePath) -> bool:
-        return path != "/" and any(above in self.deep_roots for above in ("/", *ancestors_of(path)))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WorkspaceFilter) and self.sets == other.sets
+
+    def __hash__(self) -> int:
+        return hash(self.sets)
+
+    def __repr__(self) -> str:
+        return f"WorkspaceFilter({self.sets!r})"
 
 
 def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> WorkspaceFilter:
@@ -123,6 +138,26 @@ def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> Wor
     roots = [path for path in asked if path == "/" or not any(above in deep for above in ("/", *ancestors_of(path)))]
     roots.sort(key=lambda root: (-root.count("/"), root))
     return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in deep) for root in roots))
+
+
+def _is_plain(one: FilterSet) -> bool:
+    return not one.rules and not one.property_rules and one.mode is ImportMode.REPLACE
+
+
+def _are_plain(sets: tuple[FilterSet, ...]) -> bool:
+    return all(map(_is_plain, sets)) and _are_apart(sets)
+
+
+def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
+    """Whether each root decides about its own paths: none twice, none below a deep one or behind a shallow one."""
+    deep = {one.root for one in sets if not one.is_shallow}
+    earlier: set[NodePath] = set()
+    for one in sets:
+        above = [] if one.root == "/" else [NodePath("/"), *ancestors_of(one.root)]
+        if one.root in earlier or not deep.isdisjoint(above) or not earlier.isdisjoint(above):
+            return False
+        earlier.add(one.root)
+    return True
 
 
 def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:

@@ -23,6 +23,7 @@ MAX_DEPTH: Final = 100
 
 # One C-level match decides the common case: every name plain, short and not made of dots alone. Lone surrogates are
 # refused by the encoding below, which the length check needs anyway when the text is not ASCII.
+_PLAIN_LENGTH: Final = 2 * MAX_DEPTH  # a path of this length can be neither too deep nor have a name too long
 _PLAIN: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f\ud800-\udfff]{1,63}){1,100}\Z")
 
 
@@ -38,6 +39,26 @@ def parse_path(text: str) -> NodePath:
     if reason is not None:
         raise PathRefusedError(f"{text[:200]!r} is not a content path: {reason}", path=text[:200])
     return NodePath(text)
+
+
+def parse_paths(texts: list[str]) -> list[NodePath]:
+    """Check many paths: a few calls decide the common case, however many there are. Raises: PathRefusedError."""
+    lines, together = "\n".join(texts), "".join(texts)
+    is_plain = (
+        together.isascii()
+        and together.isprintable()
+        and max(map(len, texts), default=0) <= _PLAIN_LENGTH
+        and lines.startswith("/")
+        and lines.count("\n/") == len(texts) - 1
+        and "//" not in lines
+        and "/\n" not in lines
+        and not lines.endswith("/")
+        and "/." not in lines
+        and "\\" not in lines
+    )
+    if not is_plain:
+        return [parse_path(text) for text in texts]
+    return texts  # type: ignore[return-value]  # NodePath is str, and these are checked
 
 
 def _reason_against(text: str) -> str | None:

@@ -13,19 +13,20 @@ from typing import BinaryIO, Final
 from mailboat.errors import LimitExceededError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import NodeRecord
+from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
 from mailboat.packages.tree_order import check_order
 from mailboat.packages.tree_reading import (
     TreePackageReader,
     check_ancestors,
     check_count,
+    check_digest,
     check_lengths,
-    check_trailer,
     not_covered,
 )
 from mailboat.packages.tree_writing import TreePackageWriter
 from mailboat.wire.nodes import OpenBinary
-from mailboat.wire.tree import parse_package, take_header, take_nodes, take_trailer
+from mailboat.wire.tree import digest_in_trailer, parse_package, take_header, take_nodes
 
 TREE: Final = "tree"
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
@@ -58,21 +59,22 @@ class TreeCodec:
             reader = self.open(io.BytesIO(payload), limits, open_blob, are_bytes_checked=are_bytes_checked)
             change = reader.change()
             return TreeChange(change.filter, list(change.records))
-        header = take_header(package.header)
-        trailer, trailer_bytes = take_trailer(package)
-        check_count(len(package.node), limits)
-        digest = None if are_bytes_checked else hashlib.sha256(memoryview(payload)[:-trailer_bytes]).digest()
-        check_trailer(trailer, len(package.node), digest)
+        count = len(package.node)
+        check_count(count, limits)
+        said, trailer_at = digest_in_trailer(payload, count)
+        if not are_bytes_checked:
+            check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
+        header = take_header(package.header, compile_java)
         records = take_nodes(package.node, open_blob)
-        check_ancestors(header)
-        paths = [record.path for record in records]
+        if header.ancestors:
+            check_ancestors(header)
+        paths = [record[0] for record in records]
         check_order(paths, are_collisions_refused=limits.are_collisions_refused)
-        covers = header.filter.covers
-        for path in paths:
-            if not covers(path):
-                raise not_covered(path)
+        uncovered = header.filter.first_uncovered(paths)
+        if uncovered is not None:
+            raise not_covered(uncovered)
         _check_total(len(payload), records, limits)
-        return TreeChange(header.filter, [*header.ancestors, *records])
+        return TreeChange(header.filter, header.ancestors + records)
 
     def open(
         self,

@@ -17,10 +17,11 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.packages.tree_stream import RawRecord, RecordStream, Span, open_pieces
-from mailboat.wire.nodes import OpenBinary
+from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
 from mailboat.wire.tree import (
     HEADER_TAG,
     NODE_TAG,
@@ -75,7 +76,7 @@ class TreePackageReader:
         first = self._records.next()
         if first is None or first.tag != HEADER_TAG:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
-        self._header = decode_header(first.content)
+        self._header = decode_header(first.content, compile_java)
         check_ancestors(self._header)
         self._carried: dict[bytes, _CarriedBinary] = {}
         self._unfinished: _OpenBinary | None = None
@@ -214,9 +215,15 @@ def check_lengths(record: NodeRecord, limits: PackageLimits, *, but: Mapping[byt
 
 def check_trailer(trailer: Trailer, node_count: int, digest: bytes | None) -> None:
     """That the package is whole; `digest` None when it needn't be compared. Raises: PackageCorruptError."""
-    if trailer.node_count != node_count:
-        raise PackageCorruptError(f"a tree package has {node_count} nodes, its trailer says {trailer.node_count}")
-    if digest is not None and trailer.digest != digest:
+    if trailer.node_count != node_count or len(trailer.digest) != DIGEST_BYTES:
+        raise PackageCorruptError(f"a tree package of {node_count} nodes does not end with the trailer of that number")
+    if digest is not None:
+        check_digest(trailer.digest, digest)
+
+
+def check_digest(said: bytes, computed: bytes) -> None:
+    """That the bytes before the trailer are those that were written. Raises: PackageCorruptError."""
+    if said != computed:
         raise PackageCorruptError("a tree package does not have the digest that its trailer says")
 
 

@@ -14,6 +14,7 @@ from mailboat.content.digest import TreeHash
 from mailboat.errors import LimitExceededError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.patterns import java_form
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.packages.tree_order import PathOrder
 from mailboat.packages.tree_reading import not_covered
@@ -57,7 +58,7 @@ class TreePackageWriter:
             SourceChangedError: A binary is not what its digest and length say.
         """
         ancestors = [encode_node(one) for one in self._contents.ancestors]
-        self._emit(encode_header(self._contents.filter, ancestors))
+        self._emit(encode_header(self._contents.filter, ancestors, java_form))
         for node in self._contents.nodes:
             self._write_node(node)
         self._emit(encode_trailer(Trailer(self._node_count, self._hash.digest())))

@@ -19,11 +19,12 @@ from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath, reason_against_name
 from mailboat.model.values import canonical_value
+from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
-from mailboat.wire.shapes import MAX_NAME_LENGTH as MAX_NAME_LENGTH
 from mailboat.wire.shapes import Shape, ShapeColumns, encode_shape, shape_of
 
 DIGEST_BYTES: Final = 32
+MAX_NAME_LENGTH: Final = shapes.MAX_NAME_LENGTH
 
 OpenBinary = Callable[[bytes], BinaryIO]
 """Opens the content that has the given digest."""
@@ -112,6 +113,12 @@ def build_body(node: Node) -> tuple[tree_pb2.NodeBody, list[Binary]]:
         body.order.name.extend(node.child_order)
         body.order.SetInParent()
     return body, binaries
+
+
+def binaries_of(node: Node) -> list[Binary]:
+    """All binaries of a node, in the order of its body."""
+    held = sorted([one for one in node.properties if one.type is _BINARY], key=_name)
+    return [value for one in held for value in one.values if isinstance(value, Binary)]
 
 
 def put_binaries(body: tree_pb2.NodeBody, binaries: Sequence[Binary], data: Sequence[bytes | None]) -> None:

@@ -7,19 +7,19 @@ defaults are refused, so a record has one form. A later version that adds a fiel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
-from mailboat.errors import PackageCorruptError, UnknownRequiredFeatureError
+from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import parse_path
-from mailboat.model.patterns import compile_pattern
+from mailboat.model.paths import NodePath, parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
-from mailboat.wire.nodes import OpenBinary, binaries_outside, check_body
+from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
 FORMAT_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 16 * 1024**2
@@ -34,14 +34,22 @@ TRAILER_TAG: Final = 0x7A
 MAGIC: Final = b"\x0a"
 """The first byte of every package: the tag of the header."""
 
+MAX_RULES: Final = 10_000
+"""Roots and rules of a filter."""
+
 P = TypeVar("P", bound=Protobuf)
+
+CompilePattern = Callable[[str], re.Pattern[str]]
+"""Checks and compiles an expression of a filter; Java's syntax."""
+FormatPattern = Callable[[re.Pattern[str]], str]
+"""The other way."""
 
 
 class Header(NamedTuple):
     """The first record: what the package owns, and the nodes above it."""
 
     filter: WorkspaceFilter
-    ancestors: tuple[NodeRecord, ...]
+    ancestors: list[NodeRecord]
 
 
 class Trailer(NamedTuple):
@@ -54,11 +62,13 @@ class Trailer(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------- encoding
 
 
-def encode_header(package_filter: WorkspaceFilter, ancestors: Iterable[NodeRecord]) -> bytes:
+def encode_header(
+    package_filter: WorkspaceFilter, ancestors: Iterable[NodeRecord], format_pattern: FormatPattern
+) -> bytes:
     """The header, framed."""
     header = pb.TreeHeader(
         format_version=FORMAT_VERSION,
-        filter=[_encode_filter(one) for one in package_filter.sets],
+        filter=[_encode_filter(one, format_pattern) for one in package_filter.sets],
         ancestor=[pb.TreeNode(path=one.path, body=pb.NodeBody.FromString(one.body)) for one in ancestors],
     )
     return _framed(HEADER_TAG, header.SerializeToString())
@@ -100,18 +110,17 @@ def _framed(tag: int, content: bytes) -> bytes:
     return b"%c%b%b" % (tag, varint(len(content)), content)
 
 
-def _encode_filter(one: FilterSet) -> pb.TreeFilter:
-    return pb.TreeFilter(
-        root=one.root,
-        is_shallow=one.is_shallow or None,
-        rule=[_encode_rule(rule) for rule in one.rules],
-        property_rule=[_encode_rule(rule) for rule in one.property_rules],
-        mode=None if one.mode is ImportMode.REPLACE else one.mode.value,
-    )
+def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> pb.TreeFilter:
+    encoded = pb.TreeFilter(root=one.root, is_shallow=one.is_shallow or None)
+    if one.rules or one.property_rules or one.mode is not ImportMode.REPLACE:
+        encoded.rules.mode = one.mode.value
+        encoded.rules.rule.extend([_encode_rule(rule, format_pattern) for rule in one.rules])
+        encoded.rules.property_rule.extend([_encode_rule(rule, format_pattern) for rule in one.property_rules])
+    return encoded
 
 
-def _encode_rule(rule: FilterRule) -> pb.TreeFilterRule:
-    return pb.TreeFilterRule(is_include=rule.is_include or None, pattern=rule.pattern.pattern)
+def _encode_rule(rule: FilterRule, format_pattern: FormatPattern) -> pb.TreeFilterRule:
+    return pb.TreeFilterRule(is_include=rule.is_include or None, pattern=format_pattern(rule.pattern))
 
 
 # ---------------------------------------------------------------------------------------------------------- decoding
@@ -139,19 +148,19 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
     return package
 
 
-def decode_header(content: bytes) -> Header:
+def decode_header(content: bytes, compile_pattern: CompilePattern) -> Header:
     """Decode the first record of a large package. Raises: as `parse_package`."""
     try:
         version = pb.TreeHeader.FromString(content)
     except DecodeError as error:
         raise PackageCorruptError(f"the header of a tree package is not valid: {error}", record=1) from error
     _check_version(version)
-    return take_header(_parse_strictly(pb.TreeHeader, content, 1))
+    return take_header(_parse_strictly(pb.TreeHeader, content, 1), compile_pattern)
 
 
 def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | None) -> NodeRecord:
     """Decode a node. `number` counts records from 1, for messages. Raises: PackageCorruptError, PathRefusedError."""
-    return take_node(_parse_strictly(pb.TreeNode, content, number), open_binary)
+    return take_nodes([_parse_strictly(pb.TreeNode, content, number)], open_binary)[0]
 
 
 def decode_piece(content: bytes, number: int) -> tuple[bytes, bool]:
@@ -168,34 +177,45 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
     return Trailer(trailer.node_count, trailer.digest)
 
 
-def take_header(header: pb.TreeHeader) -> Header:
-    """Filter and ancestors of a parsed header. Raises: PackageCorruptError, PathRefusedError."""
-    sets = tuple(_decode_filter(one) for one in header.filter)
+def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern) -> Header:
+    """Filter and ancestors of a parsed header. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
+    sets = tuple([_decode_filter(one, compile_pattern) for one in header.filter])
     if not sets:
         raise PackageCorruptError("a tree package has no filter", record=1)
-    return Header(WorkspaceFilter(sets), tuple(take_node(one, None) for one in header.ancestor))
-
-
-def take_node(node: pb.TreeNode, open_binary: OpenBinary | None) -> NodeRecord:
-    """Path and body of a parsed node. Raises: PackageCorruptError, PathRefusedError."""
-    path = parse_path(node.path)
-    body = node.body
-    check_body(path, body)
-    return NodeRecord(path, body.SerializeToString(), binaries_outside(body, open_binary))
+    if len(sets) > MAX_RULES:
+        raise LimitExceededError(f"a tree package has {len(sets)} roots", limit=MAX_RULES)
+    return Header(WorkspaceFilter(sets), take_nodes(header.ancestor, None))
 
 
 def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> list[NodeRecord]:
-    """The same of many. Raises: PackageCorruptError, PathRefusedError."""
-    return [take_node(node, open_binary) for node in nodes]
+    """Paths and bodies of parsed nodes: the hot path. Raises: PackageCorruptError, PathRefusedError."""
+    paths = parse_paths([node.path for node in nodes])
+    return [take_node(path, node.body, open_binary) for path, node in zip(paths, nodes, strict=True)]
 
 
-def take_trailer(package: pb.TreePackage) -> tuple[Trailer, int]:
-    """The trailer of a package parsed in one call, and the length of its record. Raises: PackageCorruptError."""
-    if not package.HasField("trailer"):
-        raise PackageCorruptError("a tree package ends without a trailer")
-    trailer = package.trailer
-    length = trailer.ByteSize()
-    return Trailer(trailer.node_count, trailer.digest), 1 + len(varint(length)) + length
+def take_node(path: NodePath, body: pb.NodeBody, open_binary: OpenBinary | None) -> NodeRecord:
+    """A parsed node, checked. Raises: PackageCorruptError."""
+    shape = check_body(path, body)
+    outside = binaries_outside(body, open_binary) if shape.binary_count else ()
+    return NodeRecord(path, body.SerializeToString(), outside)
+
+
+def digest_in_trailer(payload: bytes, node_count: int) -> tuple[bytes, int]:
+    """The digest that a package's last record says, and where that record starts.
+
+    The record is compared with the one that a package of so many nodes ends with. Raises: PackageCorruptError.
+    """
+    start = _trailer_start(node_count)
+    at = len(payload) - len(start) - DIGEST_BYTES
+    if payload[at:-DIGEST_BYTES] != start:
+        raise PackageCorruptError(f"a tree package of {node_count} nodes does not end with the trailer of that number")
+    return payload[-DIGEST_BYTES:], at
+
+
+def _trailer_start(node_count: int) -> bytes:
+    if node_count < 0x80:
+        return b"\x7a\x24\x08%c\x12\x20" % node_count
+    return encode_trailer(Trailer(node_count, bytes(DIGEST_BYTES)))[:-DIGEST_BYTES]
 
 
 def _check_version(header: pb.TreeHeader) -> None:
@@ -221,21 +241,21 @@ def _parse_strictly(kind: type[P], content: bytes, number: int) -> P:
     return record
 
 
-def _decode_filter(one: pb.TreeFilter) -> FilterSet:
-    mode = ImportMode.REPLACE
-    if one.HasField("mode"):
-        try:
-            mode = ImportMode(one.mode)
-        except ValueError as error:
-            raise PackageCorruptError(f"a filter has the unknown mode {one.mode[:40]!r}", record=1) from error
+def _decode_filter(one: pb.TreeFilter, compile_pattern: CompilePattern) -> FilterSet:
+    root = parse_path(one.root)
+    if not one.HasField("rules"):
+        return FilterSet(root, one.is_shallow)
+    rules = one.rules
+    if len(rules.rule) + len(rules.property_rule) > MAX_RULES:
+        raise LimitExceededError("a filter of a tree package has too many rules", path=root, limit=MAX_RULES)
+    try:
+        mode = ImportMode(rules.mode)
+    except ValueError as error:
+        raise PackageCorruptError(f"a filter has the unknown mode {rules.mode[:40]!r}", path=root) from error
     return FilterSet(
-        parse_path(one.root),
+        root,
         one.is_shallow,
-        tuple(map(_decode_rule, one.rule)),
-        tuple(FilterRule(rule.is_include, compile_pattern(rule.pattern), True) for rule in one.property_rule),
+        tuple([FilterRule(rule.is_include, compile_pattern(rule.pattern)) for rule in rules.rule]),
+        tuple([FilterRule(rule.is_include, compile_pattern(rule.pattern), True) for rule in rules.property_rule]),
         mode,
     )
-
-
-def _decode_rule(rule: pb.TreeFilterRule) -> FilterRule:
-    return FilterRule(rule.is_include, compile_pattern(rule.pattern))

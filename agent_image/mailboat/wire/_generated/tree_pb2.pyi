@@ -241,14 +241,38 @@ class TreeFilter(_message.Message):
 
     ROOT_FIELD_NUMBER: _builtins.int
     IS_SHALLOW_FIELD_NUMBER: _builtins.int
-    RULE_FIELD_NUMBER: _builtins.int
-    PROPERTY_RULE_FIELD_NUMBER: _builtins.int
-    MODE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     is_shallow: _builtins.bool
     """present when true"""
+    @_builtins.property
+    def rules(self) -> Global___TreeFilterRules:
+        """absent where the root alone decides, and content is replaced"""
+
+    def __init__(
+        self,
+        *,
+        root: _builtins.str | None = ...,
+        is_shallow: _builtins.bool | None = ...,
+        rules: Global___TreeFilterRules | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["is_shallow", b"is_shallow", "root", b"root", "rules", b"rules"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_shallow", b"is_shallow", "root", b"root", "rules", b"rules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeFilter: _TypeAlias = TreeFilter  # noqa: Y015
+
+@_typing.final
+class TreeFilterRules(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    PROPERTY_RULE_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     mode: _builtins.str
-    """absent is "replace" """
+    """"replace", "merge_properties", "update_properties" """
     @_builtins.property
     def rule(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilterRule]: ...
     @_builtins.property
@@ -256,19 +280,17 @@ class TreeFilter(_message.Message):
     def __init__(
         self,
         *,
-        root: _builtins.str | None = ...,
-        is_shallow: _builtins.bool | None = ...,
         rule: _abc.Iterable[Global___TreeFilterRule] | None = ...,
         property_rule: _abc.Iterable[Global___TreeFilterRule] | None = ...,
         mode: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["is_shallow", b"is_shallow", "mode", b"mode", "property_rule", b"property_rule", "root", b"root", "rule", b"rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "property_rule", b"property_rule", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_shallow", b"is_shallow", "mode", b"mode", "property_rule", b"property_rule", "root", b"root", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "property_rule", b"property_rule", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TreeFilter: _TypeAlias = TreeFilter  # noqa: Y015
+Global___TreeFilterRules: _TypeAlias = TreeFilterRules  # noqa: Y015
 
 @_typing.final
 class TreeFilterRule(_message.Message):
@@ -279,7 +301,7 @@ class TreeFilterRule(_message.Message):
     is_include: _builtins.bool
     """present when true"""
     pattern: _builtins.str
-    """must match the whole path"""
+    """must match the whole path; Java's syntax, as in FileVault"""
     def __init__(
         self,
         *,
