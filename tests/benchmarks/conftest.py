@@ -51,6 +51,7 @@ class Bench:
     def __init__(self, scratch: Path, is_full_length: bool) -> None:
         self.scratch = scratch
         self.is_full_length = is_full_length
+        self.mailboat = (sys.executable, "-m", "mailboat.cli")
 
     def length(self, short: int, full: int) -> int:
         """How much to do: `short` in the gate, `full` in `make bench`."""
@@ -80,6 +81,15 @@ class Bench:
         result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"printed": printed}
         return {"process_cpu_seconds": usage.ru_utime + usage.ru_stime, **result}
 
+    def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
+        """Start `arms/…` beside others; its output is read by the caller."""
+        command = [sys.executable, str(HERE / script), *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+
+    def peak(self, arguments: Command) -> int:
+        """Run a command line of the project; the largest resident size of its process, in bytes."""
+        return int(self.run("arms/measured_command.py", *arguments)["peak_bytes"])
+
     def ratios(self, floor: Any, project: Any, pairs: int) -> list[float]:
         """Run both sides in turn; the ratio of CPU per item in each pair, without the first one."""
         found = []
@@ -100,6 +110,10 @@ class Bench:
     def report_ratio(self, name: str, samples: list[float], limit: float | None, **facts: Any) -> None:
         """Store the median of ratios as a figure."""
         self.report(Figure(name, "ratio of CPU", statistics.median(samples), limit, samples, facts))
+
+    def report_count(self, name: str, value: float, limit: float | None, unit: str = "calls", **facts: Any) -> None:
+        """Store a count, or another figure that is the same in every run."""
+        self.report(Figure(name, unit, value, limit, [value], facts))
 
 
 def per_item(result: dict[str, Any]) -> float:

@@ -1,0 +1,32 @@
+"""The project's side: publish small files, each by a request of its own. Usage: publish.py HOME SITE COUNT.
+
+SITE is filled first. Measured are the requests: intent, package, append, receipt.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from workload import text_of
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.content.sources.folder import FolderSource
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
+
+site, count = Path(sys.argv[2]), int(sys.argv[3])
+site.mkdir(exist_ok=True)
+for number in range(count):
+    (site / f"p{number}.html").write_text(text_of(number))
+with Workspace(Home(Path(sys.argv[1]))) as workspace:
+    publisher, source = workspace.publisher(), FolderSource(site)
+    begin = time.process_time()
+    for number in range(count):
+        publisher.publish(add_request([NodePath(f"/p{number}.html")]), source)
+    spent = time.process_time() - begin
+    source.close()
+print(json.dumps({"cpu_seconds": spent, "count": count}))

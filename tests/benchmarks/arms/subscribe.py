@@ -1,0 +1,45 @@
+"""The project's side: one subscriber until it has caught up. Usage: subscribe.py HOME NAME TARGET [COUNT].
+
+Measured is `run`, with everything that the subscriber does in it; not the start of Python. With COUNT it goes on until
+so many packages are imported, and says so in a first line when it is ready.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.model.identifiers import AgentName
+from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.subscription import Until
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident size of this process so far."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+wanted = int(sys.argv[4]) if len(sys.argv) > 4 else None
+
+
+def on_progress(statistics: SubscriberStatistics) -> None:
+    """Stop when enough is done."""
+    if wanted is not None and statistics.next_offset is not None and statistics.next_offset >= wanted:
+        process.stop()
+
+
+with Workspace(Home(Path(sys.argv[1]))) as workspace:
+    process = SubscriberProcess(workspace, Subscription(AgentName(sys.argv[2]), sys.argv[3]), on_progress)
+    if wanted is not None:
+        print("ready", flush=True)
+    begin = time.process_time()
+    statistics = process.run(Until.CAUGHT_UP if wanted is None else Until.FOREVER)
+    spent = time.process_time() - begin
+    process.close()
+print(json.dumps({"cpu_seconds": spent, "count": statistics.imported, "peak_bytes": peak_memory_bytes()}))

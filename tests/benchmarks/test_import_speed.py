@@ -1,0 +1,99 @@
+"""What importing a package costs beyond the least that must be done, and whether that stays so in a long backlog."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BATCH = 100
+
+
+@pytest.mark.parametrize(
+    ("package_type", "limit", "short", "full"), [("tree", 2.0, 6_000, 30_000), ("filevault", 1.25, 3_000, 10_000)]
+)
+def test_importing_costs_little_more_than_a_bare_loop(
+    bench: Any, package_type: str, limit: float, short: int, full: int
+) -> None:
+    folder, count = bench.folder(f"import-{package_type}"), bench.length(short, full)
+    bench.run("arms/prepare.py", folder / "home", count, package_type, folder / "records.db")
+
+    def floor() -> dict[str, Any]:
+        target = bench.folder("import-floor") / "target.db"
+        return dict(bench.run(f"floors/import_{package_type}.py", folder / "records.db", target, count))
+
+    def project() -> dict[str, Any]:
+        target = bench.folder("import-project") / "target.db"
+        result = dict(bench.run("arms/subscribe.py", folder / "home", "reader", f"sqlite:{target}"))
+        assert result["count"] == count
+        return result
+
+    samples = bench.ratios(floor, project, bench.length(4, 6))
+    bench.report_ratio(f"import-{package_type}", samples, limit, count=count, batch=BATCH, nodes=3)
+
+
+def test_a_long_backlog_costs_no_more_per_package(bench: Any) -> None:
+    folder, short, long = bench.folder("catch-up"), 3_000, bench.length(30_000, 100_000)
+    bench.run("arms/prepare.py", folder / "short", short, "tree")
+    bench.run("arms/prepare.py", folder / "long", long, "tree")
+
+    def side(home: str, count: int) -> dict[str, Any]:
+        # as many imports on either side, so that noise and warming up weigh the same
+        total, done = 0.0, 0
+        while done < long:
+            target = bench.folder("catch-up-target") / "target.db"
+            result = bench.run("arms/subscribe.py", folder / home, "reader", f"sqlite:{target}")
+            assert result["count"] == count
+            total, done = total + result["cpu_seconds"], done + count
+        return {"cpu_seconds": total, "count": done}
+
+    samples = bench.ratios(lambda: side("short", short), lambda: side("long", long), bench.length(2, 4))
+    bench.report_ratio("catch-up", samples, 1.1, short=short, long=long)
+
+
+def test_a_backlog_needs_few_synchronisations(bench: Any, fsync_counter: Path) -> None:
+    figures: dict[str, int] = {}
+    folder, counter = bench.folder("fsyncs"), bench.scratch / "fsync-count"
+    bench.run("arms/prepare.py", folder / "home", 1_000, "tree")
+    for target in (
+        f"sqlite:{folder / 'target.db'}",
+        f"files:{folder / 'files'}",
+        f"generations:{folder / 'generations'}",
+    ):
+        counter.write_bytes(bytes(8))
+        name = target.partition(":")[0]
+        environment = {"LD_PRELOAD": str(fsync_counter), "FSYNC_COUNT_FILE": str(counter)}
+        result = bench.run("arms/subscribe.py", folder / "home", name, target, env=environment)
+        assert result["count"] == 1_000
+        figures[name] = int.from_bytes(counter.read_bytes(), "little")
+    # with files, each new file is made durable by itself before the redo record goes: a count per batch means nothing
+    bench.report_count("fsyncs-backlog", figures["sqlite"], 20, **figures)
+
+
+def test_restarting_with_nothing_to_do_costs_little(bench: Any) -> None:
+    folder = bench.folder("restart")
+    bench.run("arms/prepare.py", folder / "home", 100, "tree")
+    target = f"sqlite:{folder / 'target.db'}"
+    bench.run("arms/subscribe.py", folder / "home", "reader", target)
+    command = [
+        *bench.mailboat,
+        "--home",
+        folder / "home",
+        "subscribe",
+        "reader",
+        "--into",
+        target,
+        "--until",
+        "caught-up",
+    ]
+    milliseconds, samples = [], []
+    for _ in range(bench.length(6, 12)):
+        below = bench.run("floors/restart.py", folder / "home/journal.db", folder / "target.db")
+        above = bench.execute(command)
+        milliseconds.append(above["process_cpu_seconds"] * 1000)
+        samples.append(above["process_cpu_seconds"] / below["process_cpu_seconds"])
+    bench.report_ratio(
+        "restart", samples[1:], 4.0, median_cpu_ms=round(statistics.median(milliseconds[1:]), 1), wanted_cpu_ms=150
+    )

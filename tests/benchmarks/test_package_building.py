@@ -1,0 +1,33 @@
+"""What building a small package costs beyond the least that its format needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grpc_tools import protoc
+
+
+def test_a_tree_package_costs_little_more_than_its_serialisation(bench: Any) -> None:
+    folder, count = bench.folder("build-tree"), bench.length(10_000, 30_000)
+    proto = Path(__file__).parents[2] / "proto/mailboat/v1"
+    descriptors = folder / "tree.binpb"
+    assert protoc.main(["protoc", f"-I{proto}", f"--descriptor_set_out={descriptors}", str(proto / "tree.proto")]) == 0
+    bench.run("arms/build.py", "tree", 1, folder / "sample")
+    samples = bench.ratios(
+        lambda: bench.run("floors/build_tree.py", folder / "sample", count, descriptors),
+        lambda: bench.run("arms/build.py", "tree", count),
+        bench.length(3, 6),
+    )
+    bench.report_ratio("build-tree", samples, 2.0, count=count)
+
+
+def test_a_filevault_package_costs_little_more_than_its_zip(bench: Any) -> None:
+    folder, count = bench.folder("build-filevault"), bench.length(2_000, 6_000)
+    bench.run("arms/build.py", "filevault", 1, folder / "sample")
+    samples = bench.ratios(
+        lambda: bench.run("floors/build_filevault.py", folder / "sample", count),
+        lambda: bench.run("arms/build.py", "filevault", count),
+        bench.length(3, 6),
+    )
+    bench.report_ratio("build-filevault", samples, 1.5, count=count)
