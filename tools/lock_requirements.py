@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
 GROUPS = {"dev": ("build", "dev"), "runtime": ("build",)}
 """Lock → dependency groups that it holds beside the project's own dependencies. The first one decides the versions."""
+EXTRAS = {"dev": ("kafka",), "runtime": ()}
+"""Lock → optional parts that are tested with it."""
 
 
 def tables_digest(pyproject: Path) -> str:
@@ -44,6 +46,8 @@ def write(name: str, digest: str) -> None:
         command += ["--constraint", "requirements/dev.txt"]
     for group in GROUPS[name]:
         command += ["--group", group]
+    for extra in EXTRAS[name]:
+        command += ["--extra", extra]
     if "--upgrade" in sys.argv:
         command.append("--upgrade")
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "UV_NO_PROGRESS": "1"})

@@ -10,13 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from workload import text_of
-
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
+from workload import text_of
 
 site, count = Path(sys.argv[2]), int(sys.argv[3])
 site.mkdir(exist_ok=True)
