@@ -150,6 +150,22 @@ class JournalUnavailableError(RetryableError):
     """The journal can't be reached or is locked for longer than the time allowed."""
 
 
+class AppendUncertainError(JournalUnavailableError):
+    """The journal did not answer an append in time, so the message may be there, or not, or come later.
+
+    Publish again with the same request id: a message that is there is found, and not sent a second time.
+    """
+
+
+class JournalAccessDeniedError(PermanentError):
+    """The brokers refused the user, the password, the certificate, or a right that the call needs. Nothing was changed.
+
+    Check the credentials in the configuration and when the certificates expire, and give the user the rights of its role.
+    """
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
+
+
 class JournalMissingError(UsageError):
     """There is no journal at that place. Check the path, or make one with `mailboat init`.
 
@@ -202,6 +218,13 @@ class StorageFullError(RetryableError):
 
 class StorageReadOnlyError(RetryableError):
     """The target can't be written: read-only file system or missing permission. The batch was rolled back."""
+
+
+class StorageFailedError(RetryableError):
+    """The device or the database under the target failed in another way: an I/O error, or a lock held by a stranger.
+
+    The batch was rolled back and is tried again. Look at the kernel's log if it stays.
+    """
 
 
 class TargetCorruptError(StopError):

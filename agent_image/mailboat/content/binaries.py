@@ -1,0 +1,37 @@
+"""The binaries of nodes, apart from their nodes: which there are, and the node with others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
+
+
+def binaries_of(node: Node) -> list[Binary]:
+    """All binary values of a node."""
+    held = (one.values for one in node.properties if one.type is PropertyType.BINARY)
+    return [value for values in held for value in values if isinstance(value, Binary)]
+
+
+def with_binaries(node: Node, exchange: Callable[[Binary], Binary]) -> Node:
+    """The node with every binary exchanged for another form of it."""
+    if not any(one.type is PropertyType.BINARY for one in node.properties):
+        return node
+    properties = tuple(
+        Property(
+            one.name,
+            tuple(exchange(value) for value in one.values if isinstance(value, Binary)),
+            one.type,
+            one.is_multiple,
+        )
+        if one.type is PropertyType.BINARY
+        else one
+        for one in node.properties
+    )
+    return replace(node, properties=properties)
+
+
+def named(binary: Binary) -> Binary:
+    """The binary known by digest and length only."""
+    return Binary(digest=binary.digest, length_bytes=binary.length_bytes)

@@ -1,0 +1,111 @@
+"""What users write for sources and targets: `./site`, `files:DIR`, `generations:DIR`, `sqlite:FILE`.
+
+A text without one of these words before a colon is a folder, or something that a format opener knows (a FileVault
+checkout or package; those live above this package and are passed in). Called by the command line and the agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mailboat.content.layout import STATE_FOLDER
+from mailboat.content.port import Source, Target
+from mailboat.content.sources.folder import FolderSource
+from mailboat.content.sources.sqlite import SqliteSource
+from mailboat.content.targets import files, generations, sqlite
+from mailboat.content.targets.database import check_database, connect_database
+from mailboat.content.targets.ledger import TargetLedger
+from mailboat.content.targets.state_folder import STATE_FILE
+from mailboat.errors import SourceMissingError, UsageError
+from mailboat.failpoints import Failpoints
+
+TARGET_KINDS: Final = (files.KIND, generations.KIND, sqlite.KIND)
+
+SourceOpener = Callable[[Path], Source | None]
+"""Opens a path that is of its format; None leaves it to the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLocation:
+    """A parsed target: one of `TARGET_KINDS` and where it is."""
+
+    kind: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.path}"
+
+    @property
+    def database(self) -> Path:
+        """The file with the target's state."""
+        return self.path if self.kind == sqlite.KIND else self.path / STATE_FOLDER / STATE_FILE
+
+
+def parse_target(text: str) -> TargetLocation:
+    """Read what a user gave as a target. Raises: UsageError, saying what there is."""
+    kind, colon, place = text.partition(":")
+    if not colon or kind not in TARGET_KINDS:
+        raise UsageError(
+            f"{text!r} is not a target: write files:DIR, generations:DIR or sqlite:FILE",
+            next_step=f"for a folder of plain files: files:{text}" if text and not colon else None,
+        )
+    if not place or "\0" in place:
+        raise UsageError(f"{text!r} names no place: write {kind}:" + ("FILE" if kind == sqlite.KIND else "DIR"))
+    return TargetLocation(kind, Path(place))
+
+
+def open_target(text: str, failpoints: Failpoints | None = None) -> Target:
+    """Open a target to import into, made if there is nothing yet. Raises: UsageError; as the targets' own openers."""
+    location = parse_target(text)
+    if location.kind == sqlite.KIND:
+        return sqlite.open_sqlite_target(location.path)
+    if location.kind == files.KIND:
+        return files.open_files_target(location.path, failpoints)
+    return generations.open_generations_target(location.path, failpoints)
+
+
+def open_ledger(text: str) -> TargetLedger:
+    """Open what a target keeps beside its content, also while a subscriber imports into it: for status and redrives.
+
+    Raises:
+        SourceMissingError: There is no such target.
+        UsageError, TargetCorruptError.
+    """
+    location = parse_target(text)
+    if not location.database.is_file():
+        raise SourceMissingError(f"{text} is no target yet: {location.database} does not exist")
+    check_database(location.database, location.kind, text)
+    return TargetLedger(connect_database(location.database, text), text)
+
+
+def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
+    """Open something to read: a target, what an opener knows, or a folder.
+
+    Raises:
+        SourceMissingError: There is nothing of that name.
+        UsageError: It is a file that no format knows.
+    """
+    kind, colon, _ = text.partition(":")
+    if colon and kind in TARGET_KINDS:
+        return _open_target_source(parse_target(text))
+    path = Path(text)
+    if not text or not path.exists():
+        raise SourceMissingError(f"{text!r} does not exist")
+    for opener in openers:
+        source = opener(path)
+        if source is not None:
+            return source
+    if not path.is_dir():
+        raise UsageError(f"{text} is a file of no known format: a source is a folder, a package or sqlite:FILE")
+    return FolderSource(path)
+
+
+def _open_target_source(location: TargetLocation) -> Source:
+    if location.kind == sqlite.KIND:
+        return SqliteSource(location.path)
+    if location.kind == generations.KIND:
+        return generations.open_generations_source(location.path)
+    return FolderSource(location.path, uri=str(location))

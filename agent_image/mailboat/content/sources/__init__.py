@@ -1,0 +1,1 @@
+"""Where content is read from: a folder, a sqlite target. FileVault checkouts and packages are `packages/filevault`."""

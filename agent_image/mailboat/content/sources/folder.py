@@ -1,0 +1,205 @@
+"""A directory as a source: files and folders as they are, and nodes that a target wrote there (`content/layout.py`).
+
+Folders are listed one at a time, so memory holds the names of those on the current path. Files up to the inline limit
+are read as they are met, larger ones hashed as a stream and read again when they are shipped; one that changes in
+between is noticed, and nothing of it is published. Hidden files are content; `.mailboat`, `.git` and `lost+found` of
+the top folder are not, nor are permissions and times. `folder_entries.py` has the rules for links and odd entries.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, Protocol
+
+from mailboat.blobs.content import checked_stream
+from mailboat.clock import Clock, SystemClock
+from mailboat.content.binaries import with_binaries
+from mailboat.content.digest import node_digest
+from mailboat.content.layout import (
+    MAX_SIDECAR_BYTES,
+    SIDECAR,
+    binary_file,
+    name_of_entry,
+    name_on_disk,
+    names_on_disk,
+    read_sidecar,
+)
+from mailboat.content.sources.folder_entries import (
+    FileSignature,
+    binary_of_file,
+    look_at,
+    read_small,
+    readable_source,
+    signature_of,
+)
+from mailboat.errors import PathRefusedError, SourceChangedError, SourceMissingError
+from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
+from mailboat.model.paths import NodePath, child_of, parse_path
+
+INLINE_BYTES: Final = 64 * 1024
+SETTLED_SECONDS: Final = 2.0
+"""A file changed more recently could change again within the same tick of its time: its digest isn't remembered."""
+
+
+class DigestCache(Protocol):
+    """Remembers the SHA-256 of files by their signatures, so that what did not change is not read again."""
+
+    def find(self, path: NodePath, signature: FileSignature) -> bytes | None:
+        """The digest stored for the file at `path` with that very signature."""
+
+    def store(self, path: NodePath, signature: FileSignature, digest: bytes) -> None:
+        """Remember a digest."""
+
+
+class _Place(NamedTuple):
+    path: NodePath
+    disk: str
+    status: os.stat_result
+
+
+class FolderSource:
+    """A directory. See `Source`."""
+
+    def __init__(
+        self, folder: Path, *, digests: DigestCache | None = None, clock: Clock | None = None, uri: str | None = None
+    ) -> None:
+        """Read `folder`; a link to a folder is resolved once, so a generation stays the same one.
+
+        Raises:
+            SourceMissingError: There is no such folder.
+        """
+        self.uri = uri or str(folder)
+        self._root = os.path.realpath(folder)
+        self._digests = digests
+        self._clock = clock or SystemClock()
+        if not os.path.isdir(self._root):  # noqa: PTH112  # a text from here on
+            raise SourceMissingError(f"{folder} does not exist or is no folder")
+
+    def node(self, path: NodePath) -> Node | None:
+        """See `Source.node`."""
+        return next(self.walk(path, is_deep=False), None)
+
+    def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        """See `Source.walk`."""
+        for place in self._places(path, is_deep=is_deep):
+            node = self._node_at(place)
+            if node is not None:
+                yield node
+
+    def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
+        """Path and `node_digest` of every node of a subtree, see `DigestedSource`; files known by signature are not read."""
+        for place in self._places(path, is_deep=True, is_by_name=True):
+            node = self._identity_at(place)
+            if node is not None:
+                yield place.path, node_digest(node)
+
+    def close(self) -> None:
+        """See `Source.close`. Nothing is held."""
+
+    def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
+        """What lies at and below a path, in walk order, or siblings by name."""
+        first = self._find(path)
+        todo = [iter([] if first is None else [first])]
+        trail: list[tuple[int, int]] = []
+        while todo:
+            place = next(todo[-1], None)
+            if place is None:
+                todo.pop()
+                if trail:
+                    trail.pop()
+                continue
+            yield place
+            if is_deep and stat.S_ISDIR(place.status.st_mode):
+                here = (place.status.st_dev, place.status.st_ino)
+                if here in trail:
+                    raise PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
+                trail.append(here)
+                todo.append(self._children(place, is_by_name=is_by_name))
+
+    def _children(self, place: _Place, *, is_by_name: bool) -> Iterator[_Place]:
+        with readable_source(place.disk):
+            entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
+        is_top = place.path == "/"
+        names = [name for name in (name_of_entry(entry, is_at_top=is_top) for entry in entries) if name is not None]
+        node = self._sidecar_node(place) if SIDECAR in entries and not is_by_name else None
+        del entries
+        for name in ordered_names(None if node is None else node.child_order, names):
+            yield self._look(parse_path(child_of(place.path, name)), place.disk, name_on_disk(name, is_at_top=is_top))
+
+    def _look(self, path: NodePath, folder: str, entry: str) -> _Place:
+        disk = f"{folder}/{entry}"
+        with readable_source(disk):
+            return _Place(path, disk, look_at(disk, self._root))
+
+    def _find(self, path: NodePath) -> _Place | None:
+        with readable_source(self._root):
+            place = _Place(NodePath("/"), self._root, os.stat(self._root))  # noqa: PTH116
+        for entry, name in zip(names_on_disk(path), path[1:].split("/"), strict=False):
+            try:
+                place = self._look(child_of(place.path, name), place.disk, entry)
+            except SourceChangedError:
+                return None
+        return place
+
+    def _node_at(self, place: _Place) -> Node | None:
+        if stat.S_ISDIR(place.status.st_mode):
+            node = self._folder_at(place)
+            return None if node is None else with_binaries(node, _inlined)
+        with readable_source(place.disk):
+            small = read_small(place.disk, INLINE_BYTES)
+        return file_node(place.path, self._large(place) if small is None else small)
+
+    def _identity_at(self, place: _Place) -> Node | None:
+        if stat.S_ISDIR(place.status.st_mode):
+            return self._folder_at(place)
+        return file_node(place.path, self._large(place))
+
+    def _folder_at(self, place: _Place) -> Node | None:
+        node = self._sidecar_node(place)
+        if node is None and place.path != "/":
+            return folder_node(place.path)
+        return node
+
+    def _sidecar_node(self, place: _Place) -> Node | None:
+        disk = f"{place.disk}/{SIDECAR}"
+        if not os.path.lexists(disk):
+            return None
+        with readable_source(disk):
+            content = read_small(disk, MAX_SIDECAR_BYTES)
+        if content is None:
+            raise PathRefusedError(f"{disk!a} is larger than {MAX_SIDECAR_BYTES} bytes", path=place.path)
+        return read_sidecar(place.path, content.data or b"", lambda digest: _open_beside(place, digest))
+
+    def _large(self, place: _Place) -> Binary:
+        signature = signature_of(place.status)
+        known = None if self._digests is None else self._digests.find(place.path, signature)
+        with readable_source(place.disk):
+            binary = binary_of_file(place.disk, signature, known)
+        if known is None and self._digests is not None and self._is_settled(signature):
+            self._digests.store(place.path, signature, binary.digest)
+        return binary
+
+    def _is_settled(self, signature: FileSignature) -> bool:
+        newest = max(signature.modified_ns, signature.changed_ns) / 1e9
+        return newest + SETTLED_SECONDS < self._clock.now().timestamp()
+
+
+def _open_beside(place: _Place, digest: bytes) -> BinaryIO:
+    disk = f"{place.disk}/{binary_file(digest)}"
+    with readable_source(disk):
+        file = open(disk, "rb", buffering=0)  # noqa: PTH123, SIM115  # the stream closes it
+        return checked_stream(file, digest, os.fstat(file.fileno()).st_size)
+
+
+def _inlined(value: Binary) -> Binary:
+    """The binary with its bytes, read and checked, when it is small."""
+    if value.length_bytes > INLINE_BYTES:
+        return value
+    with value.open() as stream:
+        data = stream.read(INLINE_BYTES + 1)
+    if len(data) != value.length_bytes:
+        raise SourceChangedError(f"a binary has {len(data)} bytes where its node says {value.length_bytes}")
+    return Binary(data)

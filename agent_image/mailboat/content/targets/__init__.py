@@ -1,0 +1,1 @@
+"""Where content is imported to: `sqlite`, `files` and `generations`, each holding content and position as one."""

@@ -1,0 +1,148 @@
+"""The SQLite file in which a target keeps its tree, its position and its ledger: made whole, opened with suspicion.
+
+A new file is made under another name and renamed when it is complete, so a crash leaves no half of one; an existing
+file that is empty, foreign, damaged or newer than this version is refused, never replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from mailboat.content.failures import TranslatedFailures
+from mailboat.errors import TargetCorruptError, UsageError
+
+APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
+SCHEMA_VERSION: Final = 1
+QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
+BUSY_TIMEOUT_SECONDS: Final = 10.0
+CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
+
+_SCHEMA: Final = """
+CREATE TABLE nodes (key TEXT PRIMARY KEY, stamp INTEGER NOT NULL, held, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE VIEW content AS SELECT replace(key, char(1), '/') AS path, body FROM nodes;
+CREATE TABLE state (
+    id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, owner TEXT, cluster_id TEXT, topic_id TEXT,
+    next_offset INTEGER, leader_epoch INTEGER, changes INTEGER NOT NULL DEFAULT 0, generation TEXT
+);
+CREATE TABLE attempt (
+    id INTEGER PRIMARY KEY CHECK (id = 1), at_offset INTEGER NOT NULL, count INTEGER NOT NULL, cause TEXT NOT NULL,
+    next_try_ms INTEGER NOT NULL
+);
+CREATE TABLE pending_status (sequence INTEGER PRIMARY KEY AUTOINCREMENT, message BLOB NOT NULL);
+CREATE TABLE given_up (
+    at_offset INTEGER PRIMARY KEY, package_id TEXT NOT NULL, pub_agent_name TEXT, paths TEXT NOT NULL,
+    cause TEXT NOT NULL, attempts INTEGER NOT NULL, given_up_ms INTEGER NOT NULL, is_redrive INTEGER NOT NULL DEFAULT 0
+);
+"""
+
+# What the file targets note beside it: the nodes that differ between the table and the disk (`targets/redo.py`).
+REDO_SCHEMA: Final = """
+CREATE TABLE redo (key TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TRIGGER put_node AFTER INSERT ON nodes BEGIN INSERT OR IGNORE INTO redo VALUES (new.key); END;
+CREATE TRIGGER change_node AFTER UPDATE OF body ON nodes WHEN old.body IS NOT new.body
+    BEGIN INSERT OR IGNORE INTO redo VALUES (new.key); END;
+CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN INSERT OR IGNORE INTO redo VALUES (old.key); END;
+"""
+
+
+def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
+    """Make an empty target database of that kind. Raises: OSError, sqlite3.Error; nothing is left then."""
+    half = file.with_name(f"{file.name}.new")
+    half.unlink(missing_ok=True)
+    connection = sqlite3.connect(half, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
+        connection.execute("INSERT INTO state (id, kind) VALUES (1, ?)", (kind,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    half.rename(file)
+
+
+def open_database(file: Path, kind: str, uri: str) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """Check a target database and open it twice: for batches, and for the ledger. Raises: as `check_database`."""
+    check_database(file, kind, uri)
+    first = connect_database(file, uri)
+    try:
+        return first, connect_database(file, uri)
+    except BaseException:
+        first.close()
+        raise
+
+
+def connect_database(file: Path, uri: str) -> sqlite3.Connection:
+    """A connection for any one thread at a time, that may write. Raises: as `open_database`, without its checks."""
+    with TranslatedFailures(uri):
+        connection = _connect(file, "mode=rw")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def connect_reader(file: Path) -> sqlite3.Connection:
+    """A connection that reads only; from a folder that can't be written, too, if its writer closed the database."""
+    is_resting = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+    return _connect(file, "mode=ro&immutable=1" if is_resting else "mode=ro")
+
+
+def check_database(file: Path, kind: str, uri: str) -> None:
+    """Check an existing target database before anything is written to it.
+
+    Raises:
+        TargetCorruptError: It is damaged, or empty.
+        UsageError: It is a target of another kind, no target at all, or made by a newer version.
+        StorageReadOnlyError, StorageFailedError.
+    """
+    with TranslatedFailures(uri):
+        if file.stat().st_size == 0:
+            raise TargetCorruptError(f"{file} is empty, and no target has ever been so", next_step=_way_out(uri))
+        connection = connect_reader(file)
+        try:
+            _check(connection, file, kind, uri)
+        finally:
+            connection.close()
+
+
+def _connect(file: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{file.absolute().as_uri()}?{mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_TIMEOUT_SECONDS,
+    )
+
+
+def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise UsageError(f"{file} is a SQLite database, but not one of Mailboat's targets")
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise UsageError(
+            f"{uri} has the format {version}, this version knows formats up to {SCHEMA_VERSION}",
+            next_step="use the version of Mailboat that wrote it, or a newer one",
+        )
+    if file.stat().st_size <= QUICK_CHECK_BYTES:
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise TargetCorruptError(f"{uri} fails its integrity check: {verdict}", next_step=_way_out(uri))
+    found = connection.execute("SELECT kind FROM state").fetchone()
+    if found is None:
+        raise TargetCorruptError(f"{uri} has lost its state", next_step=_way_out(uri))
+    if found[0] != kind:
+        raise UsageError(f"{file} belongs to a target of the kind {found[0]!r}, not {kind!r}")
+
+
+def _way_out(uri: str) -> str:
+    return f"restore {uri} from a snapshot, or remove it and import everything again"

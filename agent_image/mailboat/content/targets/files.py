@@ -1,0 +1,110 @@
+"""The target `files:DIR`: the tree as files and folders in place, with the state in `DIR/.mailboat/`.
+
+Bytes are staged and durable before the commit; the commit in `state.db` carries position, confirmations and the redo
+record at once; after it each file is renamed to its place. A crash in between is finished when the target is opened
+next. Each file is old or new as a whole; readers may see a package half done, which `generations:` prevents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.sources.folder import FolderSource
+from mailboat.content.targets.disk_tree import DiskTree
+from mailboat.content.targets.staged_intake import show_redo
+from mailboat.content.targets.state_folder import StateFolder, open_state_folder
+from mailboat.content.targets.tree_table import Held, Row
+from mailboat.content.targets.tree_target import TreeTarget
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import Position
+
+KIND: Final = "files"
+
+
+def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> TreeTarget:
+    """Open `files:DIR`, and make it if it is missing or empty; what an earlier process left undone is done.
+
+    Raises:
+        TargetBusyError: Another process imports into it.
+        UsageError: The folder holds something that no target put there.
+        TargetCorruptError: The state is damaged or gone, or a link stands in the way.
+        StorageFullError, StorageReadOnlyError, StorageFailedError.
+    """
+    uri = f"{KIND}:{folder}"
+    with TranslatedFailures(uri):
+        state = open_state_folder(folder, KIND)
+        try:
+            showing = _InPlace(state, failpoints or NoFailpoints())
+        except BaseException:
+            state.close()
+            raise
+    return TreeTarget(state.parts(showing, lambda: FolderSource(state.root, uri=uri)))
+
+
+class _InPlace:
+    """The `Showing` of files in place."""
+
+    def __init__(self, state: StateFolder, failpoints: Failpoints) -> None:
+        self._state = state
+        self._intake = state.intake
+        self._root = str(state.root)
+        self._failpoints = failpoints
+        self._is_shown = False
+        self._finish()
+
+    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
+        return self._intake.rows(records, stamp)
+
+    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
+        return self._intake.open_held(path, held, digest)
+
+    def begin(self) -> None:
+        self._finish()
+        self._intake.begin(self._root)
+
+    def prepare(self, position: Position) -> None:  # noqa: ARG002  # part of the port
+        if self._intake.has_redo():
+            with closing(self._disk()) as disk:
+                self._intake.prepare_redo(disk)
+            self._state.staging.seal()
+            self._state.durability.sync()
+        self._is_shown = False
+
+    def show(self) -> None:
+        if self._intake.has_redo():
+            self._failpoints.reach(Failpoint.TARGET_REDO_STORED)
+            with closing(self._disk()) as disk:
+                for redo in self._intake.redo():
+                    show_redo(disk, redo)
+                    self._failpoints.reach(Failpoint.TARGET_FILE_REPLACED)
+            self._state.durability.sync()
+            self._failpoints.reach(Failpoint.TARGET_REDO_DONE)
+        self._is_shown = True
+
+    def discard(self) -> None:
+        self._state.durability.forget()
+        self._is_shown = False
+
+    def statistics(self) -> Mapping[str, int]:
+        return {"fsyncs": self._state.durability.fsyncs}
+
+    def close(self) -> None:
+        with TranslatedFailures(self._state.uri):
+            self._finish()
+
+    def _finish(self) -> None:
+        """Show what is committed but not shown, then forget the redo record; within whatever transaction is open."""
+        if self._intake.has_redo():
+            if not self._is_shown:
+                self.show()
+            self._intake.forget_redo()
+        self._state.staging.clear()
+
+    def _disk(self) -> DiskTree:
+        return DiskTree(self._root, self._state.staging, self._state.durability)

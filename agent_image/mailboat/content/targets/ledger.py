@@ -1,0 +1,213 @@
+"""The ledger of all targets: position, failed attempt, confirmations to send and error queue, in SQLite.
+
+`TargetLedger` serves calls outside of a batch, each a durable step of its own, from any thread and on a connection of
+its own, so that it never sees a batch that is not committed. `BatchLedger` collects what a batch adds and writes it in
+the batch's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.port import Attempt, GivenUp, PendingStatus
+from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.wire import headers
+from mailboat.wire.messages import decode_message, encode_message
+
+_STATUS_HEADERS: Final = headers.headers_for(headers.STATUS)
+_STORE_POSITION: Final = (
+    "UPDATE state SET cluster_id = ?, topic_id = ?, next_offset = ?, leader_epoch = ?, changes = max(changes, ?)"
+)
+
+
+class TargetLedger:
+    """What a subscriber keeps beside the content; see `Ledger`."""
+
+    def __init__(self, connection: sqlite3.Connection, uri: str) -> None:
+        """Serve from a connection that nobody else uses."""
+        self._connection = connection
+        self._uri = uri
+        self._lock = threading.Lock()
+
+    def position(self) -> Position | None:
+        """See `Ledger.position`."""
+        row = self._rows("SELECT cluster_id, topic_id, next_offset, leader_epoch FROM state")[0]
+        return None if row[2] is None else Position(LogIdentity(row[0], row[1]), Offset(row[2]), row[3])
+
+    def subscriber(self) -> AgentName | None:
+        """See `Ledger.subscriber`."""
+        owner = self._rows("SELECT owner FROM state")[0][0]
+        return None if owner is None else AgentName(owner)
+
+    def claim(self, name: AgentName) -> None:
+        """See `Ledger.claim`."""
+        owner = self.subscriber()
+        if owner is not None and owner != name:
+            raise TargetOwnedError(
+                f"{self._uri} belongs to the subscriber {owner}, not to {name}",
+                next_step=f"subscribe as {owner}, or choose another target",
+            )
+        if owner is None:
+            self._write("UPDATE state SET owner = ?", (name,))
+
+    def reset_position(self, position: Position) -> None:
+        """See `Ledger.reset_position`."""
+        self._write(_STORE_POSITION, _position_row(position, 0))
+
+    def attempt(self) -> Attempt | None:
+        """See `Ledger.attempt`."""
+        rows = self._rows("SELECT at_offset, count, cause, next_try_ms FROM attempt")
+        if not rows:
+            return None
+        offset, count, cause, next_try_ms = rows[0]
+        return Attempt(Offset(offset), count, self._cause(cause), next_try_ms)
+
+    def store_attempt(self, attempt: Attempt | None) -> None:
+        """See `Ledger.store_attempt`."""
+        if attempt is None:
+            self._write("DELETE FROM attempt", ())
+            return
+        row = (attempt.offset, attempt.count, _cause_text(attempt.cause), attempt.next_try_ms)
+        self._write("INSERT OR REPLACE INTO attempt VALUES (1, ?, ?, ?, ?)", row)
+
+    def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
+        """See `Ledger.pending_statuses`."""
+        rows = self._rows("SELECT sequence, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,))
+        return [PendingStatus(sequence, self._status(message)) for sequence, message in rows]
+
+    def forget_statuses(self, up_to_sequence: int) -> None:
+        """See `Ledger.forget_statuses`."""
+        self._write("DELETE FROM pending_status WHERE sequence <= ?", (up_to_sequence,))
+
+    def given_up(self) -> Sequence[GivenUp]:
+        """See `Ledger.given_up`."""
+        return self._entries("")
+
+    def redrives(self) -> Sequence[GivenUp]:
+        """See `Ledger.redrives`."""
+        return self._entries("WHERE is_redrive")
+
+    def request_redrive(self, offset: Offset) -> None:
+        """See `Ledger.request_redrive`."""
+        if self._write("UPDATE given_up SET is_redrive = 1 WHERE at_offset = ?", (offset,)) == 0:
+            raise UsageError(f"no package at the offset {offset} is in the error queue of {self._uri}")
+
+    def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
+        """See `Ledger.refuse_redrive`."""
+        self._write(
+            "UPDATE given_up SET is_redrive = 0, attempts = attempts + 1, cause = ? WHERE at_offset = ?",
+            (_cause_text(cause), offset),
+        )
+
+    def close(self) -> None:
+        """Release the connection."""
+        with self._lock:
+            self._connection.close()
+
+    def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    def _write(self, sql: str, parameters: tuple[object, ...]) -> int:
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, parameters).rowcount
+
+    def _entries(self, where: str) -> list[GivenUp]:
+        rows = self._rows(
+            "SELECT at_offset, package_id, pub_agent_name, paths, cause, attempts, given_up_ms FROM given_up "
+            f"{where} ORDER BY at_offset"
+        )
+        return [
+            GivenUp(
+                Offset(row[0]),
+                PackageId(row[1]),
+                None if row[2] is None else AgentName(row[2]),
+                tuple(NodePath(path) for path in self._json(row[3])),
+                self._cause(row[4]),
+                row[5],
+                row[6],
+            )
+            for row in rows
+        ]
+
+    def _status(self, message: bytes) -> StatusMessage:
+        decoded = decode_message(_STATUS_HEADERS, message)
+        if not isinstance(decoded, StatusMessage):
+            raise TargetCorruptError(f"{self._uri} holds a confirmation that is none")
+        return decoded
+
+    def _cause(self, text: str) -> FailureCause:
+        fields = self._json(text)
+        try:
+            return FailureCause(*fields)
+        except TypeError as error:
+            raise TargetCorruptError(f"{self._uri} holds a cause that can't be read: {text[:100]!r}") from error
+
+    def _json(self, text: str) -> list[Any]:
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise TargetCorruptError(f"{self._uri} holds an entry that can't be read: {text[:100]!r}") from error
+        return found if isinstance(found, list) else []
+
+
+class BatchLedger:
+    """What one batch adds to the ledger, kept until the commit writes it."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._statuses: list[tuple[bytes]] = []
+        self._given_up: list[GivenUp] = []
+        self._resolved: list[Offset] = []
+
+    def add_status(self, message: StatusMessage) -> None:
+        """See `Batch.add_status`."""
+        self._statuses.append((encode_message(message)[1],))
+
+    def give_up(self, entry: GivenUp) -> None:
+        """See `Batch.give_up`."""
+        self._given_up.append(entry)
+
+    def resolve(self, offset: Offset) -> None:
+        """See `Batch.resolve`."""
+        self._resolved.append(offset)
+
+    def write(self, connection: sqlite3.Connection, position: Position, changes: int) -> None:
+        """Write it all with the position, in the transaction that is open on the connection."""
+        connection.execute(_STORE_POSITION, _position_row(position, changes))
+        connection.execute("DELETE FROM attempt")
+        if self._statuses:
+            connection.executemany("INSERT INTO pending_status (message) VALUES (?)", self._statuses)
+        for entry in self._given_up:
+            connection.execute(
+                "INSERT OR REPLACE INTO given_up VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                (
+                    entry.offset,
+                    entry.package_id,
+                    entry.pub_agent_name,
+                    json.dumps(entry.paths),
+                    _cause_text(entry.cause),
+                    entry.attempts,
+                    entry.given_up_ms,
+                ),
+            )
+        for offset in self._resolved:
+            connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
+
+
+def _position_row(position: Position, changes: int) -> tuple[object, ...]:
+    identity = position.identity
+    return identity.cluster_id, identity.topic_id, position.next_offset, position.leader_epoch, changes
+
+
+def _cause_text(cause: FailureCause) -> str:
+    return json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt])

@@ -1,0 +1,33 @@
+"""One writer at a time: a lock on a file that the kernel drops when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from mailboat.errors import TargetBusyError
+
+
+class TargetLock:
+    """An exclusive `flock`; the file keeps the holder's process id for the message to others, and is never removed."""
+
+    def __init__(self, file: Path, uri: str) -> None:
+        """Take the lock. Raises: TargetBusyError, naming the process that holds it; OSError."""
+        self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._handle)
+            raise TargetBusyError(
+                f"process {holder} imports into {uri}", next_step=f"stop process {holder}, or choose another target"
+            ) from error
+        with contextlib.suppress(OSError):  # on a full disk the lock is held all the same
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        """Let others in."""
+        os.close(self._handle)

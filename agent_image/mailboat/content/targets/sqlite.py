@@ -1,0 +1,127 @@
+"""The target `sqlite:FILE`: content and position in one SQLite transaction, large binaries in `FILE.blobs/`.
+
+The fastest target, and the one for content that a program reads. Bodies are stored as packages bring them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.held_blobs import HeldBlobs, blob_folder
+from mailboat.content.keys import SEPARATOR
+from mailboat.content.sources.sqlite import SqliteSource
+from mailboat.content.targets.database import check_database, connect_database, create_database, open_database
+from mailboat.content.targets.ledger import TargetLedger
+from mailboat.content.targets.locks import TargetLock
+from mailboat.content.targets.tree_table import Held, Row
+from mailboat.content.targets.tree_target import TargetParts, TreeTarget
+from mailboat.errors import TargetCorruptError
+from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import Position
+from mailboat.wire.nodes import DIGEST_BYTES
+
+KIND: Final = "sqlite"
+
+
+def open_sqlite_target(file: Path) -> TreeTarget:
+    """Open `sqlite:FILE`, and make it if there is nothing of it.
+
+    Raises:
+        TargetBusyError: Another process imports into it.
+        TargetCorruptError: It is damaged, or parts of it are missing.
+        UsageError: The file is something else, or newer than this version.
+        StorageFullError, StorageReadOnlyError, StorageFailedError.
+    """
+    uri = f"{KIND}:{file}"
+    with TranslatedFailures(uri):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = TargetLock(file.with_name(f"{file.name}.lock"), uri)
+        try:
+            if not file.exists():
+                _check_nothing_is_left(file, uri)
+                create_database(file, KIND)
+            connection, second = open_database(file, KIND, uri)
+        except BaseException:
+            lock.release()
+            raise
+    ledger = TargetLedger(second, uri)
+    return TreeTarget(TargetParts(uri, lock, connection, ledger, _InTable(HeldBlobs(file)), lambda: SqliteSource(file)))
+
+
+def sweep_blobs(file: Path) -> int:
+    """Delete the blobs of a target that no node names; how many. The target must be closed: its lock is taken."""
+    uri = f"{KIND}:{file}"
+    lock = TargetLock(file.with_name(f"{file.name}.lock"), uri)
+    try:
+        with TranslatedFailures(uri):
+            check_database(file, KIND, uri)
+            connection = connect_database(file, uri)
+            try:
+                return HeldBlobs(file).sweep(_named_blobs(connection))
+            finally:
+                connection.close()
+    finally:
+        lock.release()
+
+
+def _check_nothing_is_left(file: Path, uri: str) -> None:
+    for rest in (file.with_name(f"{file.name}-wal"), blob_folder(file)):
+        if rest.exists():
+            raise TargetCorruptError(
+                f"{file} is missing, but {rest.name} is there: a part of the target is gone",
+                next_step=f"restore {file} from a snapshot, or remove {rest} to import everything again into {uri}",
+            )
+
+
+def _named_blobs(connection: sqlite3.Connection) -> Callable[[bytes], bool]:
+    """Whether a blob is named, by an index in SQLite's own temporary store: memory does not grow with the blobs."""
+    connection.execute("CREATE TEMP TABLE named (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+    for (held,) in connection.execute("SELECT held FROM nodes WHERE held IS NOT NULL"):
+        digests = ((held[start : start + DIGEST_BYTES],) for start in range(0, len(held), DIGEST_BYTES))
+        connection.executemany("INSERT OR IGNORE INTO named VALUES (?)", digests)
+
+    def is_named(digest: bytes) -> bool:
+        return connection.execute("SELECT 1 FROM named WHERE digest = ?", (digest,)).fetchone() is not None
+
+    return is_named
+
+
+class _InTable:
+    """The `Showing` of a target that shows nothing but its database."""
+
+    def __init__(self, blobs: HeldBlobs) -> None:
+        self._blobs = blobs
+
+    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
+        """See `Intake.rows`: the hot path of the import."""
+        hold = self._blobs.hold
+        return [
+            (path.replace("/", SEPARATOR), stamp, hold(binaries) if binaries else None, body)
+            for path, body, binaries in records
+        ]
+
+    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:  # noqa: ARG002  # blobs need no path
+        return self._blobs.open(digest)
+
+    def begin(self) -> None:
+        pass
+
+    def prepare(self, position: Position) -> None:
+        pass
+
+    def show(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        pass
+
+    def statistics(self) -> Mapping[str, int]:
+        return {}
+
+    def close(self) -> None:
+        pass

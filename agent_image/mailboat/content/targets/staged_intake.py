@@ -1,0 +1,159 @@
+"""How the targets that show files take nodes in: bytes to the staging folder, names of bytes to the table.
+
+In their tables every binary is named by its digest, so the body alone says what the node is, and a put of what is there
+already costs a comparison, no file. The triggers of `targets/database.py` note each node that changes in `redo`; before
+the commit `prepare_redo` makes sure that everything the redo needs is staged and nothing stands in its way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final, NamedTuple
+
+from mailboat.content.binaries import binaries_of, named, with_binaries
+from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
+from mailboat.content.layout import binary_file, names_on_disk
+from mailboat.content.targets.disk_tree import DiskTree
+from mailboat.content.targets.staging import Staging
+from mailboat.content.targets.tree_table import Held, Row
+from mailboat.errors import BlobMissingError
+from mailboat.model.nodes import Binary, Node, NodeRecord
+from mailboat.model.paths import NodePath
+from mailboat.wire.nodes import decode_node, encode_node
+
+_NUMBER_BITS: Final = 32
+
+
+class Redo(NamedTuple):
+    """A node whose place on disk may differ from the table: `node` is None where there is none any more."""
+
+    path: NodePath
+    node: Node | None
+    number: int | None
+    has_children: bool
+
+
+class StagedIntake:
+    """See `Intake`."""
+
+    def __init__(self, connection: sqlite3.Connection, staging: Staging) -> None:
+        """Stage for the table of `connection`."""
+        self._connection = connection
+        self._staging = staging
+        self._shown_in: str | None = None
+        self._stamp = 0
+        self._count = 0
+
+    def begin(self, shown_in: str | None) -> None:
+        """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
+        self._shown_in = shown_in
+
+    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
+        """See `Intake.rows`."""
+        if stamp != self._stamp:
+            self._stamp, self._count = stamp, 0
+        return [self._row(record, stamp) for record in records]
+
+    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
+        """See `Intake.open_held`."""
+        for file in self._places(path, held, digest):
+            try:
+                return open(file, "rb")  # noqa: PTH123  # the caller closes it
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+        raise BlobMissingError(f"the bytes {digest.hex()} of {path} are gone", path=path)
+
+    def redo(self) -> Iterator[Redo]:
+        """All nodes that changed, in key order."""
+        rows = self._connection.execute(
+            "SELECT redo.key, held, body FROM redo LEFT JOIN nodes ON nodes.key = redo.key ORDER BY redo.key"
+        )
+        for key, held, body in rows:
+            path = path_of(key)
+            node = None if body is None else decode_node(path, body)
+            yield Redo(path, node, held, node is not None and self._has_children(key))
+
+    def has_redo(self) -> bool:
+        """Whether any node changed."""
+        return self._connection.execute("SELECT 1 FROM redo LIMIT 1").fetchone() is not None
+
+    def forget_redo(self) -> None:
+        """The disk looks like the table."""
+        self._connection.execute("DELETE FROM redo")
+
+    def prepare_redo(self, disk: DiskTree) -> None:
+        """Check the way to every changed node, and stage the bytes of files that get their first child.
+
+        Raises: TargetCorruptError, OSError.
+        """
+        parents: set[Key] = set()
+        for key, is_there in self._connection.execute(
+            "SELECT redo.key, nodes.key IS NOT NULL FROM redo LEFT JOIN nodes ON nodes.key = redo.key ORDER BY redo.key"
+        ):
+            disk.check(path_of(key))
+            parent = parent_key(key)
+            if is_there and parent not in parents and self._is_file(parent):
+                parents.add(parent)
+        for key in sorted(parents):
+            self._stage_again(key)
+
+    def _row(self, record: NodeRecord, stamp: int) -> Row:
+        path, body, outside = record
+        key = key_of(path)
+        by_digest = {binary.digest: binary for binary in outside}
+        node = decode_node(path, body, lambda digest: by_digest[digest].open())
+        binaries = {binary.digest: binary for binary in binaries_of(node)}
+        if not binaries:
+            return key, stamp, None, body
+        named_body = encode_node(with_binaries(node, named)).body
+        present = self._connection.execute("SELECT held, body FROM nodes WHERE key = ?", (key,)).fetchone()
+        if present is not None and present[1] == named_body:
+            return key, stamp, present[0], named_body
+        number = self._next_number()
+        for digest, binary in binaries.items():
+            self._staging.add(number, by_digest.get(digest, binary))
+        return key, stamp, number, named_body
+
+    def _stage_again(self, key: Key) -> None:
+        """A file that was shown as a file will be shown as a folder: its bytes must survive the change."""
+        path = path_of(key)
+        held, body = self._connection.execute("SELECT held, body FROM nodes WHERE key = ?", (key,)).fetchone()
+        for binary in binaries_of(decode_node(path, body)):
+            if held is not None and self._staging.has(held, binary.digest):
+                continue
+            held = self._next_number()
+            with self.open_held(path, None, binary.digest) as shown:
+                self._staging.add(
+                    held, Binary(digest=binary.digest, length_bytes=binary.length_bytes, opener=lambda: shown)
+                )
+        self._connection.execute("UPDATE nodes SET held = ? WHERE key = ?", (held, key))
+        self._connection.execute("INSERT OR IGNORE INTO redo VALUES (?)", (key,))
+
+    def _is_file(self, key: Key) -> bool:
+        row = self._connection.execute("SELECT body FROM nodes WHERE key = ?", (key,)).fetchone()
+        return row is not None and decode_node(path_of(key), row[0]).is_plain_file
+
+    def _has_children(self, key: str) -> bool:
+        sql = "SELECT 1 FROM nodes WHERE key >= ? AND key < ? LIMIT 1"
+        return self._connection.execute(sql, below_range(key)).fetchone() is not None
+
+    def _next_number(self) -> int:
+        self._count += 1
+        return (self._stamp << _NUMBER_BITS) + self._count
+
+    def _places(self, path: NodePath, held: Held, digest: bytes) -> Iterator[str]:
+        if isinstance(held, int):
+            yield self._staging.file(held, digest)
+        if self._shown_in is not None:
+            place = "/".join([self._shown_in, *names_on_disk(path)])
+            yield f"{place}/{binary_file(digest)}"
+            yield place
+
+
+def show_redo(disk: DiskTree, redo: Redo) -> None:
+    """Make one node's place on disk look like the table. Raises: as `DiskTree.show`."""
+    if redo.node is None:
+        disk.remove(redo.path)
+    else:
+        disk.show(redo.node, redo.number, has_children=redo.has_children)

@@ -1,0 +1,173 @@
+"""The tree of a target as a table, and what packages do to it: the one meaning that all targets share.
+
+A node is a row: key (see `content/keys.py`), stamp, what the target holds for it besides, and body. The stamp is the
+number of the change that put the row last, counted by the target itself: a change numbers its puts, so what it covers
+but did not carry is what has another number, and goes by one DELETE over a range. No row is ever without a parent.
+A change with a simple filter is put with one `executemany`; rules and modes take the road of `targets/filtered.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, Final, Protocol
+
+from mailboat.content.coverage import SimpleCoverage
+from mailboat.content.keys import ROOT_KEY, SEPARATOR, Key, below_range, key_of, parent_key, path_of, subtree_range
+from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.nodes import Node, NodeRecord, folder_node
+from mailboat.model.paths import NodePath
+from mailboat.wire.nodes import decode_node, encode_node
+
+CHUNK_RECORDS: Final = 500
+KNOWN_KEYS: Final = 20_000
+
+Held = bytes | int | None
+"""What a target holds for a node besides the body: digests of blobs, or the number of a staged file."""
+
+Row = tuple[str, int, Held, bytes]
+"""Key, stamp, held, body."""
+
+Covers = Callable[[NodePath], bool]
+
+_UPSERT: Final = (
+    "INSERT INTO nodes VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, held = excluded.held, body = excluded.body"
+)
+_INSERT_MISSING: Final = "INSERT INTO nodes VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
+_DELETE_OTHERS: Final = "DELETE FROM nodes WHERE key >= ? AND key < ? AND stamp <> ?"
+_DELETE_RANGE: Final = "DELETE FROM nodes WHERE key >= ? AND key < ?"
+_FOLDER_BODY: Final = encode_node(folder_node(NodePath("/a"))).body
+
+
+class Intake(Protocol):
+    """How a target takes the binaries of records into its own keeping before their rows are written."""
+
+    def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
+        """The rows for the records, whose binaries are held durably by the time of the commit."""
+
+    def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
+        """A binary of a node that is there."""
+
+
+class TreeTable:
+    """The table `nodes` of one connection, inside of whatever transaction is open there."""
+
+    def __init__(self, connection: sqlite3.Connection, intake: Intake) -> None:
+        """Work on a connection whose database has the schema of `targets/database.py`."""
+        self._connection = connection
+        self._intake = intake
+        self._known: set[str] = set()
+
+    def apply_simple(self, change: TreeChange, stamp: int) -> ChangeCount:
+        """Put and remove what a change with a simple filter says."""
+        coverage = SimpleCoverage(change.filter)
+        put = size = 0
+        uncarried = set(coverage.shallow)
+        records = iter(change.records)
+        while chunk := list(islice(records, CHUNK_RECORDS)):
+            covered = [record for record in chunk if coverage.covers(record.path)]
+            if len(covered) != len(chunk):
+                put += self._make_ancestors(chunk, coverage.covers, stamp)
+            rows = self.put(covered, stamp, coverage.covers)
+            put += len(rows)
+            size += _size(covered)
+            if uncarried:
+                uncarried.difference_update(row[0] for row in rows)
+        removed = sum(self._delete(_DELETE_OTHERS, (*limits, stamp)) for limits in coverage.deep)
+        removed += sum(self.delete_alone(key) for key in coverage.shallow if key in uncarried)
+        return ChangeCount(put, removed, size)
+
+    def remove(self, paths: Iterable[NodePath]) -> ChangeCount:
+        """Remove subtrees."""
+        return ChangeCount(removed=sum(self._delete(_DELETE_RANGE, subtree_range(key_of(path))) for path in paths))
+
+    def put(self, records: Sequence[NodeRecord], stamp: int, covers: Covers) -> list[Row]:
+        """Put nodes as they are, and make the folders above them that are missing."""
+        rows = self._intake.rows(records, stamp)
+        self._connection.executemany(_UPSERT, rows)
+        keys = {row[0] for row in rows}
+        for key in {key[: key.rindex(SEPARATOR)] for key in keys} - keys:
+            if key not in self._known or covers(path_of(key)):
+                self._hold_up(key, stamp, covers)
+        return rows
+
+    def make_ancestor(self, record: NodeRecord, stamp: int, covers: Covers) -> int:
+        """Make a node that the filter does not cover, if it is missing; the root is never made. How many were made."""
+        key = key_of(record.path)
+        if key == ROOT_KEY or key in self._known:
+            return 0
+        made = self._connection.executemany(_INSERT_MISSING, self._intake.rows([record], stamp)).rowcount
+        self._hold_up(parent_key(key), stamp, covers)
+        self._remember(key)
+        return made
+
+    def node(self, key: Key) -> Node | None:
+        """A node that is there, with its binaries."""
+        row = self._connection.execute("SELECT held, body FROM nodes WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        path, held = path_of(key), row[0]
+        return decode_node(path, row[1], lambda digest: self._intake.open_held(path, held, digest))
+
+    def is_uncarried(self, key: Key, stamp: int) -> bool:
+        """Whether the node is there and another change put it last."""
+        row = self._connection.execute("SELECT stamp FROM nodes WHERE key = ?", (key,)).fetchone()
+        return row is not None and row[0] != stamp
+
+    def uncarried(self, root: Key, stamp: int) -> Iterator[Key]:
+        """The keys within a root that other changes put last, descendants first; rows may be deleted meanwhile."""
+        low, high = subtree_range(root)
+        select = "SELECT key FROM nodes WHERE key >= ? AND key < ? AND stamp <> ? ORDER BY key DESC LIMIT ?"
+        while page := self._connection.execute(select, (low, high, stamp, CHUNK_RECORDS)).fetchall():
+            for (key,) in page:
+                yield Key(key)
+            high = page[-1][0]
+
+    def delete_alone(self, key: Key) -> int:
+        """Remove one node, unless others that nobody asked to remove lie below it. How many were removed."""
+        below = self._connection.execute("SELECT 1 FROM nodes WHERE key >= ? AND key < ? LIMIT 1", below_range(key))
+        return 0 if below.fetchone() else self._delete("DELETE FROM nodes WHERE key = ?", (key,))
+
+    def forget(self) -> None:
+        """The transaction was rolled back: what was known may not be there."""
+        self._known.clear()
+
+    def _make_ancestors(self, records: Iterable[NodeRecord], covers: Covers, stamp: int) -> int:
+        return sum(self.make_ancestor(record, stamp, covers) for record in records if not covers(record.path))
+
+    def _hold_up(self, key: str, stamp: int, covers: Covers) -> None:
+        """See to it that a node's ancestors are there, and stay when the change removes what it did not carry."""
+        while key not in {"", ROOT_KEY}:
+            is_covered = covers(path_of(key))
+            row = self._connection.execute("SELECT stamp FROM nodes WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                self._connection.execute(_UPSERT, (key, stamp, None, _FOLDER_BODY))
+            elif not is_covered:
+                self._remember(key)
+                return
+            elif row[0] != stamp:
+                self._connection.execute("UPDATE nodes SET stamp = ? WHERE key = ?", (stamp, key))
+            self._remember(key)
+            key = parent_key(key)
+
+    def _remember(self, key: str) -> None:
+        if len(self._known) >= KNOWN_KEYS:
+            self._known.clear()
+        self._known.add(key)
+
+    def _delete(self, sql: str, parameters: tuple[object, ...]) -> int:
+        removed = self._connection.execute(sql, parameters).rowcount
+        if removed:
+            self._known.clear()
+        return removed
+
+
+def _size(records: Sequence[NodeRecord]) -> int:
+    size = 0
+    for _, body, binaries in records:
+        size += len(body)
+        if binaries:
+            size += sum(binary.length_bytes for binary in binaries)
+    return size

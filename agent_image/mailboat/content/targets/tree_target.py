@@ -1,0 +1,222 @@
+"""What all targets are made of: a locked database with the tree and the ledger, and steps that show the tree elsewhere.
+
+A batch is one SQLite transaction. Its commit is the commit of the target: what a target shows on disk (`Showing`) is
+prepared before, so that nothing but renames is left to do, and done after; what a crash interrupts there is done again
+when the target is opened. For `sqlite:` the database is all there is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+from mailboat.content.failures import translate_failure
+from mailboat.content.port import GivenUp, Source
+from mailboat.content.targets.filtered import apply_filtered
+from mailboat.content.targets.ledger import BatchLedger, TargetLedger
+from mailboat.content.targets.locks import TargetLock
+from mailboat.content.targets.tree_table import Intake, TreeTable
+from mailboat.errors import UsageError
+from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import StatusMessage
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import Position
+
+
+class Showing(Intake, Protocol):
+    """How a target keeps binaries and shows its tree. Calls come from the thread of the batch, in this order."""
+
+    def begin(self) -> None:
+        """A transaction is open now; also finishes what an earlier commit left undone."""
+
+    def prepare(self, position: Position) -> None:
+        """The transaction is about to commit: make durable what `show` will need."""
+
+    def show(self) -> None:
+        """The transaction is committed: make the disk look like it."""
+
+    def discard(self) -> None:
+        """The transaction was rolled back."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Counts, for people and tests."""
+
+    def close(self) -> None:
+        """Finish and release."""
+
+
+@dataclass(frozen=True)
+class TargetParts:
+    """What one target is made of.
+
+    Attributes:
+        uri: As a user would give it.
+        lock: Held until the target is closed.
+        connection: To the target's database, for batches.
+        ledger: On a connection of its own.
+        showing: The target's kind.
+        open_source: Opens the committed content.
+    """
+
+    uri: str
+    lock: TargetLock
+    connection: sqlite3.Connection
+    ledger: TargetLedger
+    showing: Showing
+    open_source: Callable[[], Source] = field(repr=False)
+
+
+class TreeTarget:
+    """An open target; see `Target`."""
+
+    def __init__(self, parts: TargetParts) -> None:
+        """Serve the parts, which it owns from now on."""
+        self._parts = parts
+        self._table = TreeTable(parts.connection, parts.showing)
+        self._commits = 0
+        self._is_closed = False
+
+    @property
+    def uri(self) -> str:
+        """See `Target.uri`."""
+        return self._parts.uri
+
+    @property
+    def ledger(self) -> TargetLedger:
+        """See `Target.ledger`."""
+        return self._parts.ledger
+
+    def batch(self) -> TreeBatch:
+        """See `Target.batch`.
+
+        Raises: StorageFullError, StorageReadOnlyError, StorageFailedError, TargetCorruptError.
+        """
+        return TreeBatch(self._parts, self._table, self._count_commit)
+
+    def source(self) -> Source:
+        """See `Target.source`."""
+        return self._parts.open_source()
+
+    def statistics(self) -> Mapping[str, int]:
+        """See `Target.statistics`."""
+        return {"commits": self._commits, **self._parts.showing.statistics()}
+
+    def close(self) -> None:
+        """See `Target.close`."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._parts.showing.close()
+        finally:
+            self._parts.ledger.close()
+            self._parts.connection.close()
+            self._parts.lock.release()
+
+    def _count_commit(self) -> None:
+        self._commits += 1
+
+
+class TreeBatch:
+    """One transaction of a `TreeTarget`; see `Batch`."""
+
+    def __init__(self, parts: TargetParts, table: TreeTable, when_committed: Callable[[], None]) -> None:
+        """Begin the transaction."""
+        self._parts = parts
+        self._table = table
+        self._when_committed = when_committed
+        self._additions = BatchLedger()
+        self._is_open = False
+        self._has_failed = False
+        try:
+            parts.connection.execute("BEGIN IMMEDIATE")
+            self._is_open = True
+            parts.showing.begin()
+            self._changes = int(parts.connection.execute("SELECT changes FROM state").fetchone()[0])
+        except BaseException as error:
+            self._roll_back()
+            self._translate(error)
+            raise
+
+    def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:
+        """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
+        self._changes += 1
+        try:
+            if change.filter.is_simple:
+                return self._table.apply_simple(change, self._changes)
+            return apply_filtered(self._table, change, self._changes)
+        except BaseException as error:
+            self._has_failed = True
+            self._translate(error, stamp)
+            raise
+
+    def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
+        """See `Batch.remove`."""
+        try:
+            return self._table.remove(paths)
+        except BaseException as error:
+            self._has_failed = True
+            self._translate(error, stamp)
+            raise
+
+    def add_status(self, message: StatusMessage) -> None:
+        """See `Batch.add_status`."""
+        self._additions.add_status(message)
+
+    def give_up(self, entry: GivenUp) -> None:
+        """See `Batch.give_up`."""
+        self._additions.give_up(entry)
+
+    def resolve(self, offset: Offset) -> None:
+        """See `Batch.resolve`."""
+        self._additions.resolve(offset)
+
+    def commit(self, position: Position) -> None:
+        """See `Batch.commit`.
+
+        Raises:
+            UsageError: Something failed in this batch before, or it is over.
+            StorageFullError, StorageReadOnlyError, StorageFailedError: Ask the ledger for the position before going
+                on: it says whether the failure struck before or after the transaction was committed.
+        """
+        if self._has_failed or not self._is_open:
+            raise UsageError(f"a batch of {self._parts.uri} was committed that had failed or was over")
+        try:
+            self._additions.write(self._parts.connection, position, self._changes)
+            self._parts.showing.prepare(position)
+            self._parts.connection.execute("COMMIT")
+            self._is_open = False
+            self._when_committed()
+            self._parts.showing.show()
+        except BaseException as error:
+            self._has_failed = True
+            self._translate(error)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._table.forget()
+        if self._parts.connection.in_transaction:
+            self._parts.connection.execute("ROLLBACK")
+        self._parts.showing.discard()
+
+    def _translate(self, error: BaseException, offset: Offset | None = None) -> None:
+        if isinstance(error, OSError | sqlite3.Error):
+            translated = translate_failure(error, self._parts.uri)
+            if offset is not None:
+                translated.where["offset"] = offset
+            raise translated from error
