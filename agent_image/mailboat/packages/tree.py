@@ -15,7 +15,7 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import NodeRecord
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
-from mailboat.packages.tree_order import check_order
+from mailboat.packages.tree_order import check_order, is_in_key_order
 from mailboat.packages.tree_reading import (
     TreePackageReader,
     check_ancestors,
@@ -26,7 +26,7 @@ from mailboat.packages.tree_reading import (
 )
 from mailboat.packages.tree_writing import TreePackageWriter
 from mailboat.wire.nodes import OpenBinary
-from mailboat.wire.tree import digest_in_trailer, parse_package, take_header, take_nodes
+from mailboat.wire.tree import digest_in_trailer, parse_package, take_filter, take_nodes
 
 TREE: Final = "tree"
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
@@ -64,17 +64,21 @@ class TreeCodec:
         said, trailer_at = digest_in_trailer(payload, count)
         if not are_bytes_checked:
             check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
-        header = take_header(package.header, compile_java)
-        records = take_nodes(package.node, open_blob)
-        if header.ancestors:
-            check_ancestors(header)
+        header = package.header
+        package_filter = take_filter(header, compile_java)
+        ancestor_count = len(header.ancestor)
+        records = take_nodes([*header.ancestor, *package.node], open_blob)
         paths = [record[0] for record in records]
-        check_order(paths, are_collisions_refused=limits.are_collisions_refused)
-        uncovered = header.filter.first_uncovered(paths)
+        if not is_in_key_order(paths, are_collisions_refused=limits.are_collisions_refused):
+            check_order(paths[:ancestor_count], are_collisions_refused=False)
+            check_order(paths[ancestor_count:], are_collisions_refused=limits.are_collisions_refused)
+        if ancestor_count:
+            check_ancestors(package_filter, paths[:ancestor_count])
+        uncovered = package_filter.first_uncovered(paths[ancestor_count:])
         if uncovered is not None:
             raise not_covered(uncovered)
         _check_total(len(payload), records, limits)
-        return TreeChange(header.filter, header.ancestors + records)
+        return TreeChange(package_filter, records)
 
     def open(
         self,
@@ -89,7 +93,10 @@ class TreeCodec:
 
 
 def _check_total(payload_bytes: int, records: list[NodeRecord], limits: PackageLimits) -> None:
-    total = payload_bytes + sum(check_lengths(record, limits, but={}) for record in records if record.binaries)
+    total = payload_bytes
+    for record in records:
+        if record[2]:
+            total += check_lengths(record, limits, but={})
     if total > limits.max_total_bytes:
         raise LimitExceededError(
             f"a tree package holds {total} bytes, the limit is {limits.max_total_bytes}", limit=limits.max_total_bytes

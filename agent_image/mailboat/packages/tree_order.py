@@ -72,16 +72,20 @@ class PathOrder:
 
 
 def check_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) -> None:
-    """The same of a whole sequence. Raises: as `PathOrder.add`.
-
-    Paths that are sorted as keys (slashes before all else) come subtree by subtree and once, and names that are all
-    of lower-case ASCII can't collide: three calls decide the common case.
-    """
-    lines = "\n".join(paths)
-    if not are_collisions_refused or (lines.islower() and lines.isascii()):
-        keys = lines.replace("/", "\x01").split("\n")
-        if len(set(keys)) == len(keys) and keys == sorted(keys):
-            return
+    """The same of a whole sequence. Raises: as `PathOrder.add`."""
     order = PathOrder(are_collisions_refused=are_collisions_refused)
     for path in paths:
         order.add(path)
+
+
+def is_in_key_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) -> bool:
+    """Whether a few calls show that the order is right; when they don't, `check_order` decides.
+
+    Paths that are sorted as keys, slashes before all else, come subtree by subtree and once; and names that are all of
+    lower-case ASCII can't collide.
+    """
+    lines = "\n".join(paths)
+    if are_collisions_refused and not (lines.islower() and lines.isascii()):
+        return False
+    keys = lines.replace("/", "\x01").split("\n")
+    return len(set(keys)) == len(keys) and keys == sorted(keys)

@@ -28,7 +28,6 @@ from mailboat.wire.tree import (
     PIECE_BYTES,
     PIECE_TAG,
     TRAILER_TAG,
-    Header,
     Trailer,
     decode_header,
     decode_node_record,
@@ -77,7 +76,9 @@ class TreePackageReader:
         if first is None or first.tag != HEADER_TAG:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
         self._header = decode_header(first.content, compile_java)
-        check_ancestors(self._header)
+        ancestors = [record.path for record in self._header.ancestors]
+        check_order(ancestors, are_collisions_refused=False)
+        check_ancestors(self._header.filter, ancestors)
         self._carried: dict[bytes, _CarriedBinary] = {}
         self._unfinished: _OpenBinary | None = None
         self._total_bytes = 0
@@ -184,14 +185,13 @@ class TreePackageReader:
 # ------------------------------------------------------------------------------------- rules of both ways of reading
 
 
-def check_ancestors(header: Header) -> None:
-    """That the header's nodes lie above roots, parents first. Raises: PackageCorruptError."""
-    if not header.ancestors:
-        return
-    check_order([record.path for record in header.ancestors], are_collisions_refused=False)
-    for record in header.ancestors:
-        if header.filter.covers(record.path) or not header.filter.is_ancestor(record.path):
-            raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=record.path)
+def check_ancestors(package_filter: WorkspaceFilter, paths: Sequence[NodePath]) -> None:
+    """That the header's nodes lie above roots and are not covered themselves. Raises: PackageCorruptError."""
+    roots = [one.root for one in package_filter.sets]
+    for path in paths:
+        below = "/" if path == "/" else f"{path}/"
+        if path in roots or not any(root.startswith(below) for root in roots) or package_filter.covers(path):
+            raise PackageCorruptError("a node in the header is not an ancestor of what is covered", path=path)
 
 
 def check_count(count: int, limits: PackageLimits) -> None:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message as Protobuf
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import NodePath, parse_path, parse_paths
+from mailboat.model.paths import parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
@@ -139,7 +139,8 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
         package = pb.TreePackage.FromString(payload)
     except DecodeError as error:
         raise PackageCorruptError(f"{len(payload)} bytes are not a tree package: {error}") from error
-    _check_version(package.header)
+    if package.header.format_version != FORMAT_VERSION:
+        _check_version(package.header)
     if len(package.piece):
         return None
     package.DiscardUnknownFields()
@@ -155,7 +156,8 @@ def decode_header(content: bytes, compile_pattern: CompilePattern) -> Header:
     except DecodeError as error:
         raise PackageCorruptError(f"the header of a tree package is not valid: {error}", record=1) from error
     _check_version(version)
-    return take_header(_parse_strictly(pb.TreeHeader, content, 1), compile_pattern)
+    header = _parse_strictly(pb.TreeHeader, content, 1)
+    return Header(take_filter(header, compile_pattern), take_nodes(header.ancestor, None))
 
 
 def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | None) -> NodeRecord:
@@ -177,27 +179,25 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
     return Trailer(trailer.node_count, trailer.digest)
 
 
-def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern) -> Header:
-    """Filter and ancestors of a parsed header. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
+def take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
+    """The filter of a parsed header. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
     sets = tuple([_decode_filter(one, compile_pattern) for one in header.filter])
     if not sets:
         raise PackageCorruptError("a tree package has no filter", record=1)
     if len(sets) > MAX_RULES:
         raise LimitExceededError(f"a tree package has {len(sets)} roots", limit=MAX_RULES)
-    return Header(WorkspaceFilter(sets), take_nodes(header.ancestor, None))
+    return WorkspaceFilter(sets)
 
 
 def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> list[NodeRecord]:
-    """Paths and bodies of parsed nodes: the hot path. Raises: PackageCorruptError, PathRefusedError."""
-    paths = parse_paths([node.path for node in nodes])
-    return [take_node(path, node.body, open_binary) for path, node in zip(paths, nodes, strict=True)]
-
-
-def take_node(path: NodePath, body: pb.NodeBody, open_binary: OpenBinary | None) -> NodeRecord:
-    """A parsed node, checked. Raises: PackageCorruptError."""
-    shape = check_body(path, body)
-    outside = binaries_outside(body, open_binary) if shape.binary_count else ()
-    return NodeRecord(path, body.SerializeToString(), outside)
+    """Paths and bodies of parsed nodes, checked: the hot path. Raises: PackageCorruptError, PathRefusedError."""
+    records = []
+    for path, node in zip(parse_paths([node.path for node in nodes]), nodes, strict=True):
+        body = node.body
+        shape = check_body(path, body)
+        outside = binaries_outside(body, open_binary) if shape.binary_count else ()
+        records.append(NodeRecord(path, body.SerializeToString(), outside))
+    return records
 
 
 def digest_in_trailer(payload: bytes, node_count: int) -> tuple[bytes, int]:
