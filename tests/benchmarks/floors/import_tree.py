@@ -14,10 +14,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 FIELD = descriptor_pb2.FieldDescriptorProto
 file = descriptor_pb2.FileDescriptorProto(name="floor.proto", package="floor", syntax="proto2")
 for name, fields in {
-    "Message": [("payload", 6, FIELD.TYPE_BYTES, FIELD.LABEL_OPTIONAL, "")],
+    "Message": [("payload", 6, FIELD.TYPE_BYTES, FIELD.LABEL_OPTIONAL, None)],
     "Node": [
-        ("path", 1, FIELD.TYPE_STRING, FIELD.LABEL_OPTIONAL, ""),
-        ("body", 2, FIELD.TYPE_BYTES, FIELD.LABEL_OPTIONAL, ""),
+        ("path", 1, FIELD.TYPE_STRING, FIELD.LABEL_OPTIONAL, None),
+        ("body", 2, FIELD.TYPE_BYTES, FIELD.LABEL_OPTIONAL, None),
     ],
     "Package": [("node", 2, FIELD.TYPE_MESSAGE, FIELD.LABEL_REPEATED, ".floor.Node")],
 }.items():

@@ -1,0 +1,133 @@
+"""Real trees, published by the command line and imported by every kind of target, through both package formats.
+
+Django's documentation comes from its source distribution, CPython's from Debian's package. Both are fetched by name,
+once, into a cache; what was fetched is never committed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import filecmp
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
+DJANGO = "5.2.7"
+PYTHON_DOC = "python3.11-doc"
+
+
+def run(*command: str | Path, folder: Path | None = None) -> str:
+    """Run a command that must succeed; what it printed."""
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command[:4]} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def fetched(name: str, fetch: Callable[[Path], None]) -> Iterator[Path]:
+    """A folder of the cache, filled by `fetch` once, even when several processes want it."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    place = CACHE / name
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            draft = CACHE / f"{name}.draft"
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            fetch(draft)
+            draft.rename(place)
+    yield place
+
+
+def fetch_django(into: Path) -> None:
+    """Django's source distribution, as pip finds it; only its documentation is kept."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+    run(*pip, "--no-binary", ":all:", f"Django=={DJANGO}", folder=into)
+    (archive,) = into.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        members = [one for one in opened if "/docs/" in one.name]
+        opened.extractall(into, members=members, filter="data")
+    (into / archive.name.removesuffix(".tar.gz") / "docs").rename(into / "docs")
+
+
+def fetch_python(into: Path) -> None:
+    """CPython's documentation from Debian's package, unpacked and not installed."""
+    tried = subprocess.run(["apt-get", "download", "-q", PYTHON_DOC], cwd=into, capture_output=True, check=False)
+    if tried.returncode != 0:
+        run("apt-get", "update", "-q")
+        run("apt-get", "download", "-q", PYTHON_DOC, folder=into)
+    (package,) = into.glob("*.deb")
+    run("dpkg", "-x", package, "unpacked", folder=into)
+    html = into / "unpacked/usr/share/doc/python3.11/html"
+    for link in [path for path in html.rglob("*") if path.is_symlink()]:
+        link.unlink()  # they lead to scripts of other packages
+    html.rename(into / "docs")
+    shutil.rmtree(into / "unpacked")
+
+
+FETCHERS = {"django": fetch_django, "python": fetch_python}
+
+
+@pytest.fixture(scope="session", params=list(FETCHERS))
+def tree(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A real tree of documentation."""
+    version = {"django": DJANGO, "python": PYTHON_DOC}[request.param]
+    with fetched(f"{request.param}-{version}", FETCHERS[request.param]) as place:
+        yield place / "docs"
+
+
+def mailboat(home: Path, *arguments: str | Path) -> str:
+    """Run the command line on a home."""
+    return run(sys.executable, "-m", "mailboat.cli", "--home", home, *arguments)
+
+
+def differing_files(left: Path, right: Path) -> list[str]:
+    """Files that are in one tree only, or differ, without what the target keeps for itself."""
+    compared = filecmp.dircmp(left, right, ignore=[".mailboat"])
+    found = [*compared.left_only, *compared.right_only, *compared.funny_files]
+    found += filecmp.cmpfiles(left, right, compared.common_files, shallow=False)[1]
+    for name in compared.common_dirs:
+        found += differing_files(left / name, right / name)
+    return found
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("package_type", ["tree", "filevault"])
+def test_a_real_tree_arrives_whole_in_every_kind_of_target(tree: Path, tmp_path: Path, package_type: str) -> None:
+    home = tmp_path / "home"
+    mailboat(home, "init")
+    configuration = home / "mailboat.yaml"
+    configuration.write_text(configuration.read_text().replace("package_type: tree", f"package_type: {package_type}"))
+    targets = {
+        f"files:{tmp_path / 'files'}": tmp_path / "files",
+        f"generations:{tmp_path / 'generations'}": tmp_path / "generations/current",
+        f"sqlite:{tmp_path / 'target.db'}": None,
+    }
+
+    mailboat(home, "publish", tree, "--changed")
+    for number, target in enumerate(targets):
+        mailboat(home, "subscribe", f"reader-{number}", "--into", target, "--until", "caught-up")
+
+    wanted = mailboat(home, "content", "digest", tree, "-o", "name")
+    assert {target: mailboat(home, "content", "digest", target, "-o", "name") for target in targets} == dict.fromkeys(
+        targets, wanted
+    )
+    # the digest is ours; the files speak for themselves
+    assert [differing_files(tree, folder) for folder in targets.values() if folder] == [[], []]
+
+
+@pytest.mark.timeout(300)
+def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    mailboat(home, "init")
+    mailboat(home, "publish", tree, "/")
+    mailboat(home, "subscribe", "reader", "--into", f"files:{tmp_path / 'files'}", "--until", "caught-up")
+    assert differing_files(tree, tmp_path / "files") == []
