@@ -1,0 +1,353 @@
+"""How FileVault lays nodes out in files and folders, read back: one merged tree of places.
+
+A node may be a directory (`name/` or `name.dir/`) with or without `.content.xml`, a document of its own (`name.xml`),
+an element in a document further up, a plain file, or several of these together; its children may be in all of them. A
+place is where a node may be; expanding it says which node is there, and where its children are. Zips and checkouts
+differ only in the files that they offer. Called by `reader.py` and `source.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, NamedTuple, Protocol
+from unicodedata import normalize
+
+from mailboat.errors import PackageCorruptError, PathRefusedError
+from mailboat.model.nodes import (
+    CONTENT_NODE,
+    DATA_PROPERTY,
+    FILE_TYPE,
+    FOLDER_TYPE,
+    RESOURCE_TYPE,
+    Binary,
+    Node,
+    ordered_names,
+)
+from mailboat.model.paths import ROOT, NodePath, child_of, parse_path
+from mailboat.packages.filevault.document import PROBE_BYTES, DocumentReader, Element, is_docview
+from mailboat.packages.filevault.elements import (
+    DEFAULT_TYPE,
+    PRIMARY_TYPE,
+    NodeText,
+    PropertyFile,
+    Refer,
+    build_node,
+)
+from mailboat.packages.filevault.names import (
+    BINARY_SUFFIX,
+    CONTENT_XML,
+    DIRECTORY_SUFFIX,
+    XML_SUFFIX,
+    is_ignored,
+    repository_name,
+    split_property_file,
+)
+
+_BINARY_TYPES: Final = ("{Binary}", "{BinaryRef}")
+
+
+class VaultFile(Protocol):
+    """A file of a zip or checkout."""
+
+    @property
+    def entry(self) -> str:
+        """Its path there, for messages."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+
+    def head(self, length: int) -> bytes:
+        """Its first bytes."""
+
+    def read(self) -> bytes:
+        """All of it."""
+
+    def open(self) -> BinaryIO:
+        """A stream over it."""
+
+
+class VaultDirectory(Protocol):
+    """A directory of a zip or checkout."""
+
+    @property
+    def entry(self) -> str:
+        """Its path there, for messages."""
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether it is there by itself, not only because something is in it."""
+
+    def files(self) -> Mapping[str, VaultFile]:
+        """Files in it, by name."""
+
+    def directories(self) -> Mapping[str, VaultDirectory]:
+        """Directories in it, by name."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a node may be.
+
+    Attributes:
+        path: The path that the node has.
+        entry: The entry that the place was found in, for messages.
+        element: An element in a document further up.
+        directory: A directory of its own.
+        document: A document of its own, `name.xml`.
+        file: The bytes of a plain file.
+        is_resource: It is the jcr:content of a file, whose bytes are `file`.
+        expanded: What expanding it gave, where that had to be known before its turn.
+    """
+
+    path: NodePath
+    entry: str
+    element: Element | None = None
+    directory: VaultDirectory | None = None
+    document: VaultFile | None = None
+    file: VaultFile | None = None
+    is_resource: bool = False
+    expanded: Expanded | None = None
+
+
+@dataclass(slots=True)
+class Expanded:
+    """What is at a place.
+
+    Attributes:
+        said: The node's text; None where there is no node, only something below.
+        is_implied: The node is there only because something is below it, or a directory is.
+        children: The places below, in the order of the document, then of the directory.
+    """
+
+    said: NodeText | None
+    is_implied: bool
+    children: dict[str, Place] = field(default_factory=dict)
+
+
+MakeBinary = Callable[[VaultFile], Binary]
+"""How the bytes of a file become a binary: inline, or hashed and opened when needed."""
+
+
+class Aggregates:
+    """Reads nodes from the files of one package or checkout."""
+
+    def __init__(
+        self, documents: DocumentReader, make_binary: MakeBinary, refer: Refer, *, are_collisions_refused: bool
+    ) -> None:
+        """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`."""
+        self._documents = documents
+        self._resolve = documents.namespaces.resolve
+        self._make_binary = make_binary
+        self._refer = refer
+        self._are_collisions_refused = are_collisions_refused
+
+    def node(self, said: NodeText) -> Node:
+        """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
+        return build_node(said, self._refer)
+
+    def root(self, directory: VaultDirectory) -> Place:
+        """The place of `/`: the folder `jcr_root`."""
+        return Place(ROOT, directory.entry, directory=directory)
+
+    def walk(self, place: Place) -> Iterator[Node]:
+        """The nodes at and below a place: parents first, children in their order."""
+        expanded = self.expand(place)
+        order: tuple[str, ...] | None = None
+        if expanded.said is not None:
+            node = self.node(expanded.said)
+            order = node.child_order
+            yield node
+        for name in ordered_names(order, list(expanded.children)):
+            yield from self.walk(expanded.children[name])
+
+    def expand(self, place: Place) -> Expanded:
+        """What is at a place. Raises: PackageCorruptError, LimitExceededError, PathRefusedError."""
+        if place.expanded is not None:
+            return place.expanded
+        if place.file is not None and (place.directory, place.element, place.document) == (None, None, None):
+            return Expanded(self._plain_file(place), is_implied=False)
+        own = self._own_document(place)
+        outer = place.element
+        if own is not None and outer is not None and own.attributes and outer.attributes:
+            raise PackageCorruptError("a node is defined by two documents", entry=place.entry, path=place.path)
+        elements = [*(outer.children if outer is not None else ()), *(own.children if own is not None else ())]
+        names = [self._resolve(element.name, place.entry) for element in elements]
+        children, binaries = self._children(place, dict(zip(names, elements, strict=True)))
+        definition = next((one for one in (own, outer) if one is not None and one.attributes), None)
+        return self._expanded(place, definition, _Found(tuple(names), children, binaries))
+
+    # -------------------------------------------------------------------------------------------- what is around
+
+    def _own_document(self, place: Place) -> Element | None:
+        found = place.directory.files().get(CONTENT_XML) if place.directory is not None else None
+        if place.document is not None:
+            if found is not None:
+                raise PackageCorruptError("a node has two documents", entry=found.entry, path=place.path)
+            found = place.document
+        if found is None:
+            return None
+        self._documents.check_size(found.size_bytes, found.entry)
+        place.entry = found.entry
+        return self._documents.read(found.read(), found.entry)
+
+    def _children(self, place: Place, elements: Mapping[str, Element]) -> tuple[dict[str, Place], list[PropertyFile]]:
+        children: dict[str, Place] = {}
+        binaries: list[PropertyFile] = []
+        for name, element in elements.items():
+            if element.attributes or element.children:
+                _child(place, children, name, place.entry).element = element
+        if place.directory is not None:
+            for platform, directory in place.directory.directories().items():
+                if not is_ignored(platform):
+                    _add_directory(place, children, platform, directory)
+            for platform, file in place.directory.files().items():
+                if platform != CONTENT_XML and not is_ignored(platform):
+                    self._add_file(place, children, binaries, file)
+        if self._are_collisions_refused and len(children) > 1:
+            refuse_collisions(place.path, children)
+        return children, binaries
+
+    def _add_file(
+        self, place: Place, children: dict[str, Place], binaries: list[PropertyFile], file: VaultFile
+    ) -> None:
+        platform = name_in(file.entry)
+        split = split_property_file(platform) if platform.endswith(BINARY_SUFFIX) else None
+        if split is not None:
+            binaries.append(PropertyFile(*split, self._make_binary(file)))
+            return
+        name = repository_name(platform)
+        if name.endswith(XML_SUFFIX) and len(name) > len(XML_SUFFIX) and is_docview(file.head(PROBE_BYTES)):
+            child = _child(place, children, name.removesuffix(XML_SUFFIX), file.entry)
+            is_taken, child.document = child.document is not None, file
+        else:
+            child = _child(place, children, name, file.entry)
+            is_taken, child.file = child.file is not None, file
+        if is_taken:
+            raise PackageCorruptError("two entries stand for one node", entry=file.entry, path=child.path)
+
+    # ---------------------------------------------------------------------------------------------- what it says
+
+    def _plain_file(self, place: Place) -> NodeText:
+        assert place.file is not None  # noqa: S101  # the caller knows
+        kind = RESOURCE_TYPE if place.is_resource else FILE_TYPE
+        data = PropertyFile(DATA_PROPERTY, None, self._make_binary(place.file))
+        return NodeText(place.path, place.entry, (PRIMARY_TYPE, kind), (data,))
+
+    def _expanded(self, place: Place, definition: Element | None, found: _Found) -> Expanded:
+        if definition is None and place.file is None:
+            return self._implied(place, found)
+        if definition is None:
+            said = self._plain_file(place)._replace(binaries=(), elements=found.elements)
+        else:
+            attributes = self._attributes(definition, place.entry)
+            said = NodeText(place.path, place.entry, attributes, found.binaries, found.elements, definition.marks)
+        if place.file is not None:
+            said = self._with_data(place.file, said, found.children)
+        content = found.children.get(CONTENT_NODE)
+        if content is not None and _primary_type(said) == FILE_TYPE and not _has_data(said):
+            said = self._folded(said, content, found.children)
+        return Expanded(said, is_implied=False, children=found.children)
+
+    def _implied(self, place: Place, found: _Found) -> Expanded:
+        said = None
+        if place.path != ROOT:
+            said = NodeText(place.path, place.entry, (PRIMARY_TYPE, FOLDER_TYPE), found.binaries)
+        is_explicit = place.directory is not None and place.directory.is_explicit
+        return Expanded(said, is_implied=not is_explicit, children=found.children)
+
+    def _attributes(self, definition: Element, entry: str) -> list[str]:
+        resolve = self._resolve
+        attributes = list(definition.attributes)
+        attributes[::2] = [resolve(name, entry) for name in attributes[::2]]
+        return attributes
+
+    def _with_data(self, file: VaultFile, said: NodeText, children: dict[str, Place]) -> NodeText:
+        """Bytes beside a document belong to the jcr:content of a file, and to any other node itself."""
+        content = children.get(CONTENT_NODE)
+        if content is None:
+            data = PropertyFile(DATA_PROPERTY, None, self._make_binary(file))
+            return said._replace(binaries=(*said.binaries, data))
+        if content.file is not None:
+            raise PackageCorruptError("two entries stand for the bytes of a file", entry=file.entry, path=said.path)
+        content.file, content.is_resource = file, True
+        return said
+
+    def _folded(self, said: NodeText, content: Place, children: dict[str, Place]) -> NodeText:
+        """An nt:file whose jcr:content has nothing but its bytes is one node."""
+        inner = content.expanded = self.expand(content)
+        if inner.said is None or inner.children or not _is_mere_data(inner.said):
+            return said
+        del children[CONTENT_NODE]
+        attributes = dict(zip(inner.said.attributes[::2], inner.said.attributes[1::2], strict=True))
+        data = [DATA_PROPERTY, attributes[DATA_PROPERTY]] if DATA_PROPERTY in attributes else []
+        return said._replace(
+            attributes=[*said.attributes, *data],
+            binaries=(*said.binaries, *inner.said.binaries),
+            elements=tuple(name for name in said.elements if name != CONTENT_NODE),
+        )
+
+
+class _Found(NamedTuple):
+    """What an expansion found around a node."""
+
+    elements: tuple[str, ...]
+    children: dict[str, Place]
+    binaries: list[PropertyFile]
+
+
+def name_in(entry: str) -> str:
+    """The last segment of an entry's path."""
+    return entry[entry.rfind("/") + 1 :]
+
+
+def refuse_collisions(path: NodePath, names: Iterable[str]) -> None:
+    """Refuse siblings that a file system could take for one. Raises: PathRefusedError."""
+    folded: dict[str, str] = {}
+    for name in names:
+        plain = name.lower() if name.isascii() else normalize("NFC", normalize("NFC", name).casefold())
+        other = folded.setdefault(plain, name)
+        if other != name:
+            raise PathRefusedError(
+                f"{name!r} and {other!r} differ in case or Unicode form only", path=path, limit="are_collisions_refused"
+            )
+
+
+def _child(place: Place, children: dict[str, Place], name: str, entry: str) -> Place:
+    child = children.get(name)
+    if child is None:
+        if "/" in name:
+            raise PathRefusedError(f"the name {name[:80]!r} has a slash", entry=entry, path=place.path)
+        child = children[name] = Place(parse_path(child_of(place.path, name)), entry)
+    return child
+
+
+def _add_directory(place: Place, children: dict[str, Place], platform: str, directory: VaultDirectory) -> None:
+    child = _child(place, children, repository_name(platform).removesuffix(DIRECTORY_SUFFIX), directory.entry)
+    if child.directory is not None:
+        raise PackageCorruptError("two directories stand for one node", entry=directory.entry, path=child.path)
+    child.directory = directory
+
+
+def _primary_type(said: NodeText) -> str:
+    for name, text in zip(said.attributes[::2], said.attributes[1::2], strict=True):
+        if name == PRIMARY_TYPE:
+            return text.removeprefix("{Name}")
+    return DEFAULT_TYPE
+
+
+def _has_data(said: NodeText) -> bool:
+    return DATA_PROPERTY in said.attributes[::2] or any(one.name == DATA_PROPERTY for one in said.binaries)
+
+
+def _is_mere_data(said: NodeText) -> bool:
+    if said.marks or said.elements or _primary_type(said) != RESOURCE_TYPE:
+        return False
+    if any((one.name, one.value_index) != (DATA_PROPERTY, None) for one in said.binaries):
+        return False
+    names = said.attributes[::2]
+    if DATA_PROPERTY not in names:
+        return len(names) == 1 and bool(said.binaries)
+    text = said.attributes[names.index(DATA_PROPERTY) * 2 + 1]
+    return len(names) == 2 and text.startswith(_BINARY_TYPES) and "}[" not in text

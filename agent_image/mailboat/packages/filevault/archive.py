@@ -1,0 +1,341 @@
+"""A zip reader that trusts nothing: central directory, local headers and data must tell the same story.
+
+`zipfile` costs 28 µs a package before the first byte is read, and believes much; this reader costs a fifth of it. What
+it accepts, `zipfile` and Java's `ZipInputStream` read alike; everything else is refused with the entry and the limit:
+encryption, other methods than stored and deflate, links, names that lead elsewhere, names that come twice, entries that
+overlap, sizes and sums that differ. All entries are checked before the first is read, and nothing is unpacked beyond
+its declared size. Called by `reader.py`, `source.py` and `inspection.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import stat
+import struct
+import zlib
+from typing import BinaryIO, Final, NamedTuple
+
+from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
+from mailboat.packages.filevault.archive_layout import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    Tail,
+    find_tail,
+    wide_sizes,
+)
+from mailboat.packages.port import PackageLimits
+
+STORED: Final = 0
+DEFLATED: Final = 8
+CHUNK_BYTES: Final = 64 * 1024
+RATIO_FROM_BYTES: Final = 1024 * 1024
+
+_ENCRYPTED_FLAGS: Final = 0x2041
+_DESCRIPTOR_FLAG: Final = 0x0008
+_UTF8_FLAG: Final = 0x0800
+_KNOWN_FLAGS: Final = _DESCRIPTOR_FLAG | _UTF8_FLAG | 0x0006
+_WIDE: Final = 0xFFFFFFFF
+_NAME: Final = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f]+(?:/|\Z))+\Z")
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
+
+
+class Entry(NamedTuple):
+    """One entry of the central directory, checked.
+
+    Attributes:
+        name: The path in the zip; a directory's ends with a slash.
+        raw_name: Its bytes.
+        flags: General purpose bits.
+        method: STORED or DEFLATED.
+        crc: CRC-32 of the content.
+        packed_bytes: Size in the zip.
+        size_bytes: Size unpacked.
+        header_offset: Where its local header begins.
+        end_offset: Where the next thing begins: its data ends there at the latest.
+    """
+
+    name: str
+    raw_name: bytes
+    flags: int
+    method: int
+    crc: int
+    packed_bytes: int
+    size_bytes: int
+    header_offset: int
+    end_offset: int
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it names a directory."""
+        return self.name[-1] == "/"
+
+
+class Archive:
+    """An open zip."""
+
+    def __init__(self, stream: BinaryIO, length_bytes: int, limits: PackageLimits) -> None:
+        """Read and check the central directory. `stream` is seekable; the zip is its first `length_bytes`.
+
+        Raises:
+            PackageCorruptError, LimitExceededError, PathRefusedError: With the entry and the limit.
+        """
+        self._stream = stream
+        self.length_bytes = length_bytes
+        tail = find_tail(stream, length_bytes)
+        if tail.entry_count > limits.max_entries:
+            raise LimitExceededError(
+                f"the package has {tail.entry_count} entries", limit=limits.max_entries, entries=tail.entry_count
+            )
+        self.entries = _read_directory(tail, limits)
+
+    def read(self, entry: Entry) -> bytes:
+        """The content of an entry, checked. Raises: PackageCorruptError."""
+        start = self.data_offset(entry)
+        self._stream.seek(start)
+        packed = self._stream.read(entry.packed_bytes)
+        content = packed if entry.method == STORED else _inflate(entry, packed)
+        if len(content) != entry.size_bytes or zlib.crc32(content) != entry.crc:
+            raise PackageCorruptError(
+                "an entry does not have the size or the checksum that it claims", entry=entry.name
+            )
+        return content
+
+    def open(self, entry: Entry) -> BinaryIO:
+        """A stream over an entry; size and checksum are checked at its end. Raises: PackageCorruptError, also later."""
+        return io.BufferedReader(_EntryStream(self, entry), CHUNK_BYTES)
+
+    def data_offset(self, entry: Entry) -> int:
+        """Where the data begins, after the local header was compared. Raises: PackageCorruptError."""
+        self._stream.seek(entry.header_offset)
+        header = self._stream.read(LOCAL.size + len(entry.raw_name))
+        if len(header) != LOCAL.size + len(entry.raw_name):
+            raise PackageCorruptError("the local header of an entry is cut off", entry=entry.name)
+        signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length = LOCAL.unpack_from(header)
+        start: int = entry.header_offset + LOCAL.size + name_length + extra_length
+        if (
+            signature != LOCAL_SIGNATURE
+            or (flags ^ entry.flags) & (_ENCRYPTED_FLAGS | _DESCRIPTOR_FLAG)
+            or method != entry.method
+            or header[LOCAL.size :] != entry.raw_name
+            or name_length != len(entry.raw_name)
+            or start + entry.packed_bytes > entry.end_offset
+        ):
+            raise PackageCorruptError(
+                "the local header of an entry differs from the central directory", entry=entry.name
+            )
+        if (crc, packed, size) != (entry.crc, entry.packed_bytes, entry.size_bytes):
+            self._check_late_sizes(entry, (crc, packed, size), start, extra_length)
+        return start
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Bytes of the zip itself, for entry streams."""
+        self._stream.seek(offset)
+        return self._stream.read(length)
+
+    def _check_late_sizes(self, entry: Entry, told: tuple[int, int, int], start: int, extra_length: int) -> None:
+        """Sizes that the local header does not have stand in its extra field or behind the data."""
+        if _WIDE in told[1:]:
+            extra = self.read_at(start - extra_length, extra_length)
+            size, packed = wide_sizes(extra, (told[2], told[1]))
+            told = (told[0], packed, size)
+        expected = (entry.crc, entry.packed_bytes, entry.size_bytes)
+        if (
+            told != expected
+            and entry.flags & _DESCRIPTOR_FLAG
+            and all(mine in (0, ours) for mine, ours in zip(told, expected, strict=True))
+        ):
+            told = self._descriptor(entry, start + entry.packed_bytes)
+        if told != expected:
+            raise PackageCorruptError("the sizes of an entry differ from the central directory", entry=entry.name)
+
+    def _descriptor(self, entry: Entry, offset: int) -> tuple[int, int, int]:
+        found = self.read_at(offset, min(24, entry.end_offset - offset))
+        fields = found[4:] if found[:4] == _DESCRIPTOR_SIGNATURE else found
+        narrow, wide = struct.Struct("<III"), struct.Struct("<IQQ")
+        expected = (entry.crc, entry.packed_bytes, entry.size_bytes)
+        for form in (wide, narrow):
+            if len(fields) >= form.size and form.unpack_from(fields) == expected:
+                return expected
+        return (-1, -1, -1)
+
+
+class _EntryStream(io.RawIOBase):
+    """Unpacks an entry piece by piece; several may be open over one zip."""
+
+    def __init__(self, archive: Archive, entry: Entry) -> None:
+        super().__init__()
+        self._archive = archive
+        self._entry = entry
+        self._offset = archive.data_offset(entry)
+        self._packed_left = entry.packed_bytes
+        self._size_left = entry.size_bytes
+        self._crc = 0
+        self._inflater = None if entry.method == STORED else zlib.decompressobj(-zlib.MAX_WBITS)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the stub asks for any buffer
+        piece = self._next(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _next(self, wanted: int) -> bytes:
+        if not self._size_left:
+            return self._finish()
+        piece = self._take(min(wanted, self._size_left)) if self._inflater is None else self._unpack(wanted)
+        if not piece:
+            raise PackageCorruptError("an entry is shorter than it claims", entry=self._entry.name)
+        self._size_left -= len(piece)
+        self._crc = zlib.crc32(piece, self._crc)
+        return piece
+
+    def _take(self, length: int) -> bytes:
+        packed = self._archive.read_at(self._offset, min(length, self._packed_left))
+        self._offset += len(packed)
+        self._packed_left -= len(packed)
+        return packed
+
+    def _unpack(self, wanted: int) -> bytes:
+        inflater = self._inflater
+        assert inflater is not None  # noqa: S101  # narrows the type
+        try:
+            while not inflater.eof:
+                piece = inflater.decompress(
+                    inflater.unconsumed_tail or self._take(CHUNK_BYTES), min(wanted, self._size_left)
+                )
+                if piece or not (self._packed_left or inflater.unconsumed_tail):
+                    return piece
+        except zlib.error as error:
+            raise PackageCorruptError("an entry can't be unpacked", entry=self._entry.name) from error
+        return b""
+
+    def _finish(self) -> bytes:
+        inflater = self._inflater
+        has_more = self._packed_left > 0 if inflater is None else self._has_more(inflater)
+        if has_more or self._crc != self._entry.crc:
+            raise PackageCorruptError(
+                "an entry does not have the size or the checksum that it claims", entry=self._entry.name
+            )
+        return b""
+
+    def _has_more(self, inflater: zlib._Decompress) -> bool:
+        while not inflater.eof:
+            packed = inflater.unconsumed_tail or self._take(CHUNK_BYTES)
+            if not packed or inflater.decompress(packed, 1):
+                return True
+        return bool(inflater.unused_data or self._packed_left)
+
+
+def _inflate(entry: Entry, packed: bytes) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        content = inflater.decompress(packed, entry.size_bytes + 1)
+    except zlib.error as error:
+        raise PackageCorruptError("an entry can't be unpacked", entry=entry.name) from error
+    if not inflater.eof or inflater.unused_data:
+        raise PackageCorruptError("an entry is longer or shorter than it claims", entry=entry.name)
+    return content
+
+
+# ------------------------------------------------------------------------------------------------ central directory
+
+
+def _read_directory(tail: Tail, limits: PackageLimits) -> dict[str, Entry]:
+    directory, at = tail.directory, 0
+    entries: dict[str, Entry] = {}
+    for _ in range(tail.entry_count):
+        entry, at = _read_entry(directory, at, tail.directory_offset)
+        if entry.name in entries:
+            raise PackageCorruptError("two entries have one name", entry=entry.name)
+        if entry.size_bytes > limits.max_entry_bytes:
+            raise LimitExceededError(
+                f"an entry has {entry.size_bytes} bytes", entry=entry.name, limit=limits.max_entry_bytes
+            )
+        if entry.size_bytes > RATIO_FROM_BYTES:
+            _check_ratio(entry.name, entry.size_bytes, entry.packed_bytes, limits)
+        entries[entry.name] = entry
+    if at != len(directory):
+        raise PackageCorruptError("the central directory holds more than its entries")
+    _check_totals(entries, limits)
+    return _with_ends(entries, tail.directory_offset)
+
+
+def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
+    if at + CENTRAL.size > len(directory):
+        raise PackageCorruptError("the central directory is cut off")
+    fields = CENTRAL.unpack_from(directory, at)
+    signature, _, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length = fields[:13]
+    comment_length, disk, _, external, offset = fields[13:]
+    start = at + CENTRAL.size
+    end = start + name_length + extra_length + comment_length
+    if signature != CENTRAL_SIGNATURE or end > len(directory) or disk not in (0, 0xFFFF):
+        raise PackageCorruptError("the central directory is broken")
+    raw_name = directory[start : start + name_length]
+    name = _checked_name(raw_name, flags)
+    if _WIDE in (size, packed, offset):
+        extra = directory[start + name_length : start + name_length + extra_length]
+        size, packed, offset = wide_sizes(extra, (size, packed, offset))
+    _check_kind(name, flags, method, external >> 16)
+    if (method == STORED and packed != size) or (name[-1] == "/" and size):
+        raise PackageCorruptError("an entry's sizes contradict each other", entry=name)
+    if offset + LOCAL.size + name_length + packed > limit:
+        raise PackageCorruptError("an entry lies beyond the package", entry=name)
+    return Entry(name, raw_name, flags, method, crc, packed, size, offset, limit), end
+
+
+def _checked_name(raw: bytes, flags: int) -> str:
+    try:
+        name = raw.decode("utf-8" if flags & _UTF8_FLAG else "ascii")
+    except UnicodeDecodeError as error:
+        raise PathRefusedError(f"the entry name {raw[:80]!r} is not in UTF-8", entry=repr(raw[:80])) from error
+    if not _NAME.match(name) or _DRIVE.match(name):
+        raise PathRefusedError(f"{name[:200]!r} is not a name that an entry may have", entry=name[:200])
+    return name
+
+
+def _check_kind(name: str, flags: int, method: int, mode: int) -> None:
+    if flags & _ENCRYPTED_FLAGS:
+        raise PackageCorruptError("an entry is encrypted", entry=name)
+    if flags & ~_KNOWN_FLAGS or method not in (STORED, DEFLATED):
+        raise PackageCorruptError(f"an entry is packed in a way that is not known (method {method})", entry=name)
+    kind = stat.S_IFMT(mode)
+    if kind and kind != (stat.S_IFDIR if name[-1] == "/" else stat.S_IFREG):
+        raise PathRefusedError("an entry is a link or another thing that is not a file or folder", entry=name)
+
+
+def _check_ratio(name: str, size: int, packed: int, limits: PackageLimits) -> None:
+    if size > packed * limits.max_ratio:
+        raise LimitExceededError(
+            f"{size} bytes are packed into {packed}", entry=name, limit=f"{limits.max_ratio:g} to 1"
+        )
+
+
+def _check_totals(entries: dict[str, Entry], limits: PackageLimits) -> None:
+    size = sum([entry.size_bytes for entry in entries.values()])
+    if size > limits.max_total_bytes:
+        raise LimitExceededError(f"the package unpacks to {size} bytes", entry="all", limit=limits.max_total_bytes)
+    if size > RATIO_FROM_BYTES:
+        packed = sum([entry.packed_bytes + LOCAL.size for entry in entries.values()])
+        _check_ratio("all", size, packed, limits)
+
+
+def _with_ends(entries: dict[str, Entry], directory_offset: int) -> dict[str, Entry]:
+    """Give every entry the place where the next begins. Raises: PackageCorruptError where two overlap."""
+    by_offset = sorted(entries.values(), key=_header_offset)
+    bounded: dict[str, Entry] = {}
+    end = directory_offset
+    for entry in reversed(by_offset):
+        if entry.header_offset + LOCAL.size + len(entry.raw_name) + entry.packed_bytes > end:
+            raise PackageCorruptError("an entry overlaps the next", entry=entry.name)
+        bounded[entry.name] = entry._replace(end_offset=end)
+        end = entry.header_offset
+    return {name: bounded[name] for name in entries}
+
+
+def _header_offset(entry: Entry) -> int:
+    return entry.header_offset

@@ -1,0 +1,187 @@
+"""A zip writer whose bytes depend on the content alone, and that Java's streaming reader accepts.
+
+Every local header has its sizes (Java refuses what has not: facts in docs/formats/filevault.md), times are fixed, the
+level is fixed, zip64 is used only where 4 GiB are passed. Written strictly forward, so the target need not be
+seekable, and the digest of the bytes is known at the end without reading them again. Large content passes through in
+pieces: what is packed is spooled first, since its size must stand before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable
+from typing import BinaryIO, Final
+
+from mailboat.errors import SourceChangedError
+from mailboat.model.nodes import Binary
+from mailboat.packages.filevault.archive import DEFLATED, STORED
+from mailboat.packages.filevault.archive_layout import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    END,
+    END_SIGNATURE,
+    LOCAL,
+    LOCAL_SIGNATURE,
+)
+
+LEVEL: Final = 6
+CHUNK_BYTES: Final = 256 * 1024
+SPOOL_BYTES: Final = 4 * 1024 * 1024
+STORED_SUFFIXES: Final = (
+    ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",
+    ".jpg", ".m4a", ".m4v", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".ogg", ".ogv", ".opus", ".png", ".pptx",
+    ".rar", ".tgz", ".webm", ".webp", ".woff", ".woff2", ".xlsx", ".xz", ".zip", ".zst",
+)  # fmt: skip
+
+_WIDE: Final = 0xFFFFFFFF
+_WIDE_EXTRA: Final = 0x0001
+_MANY: Final = 0xFFFF
+_UTF8_FLAG: Final = 0x0800
+_EARLIEST_DAY: Final = 0x0021  # 1 January 1980, the first that a zip can tell
+_VERSION: Final = 20
+_WIDE_VERSION: Final = 45
+_UNIX: Final = 3
+_FILE_MODE: Final = 0o100644 << 16
+_DIRECTORY_MODE: Final = 0o040755 << 16 | 0x10
+_WIDE_END: Final = struct.Struct("<IQHHIIQQQQIIQI")
+
+
+class ArchiveWriter:
+    """A zip being written, strictly forward."""
+
+    def __init__(self, into: BinaryIO, level: int = LEVEL) -> None:
+        """Write to `into` from where it stands; `level` is zlib's."""
+        self._into = into
+        self._level = level
+        self._total = hashlib.sha256()
+        self._central: list[bytes] = []
+        self.length_bytes = 0
+
+    def add_directory(self, name: str) -> None:
+        """Add an empty entry; `name` ends with a slash."""
+        self._begin(name, STORED, 0, 0, 0)
+
+    def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:
+        """Add an entry from memory; stored where packing gains nothing."""
+        method, packed = STORED, content
+        if not is_packed_already and len(content) > 0:
+            packer = zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
+            shrunk = packer.compress(content) + packer.flush()
+            if len(shrunk) < len(content):
+                method, packed = DEFLATED, shrunk
+        self._begin(name, method, zlib.crc32(content), len(packed), len(content))
+        self._emit(packed)
+
+    def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:
+        """Add a binary of any size as an entry. `suffix_of` is the name that tells whether it is packed already.
+
+        Raises:
+            SourceChangedError: The bytes are not those that the digest names.
+        """
+        is_packed = suffix_of.lower().endswith(STORED_SUFFIXES)
+        if binary.length_bytes <= SPOOL_BYTES:
+            self.add(name, read_binary(binary, name), is_packed_already=is_packed)
+        elif is_packed:
+            self._store(name, binary)
+        else:
+            self._spool(name, binary)
+
+    def finish(self) -> bytes:
+        """Write the central directory. Returns the SHA-256 of the zip's bytes."""
+        directory = b"".join(self._central)
+        count, size, offset = len(self._central), len(directory), self.length_bytes
+        end = b""
+        if count >= _MANY or offset + size >= _WIDE:
+            end = _WIDE_END.pack(
+                *(0x06064B50, 44, _WIDE_VERSION, _WIDE_VERSION, 0, 0, count, count, size, offset),
+                *(0x07064B50, 0, offset + size, 1),
+            )
+            count, size, offset = min(count, _MANY), min(size, _WIDE), min(offset, _WIDE)
+        signature = int.from_bytes(END_SIGNATURE, "little")
+        self._emit(directory + end + END.pack(signature, 0, 0, count, count, size, offset, 0))
+        return self._total.digest()
+
+    # -------------------------------------------------------------------------------------------------- by pieces
+
+    def _store(self, name: str, binary: Binary) -> None:
+        """Twice through the content: for the checksum, then for the bytes."""
+        crc = _checked(name, binary, None)
+        self._begin(name, STORED, crc, binary.length_bytes, binary.length_bytes)
+        again = 0
+        with binary.open() as stream:
+            while piece := stream.read(CHUNK_BYTES):
+                again = zlib.crc32(piece, again)
+                self._emit(piece)
+        if again != crc:
+            raise _changed(name)
+
+    def _spool(self, name: str, binary: Binary) -> None:
+        packer = zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
+            crc = _checked(name, binary, lambda piece: spool.write(packer.compress(piece)))
+            spool.write(packer.flush())
+            self._begin(name, DEFLATED, crc, spool.tell(), binary.length_bytes)
+            spool.seek(0)
+            while piece := spool.read(CHUNK_BYTES):
+                self._emit(piece)
+
+    def _emit(self, piece: bytes) -> None:
+        self._into.write(piece)
+        self._total.update(piece)
+        self.length_bytes += len(piece)
+
+    def _begin(self, name: str, method: int, crc: int, packed: int, size: int) -> None:
+        raw = name.encode()
+        flags = 0 if name.isascii() else _UTF8_FLAG
+        offset = self.length_bytes
+        mode = _DIRECTORY_MODE if name[-1] == "/" else _FILE_MODE
+        wide = packed >= _WIDE or size >= _WIDE
+        local_extra = struct.pack("<HHQQ", _WIDE_EXTRA, 16, size, packed) if wide else b""
+        fields = (_WIDE_VERSION if wide else _VERSION, flags, method, 0, _EARLIEST_DAY, crc)
+        sizes = (_WIDE, _WIDE) if wide else (packed, size)
+        central_extra = local_extra
+        if offset >= _WIDE:
+            values = (size, packed, offset) if wide else (offset,)
+            central_extra = struct.pack(f"<HH{len(values)}Q", _WIDE_EXTRA, 8 * len(values), *values)
+        self._central.append(
+            CENTRAL.pack(
+                *(CENTRAL_SIGNATURE, fields[0], _UNIX, *fields, *sizes),
+                *(len(raw), len(central_extra), 0, 0, 0, mode, min(offset, _WIDE)),
+            )
+            + raw
+            + central_extra
+        )
+        self._emit(LOCAL.pack(LOCAL_SIGNATURE, *fields, *sizes, len(raw), len(local_extra)) + raw + local_extra)
+
+
+def read_binary(binary: Binary, name: str) -> bytes:
+    """All bytes of a binary, checked against its digest. Raises: SourceChangedError."""
+    if binary.data is not None:
+        return binary.data
+    with binary.open() as stream:
+        content = stream.read(binary.length_bytes + 1)
+    if len(content) != binary.length_bytes or hashlib.sha256(content).digest() != binary.digest:
+        raise _changed(name)
+    return content
+
+
+def _checked(name: str, binary: Binary, take: Callable[[bytes], object] | None) -> int:
+    """Read a binary by pieces. Returns its CRC-32. Raises: SourceChangedError."""
+    total, crc, length = hashlib.sha256(), 0, 0
+    with binary.open() as stream:
+        while piece := stream.read(CHUNK_BYTES):
+            total.update(piece)
+            crc = zlib.crc32(piece, crc)
+            length += len(piece)
+            if take is not None:
+                take(piece)
+    if length != binary.length_bytes or total.digest() != binary.digest:
+        raise _changed(name)
+    return crc
+
+
+def _changed(name: str) -> SourceChangedError:
+    return SourceChangedError("the bytes of a binary are not those that its digest names", entry=name)

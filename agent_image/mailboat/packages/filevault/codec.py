@@ -1,0 +1,161 @@
+"""The codec `filevault`: see `packages/port.py` for its contract, docs/formats/filevault.md for the format.
+
+Between our agents packages are binary-less: large binaries are named by digest and lie in the shared blob store. For
+AEM and Sling they are self-contained. One codec object may be used from one thread at a time; it keeps bounded caches.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.content.digest import TreeHash, node_digest
+from mailboat.errors import UsageError
+from mailboat.model.changes import TreeChange
+from mailboat.model.nodes import Binary, Node, PropertyType
+from mailboat.model.paths import is_within
+from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter
+from mailboat.packages.filevault.filters import FILTER_XML, format_filter
+from mailboat.packages.filevault.layout import Layout, LayoutSettings
+from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.properties import (
+    NAMESPACE_KEY,
+    PROPERTIES_XML,
+    format_properties,
+    package_id,
+)
+from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, open_archive
+from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.wire.nodes import OpenBinary
+
+MANIFEST: Final = "META-INF/MANIFEST.MF"
+
+
+@dataclass(frozen=True)
+class FilevaultSettings:
+    """How packages are written and read.
+
+    Attributes:
+        references: Signs and checks references to binaries in the blob store.
+        namespaces: Prefix to namespace, for prefixes beyond those of JCR, Sling and AEM.
+        level: zlib's, 0 to 9, for what is not packed already.
+        max_document_bytes: The largest DocView document that is read: it is held in memory.
+    """
+
+    references: ReferenceCodec = field(default_factory=ReferenceCodec)
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    level: int = LEVEL
+    max_document_bytes: int = 32 * 1024 * 1024
+
+
+class FilevaultCodec:
+    """Writes and reads FileVault packages."""
+
+    package_type: Final = "filevault"
+
+    def __init__(self, settings: FilevaultSettings | None = None) -> None:
+        """Build a codec."""
+        self._settings = settings or FilevaultSettings()
+        self._reading = ReadingSettings(
+            Namespaces(self._settings.namespaces), self._settings.references, self._settings.max_document_bytes
+        )
+
+    def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
+        """Write a package. Properties `xmlns:<prefix>` name namespaces, the others go into `properties.xml`.
+
+        Raises:
+            UsageError: A node is not covered by the filter, or the filter has no form in FileVault.
+            SourceChangedError: A binary's bytes are not those of its digest.
+        """
+        archive = ArchiveWriter(into, self._settings.level)
+        _write_metadata(archive, contents)
+        largest = None if contents.is_self_contained else contents.inline_binary_bytes
+        layout = Layout(archive, LayoutSettings(self._namespaces(contents), self._settings.references, largest))
+        for ancestor in contents.ancestors:
+            layout.add_ancestor(ancestor)
+        total = _Total(contents)
+        for node, has_children in _with_lookahead(contents.nodes):
+            total.add(node)
+            layout.add(node, has_children=has_children)
+        layout.finish()
+        digest = archive.finish()
+        return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
+
+    def read_bytes(self, payload: bytes, limits: PackageLimits, open_blob: OpenBinary | None) -> TreeChange:
+        """Read a small package at once; everything is checked on return."""
+        reader = self._open(io.BytesIO(payload), limits, open_blob)
+        return TreeChange(reader.filter, list(reader.records()))
+
+    def open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> PackageReader:
+        """Open a package of any size. The stream must stay open, and be this reader's alone."""
+        return self._open(stream, limits, open_blob)
+
+    def _open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> FilevaultReader:
+        package = VaultPackage(open_archive(stream, limits), limits, self._reading)
+        return FilevaultReader(package, open_blob)
+
+    def _namespaces(self, contents: PackageContents) -> Namespaces:
+        given = {
+            key.removeprefix(NAMESPACE_KEY): uri
+            for key, uri in contents.properties.items()
+            if key.startswith(NAMESPACE_KEY)
+        }
+        return Namespaces({**self._settings.namespaces, **given}) if given else self._reading.namespaces
+
+
+class _Total:
+    """What a package amounts to."""
+
+    def __init__(self, contents: PackageContents) -> None:
+        self.hash = TreeHash()
+        self.node_count = 0
+        self.content_bytes = 0
+        self._filter = contents.filter
+
+    def add(self, node: Node) -> None:
+        if not self._filter.covers(node.path):
+            raise UsageError(f"{node.path} is not covered by the package's filter", path=node.path)
+        self.hash.add(node.path, node_digest(node))
+        self.node_count += 1
+        for one in node.properties:
+            if one.type is PropertyType.BINARY:
+                self.content_bytes += sum(value.length_bytes for value in one.values if isinstance(value, Binary))
+
+
+def _write_metadata(archive: ArchiveWriter, contents: PackageContents) -> None:
+    if contents.is_self_contained:
+        archive.add(MANIFEST, _manifest(contents).encode())
+    archive.add(PROPERTIES_XML, format_properties(contents.properties).encode())
+    archive.add(FILTER_XML, format_filter(contents.filter).encode())
+
+
+def _manifest(contents: PackageContents) -> str:
+    roots = ",".join(one.root for one in contents.filter.sets)
+    lines = [
+        "Manifest-Version: 1.0",
+        f"Content-Package-Id: {package_id(contents.properties)}",
+        "Content-Package-Type: content",
+        f"Content-Package-Roots: {roots}",
+    ]
+    return "".join(_folded(line) for line in lines) + "\r\n"
+
+
+def _folded(line: str) -> str:
+    """A manifest line in pieces of at most 72 bytes, the continued ones with a space before."""
+    raw = line.encode()
+    pieces = [raw[:72]] + [b" " + raw[at : at + 71] for at in range(72, len(raw), 71)]
+    return b"".join(piece + b"\r\n" for piece in pieces).decode("utf-8", "surrogateescape")
+
+
+def _with_lookahead(nodes: Iterable[Node]) -> Iterator[tuple[Node, bool]]:
+    """Each node, and whether a child of it comes next."""
+    before: Node | None = None
+    for node in nodes:
+        if before is not None:
+            yield before, is_within(node.path, before.path)
+        before = node
+    if before is not None:
+        yield before, False

@@ -1,0 +1,111 @@
+"""DocView documents as elements: the reading half, on expat.
+
+An element is a node when it has attributes, and only a place in its parent's order when it has none. What an attribute
+says is understood later (`elements.py`), when the node is wanted. Comments and text mean nothing, as in FileVault. The
+processing instruction `mailboat` says what a DocView can't, and what Jackrabbit passes over: see `Mark`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.packages.filevault.markup import guarded_parser, parse_all
+from mailboat.packages.filevault.namespaces import Namespaces
+
+PROBE_BYTES: Final = 1024
+ROOT_NAME: Final = "jcr:root"
+INSTRUCTION: Final = "mailboat"
+
+
+class Mark(enum.StrEnum):
+    """What a processing instruction within an element says of its node."""
+
+    ORDERED = "ordered"
+    """The order of children has a meaning, though its type or the lack of elements would say otherwise."""
+
+    UNORDERED = "unordered"
+    """The order of the elements has no meaning."""
+
+    SEPARATE = "separate"
+    """This jcr:content is a node of its own, not the unfolded half of a plain file."""
+
+
+class Element:
+    """One element of a document.
+
+    Attributes:
+        name: The expanded name, as expat gives it; resolved by `Namespaces`.
+        attributes: Expanded names and values in turn.
+        children: Elements within, in order.
+        marks: What processing instructions say.
+    """
+
+    __slots__ = ("attributes", "children", "marks", "name")
+
+    def __init__(self, name: str, attributes: list[str]) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.children: list[Element] = []
+        self.marks: tuple[str, ...] = ()
+
+
+class DocumentReader:
+    """Reads the documents of one package or checkout."""
+
+    def __init__(self, namespaces: Namespaces, max_depth: int, max_bytes: int) -> None:
+        """Read with the codec's namespaces; `max_depth` counts nested elements, `max_bytes` one document."""
+        self.namespaces = namespaces
+        self.bindings: dict[str, str] = {}
+        self._max_depth = max_depth
+        self._max_bytes = max_bytes
+
+    def check_size(self, size_bytes: int, entry: str) -> None:
+        """Refuse a document before it is unpacked. Raises: LimitExceededError."""
+        if size_bytes > self._max_bytes:
+            raise LimitExceededError(f"a document of nodes has {size_bytes} bytes", entry=entry, limit=self._max_bytes)
+
+    def read(self, content: bytes, entry: str) -> Element:
+        """The root element. Raises: PackageCorruptError, LimitExceededError."""
+        self.check_size(len(content), entry)
+        namespaces = self.namespaces
+        namespaces.trim()
+        parser = guarded_parser(entry, " ", namespaces.interned)
+        parser.namespace_prefixes = True
+        holder = Element("", [])
+        stack = [holder]
+        limit = self._max_depth
+
+        def start(name: str, attributes: list[str]) -> None:
+            element = Element(name, attributes)
+            stack[-1].children.append(element)
+            stack.append(element)
+            if len(stack) > limit:
+                raise LimitExceededError("a document of nodes is nested too deep", entry=entry, limit=limit)
+
+        def end(_: str) -> None:
+            stack.pop()
+
+        def declare(prefix: str | None, uri: str | None) -> None:
+            namespaces.check_binding(prefix or "", uri or "", self.bindings, entry)
+
+        def instruct(target: str, data: str) -> None:
+            if target == INSTRUCTION:
+                stack[-1].marks = tuple(data.split())
+
+        parser.StartElementHandler = start
+        parser.EndElementHandler = end
+        parser.StartNamespaceDeclHandler = declare
+        parser.ProcessingInstructionHandler = instruct
+        parse_all(parser, content, entry)
+        root = holder.children[0]
+        if namespaces.resolve(root.name, entry) != ROOT_NAME:
+            raise PackageCorruptError(f"the document's root is not {ROOT_NAME}", entry=entry)
+        return root
+
+
+def is_docview(head: bytes) -> bool:
+    """Whether FileVault takes an XML file for a document of nodes, judged as it does by its first 1,024 bytes."""
+    start = head[:PROBE_BYTES]
+    return b"<jcr:root" in start and b'"http://www.jcp.org/jcr/1.0"' in start

@@ -1,0 +1,168 @@
+r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value, value … "]" )`.
+
+Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: an unknown
+type, an unclosed `{`, a `\u` without four hex digits and half of a surrogate pair are refused instead of guessed, and
+lexical forms must be those of their type. `BinaryRef` is a type of its own here. What `format_values` writes,
+`parse_values` and Jackrabbit read back as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from mailboat.model.nodes import PropertyType
+from mailboat.model.values import ValueRefusedError, canonical_value
+
+BINARY_REF: Final = "BinaryRef"
+
+_NAMES: Final[Mapping[PropertyType, str]] = MappingProxyType(
+    {
+        PropertyType.STRING: "String",
+        PropertyType.BINARY: "Binary",
+        PropertyType.LONG: "Long",
+        PropertyType.DOUBLE: "Double",
+        PropertyType.DATE: "Date",
+        PropertyType.BOOLEAN: "Boolean",
+        PropertyType.NAME: "Name",
+        PropertyType.PATH: "Path",
+        PropertyType.REFERENCE: "Reference",
+        PropertyType.WEAK_REFERENCE: "WeakReference",
+        PropertyType.URI: "URI",
+        PropertyType.DECIMAL: "Decimal",
+    }
+)
+_TYPES: Final[Mapping[str, PropertyType]] = MappingProxyType(
+    {name: kind for kind, name in _NAMES.items()} | {"undefined": PropertyType.STRING, BINARY_REF: PropertyType.BINARY}
+)
+_UNCHECKED: Final = frozenset(
+    {
+        PropertyType.STRING,
+        PropertyType.BINARY,
+        PropertyType.NAME,
+        PropertyType.PATH,
+        PropertyType.REFERENCE,
+        PropertyType.WEAK_REFERENCE,
+        PropertyType.URI,
+    }
+)
+# One step of the original's state machine: an escape, a separator or a run of plain text.
+_PIECES: Final = re.compile(
+    r"\\u(?P<unicode>[0-9a-fA-F]{4})|\\(?P<escaped>.)|(?P<comma>,)|(?P<text>[^\\,]+)", re.DOTALL
+)
+_NOT_XML: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff"
+_SINGLE_ESCAPES: Final = re.compile(rf"[\\{_NOT_XML}]|\A[\[{{]")
+_MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
+
+
+class ParsedValues(NamedTuple):
+    """What an attribute says.
+
+    Attributes:
+        type: The type; STRING where the attribute names none.
+        is_multiple: Whether the values stand in brackets.
+        values: Lexical forms, canonical. For binaries: references, or empty where the bytes are in an entry.
+        is_reference: Whether the type is `BinaryRef`.
+    """
+
+    type: PropertyType
+    is_multiple: bool
+    values: tuple[str, ...]
+    is_reference: bool = False
+
+
+def parse_values(text: str) -> ParsedValues:
+    """Understand an attribute's text.
+
+    Raises:
+        ValueRefusedError: When the grammar or the type forbids it. The caller adds entry, path and property.
+    """
+    kind, is_reference = PropertyType.STRING, False
+    if text[:1] == "{":
+        end = text.find("}")
+        named = _TYPES.get(text[1:end])
+        if end < 0 or named is None:
+            raise ValueRefusedError(f"{text[:40]!r} does not begin with a known {{Type}}")
+        kind, is_reference = named, text[1:end] == BINARY_REF
+        text = text[end + 1 :]
+    if text[:1] == "[":
+        values = _split(text)
+        is_multiple = True
+    else:
+        values = (_unescape(text) if "\\" in text else text,)
+        is_multiple = False
+    if kind not in _UNCHECKED:
+        values = tuple([canonical_value(kind, value) for value in values])
+    return ParsedValues(kind, is_multiple, values, is_reference)
+
+
+def format_values(kind: PropertyType, values: Sequence[str], *, is_multiple: bool, is_reference: bool = False) -> str:
+    """The attribute's text, before XML escaping. Values of binaries are references, or empty."""
+    prefix = BINARY_REF if is_reference else _NAMES[kind]
+    head = "" if kind is PropertyType.STRING else f"{{{prefix}}}"
+    if not is_multiple:
+        return head + _SINGLE_ESCAPES.sub(_escape, values[0])
+    if len(values) == 1 and not values[0]:
+        return f"{head}[\\0]"
+    return f"{head}[{','.join([_MULTI_ESCAPES.sub(_escape, value) for value in values])}]"
+
+
+def _split(text: str) -> tuple[str, ...]:
+    is_closed = text[-1] == "]" and not _ends_escaped(text)
+    inner = text[1:-1] if is_closed and len(text) > 1 else text[1:]
+    if "\\" not in inner:
+        values = inner.split(",")
+    elif inner == "\\0":
+        return ("",)
+    else:
+        values = _unescape_values(inner)
+    if values[-1] == "" and (len(values) == 1 or not is_closed):
+        values.pop()
+    return tuple(values)
+
+
+def _ends_escaped(text: str) -> bool:
+    before = text[:-1]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def _unescape_values(inner: str) -> list[str]:
+    values: list[list[str]] = [[]]
+    for match in _PIECES.finditer(inner):
+        if match.lastgroup == "comma":
+            values.append([])
+        else:
+            values[-1].append(_piece(match))
+    return [_joined(pieces) for pieces in values]
+
+
+def _unescape(text: str) -> str:
+    return _joined([_piece(match) for match in _PIECES.finditer(text)])
+
+
+def _piece(match: re.Match[str]) -> str:
+    if match.lastgroup == "unicode":
+        return chr(int(match["unicode"], 16))
+    if match.lastgroup != "escaped":
+        return match[0]
+    if match["escaped"] == "u":
+        raise ValueRefusedError(f"{match.string[match.start() :][:8]!r} is not \\u and four hex digits")
+    return "" if match["escaped"] == "0" else match["escaped"]
+
+
+def _joined(pieces: list[str]) -> str:
+    text = "".join(pieces)
+    if text.isascii():
+        return text
+    try:
+        # The original writes characters beyond the 16-bit plane as two escapes.
+        return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise ValueRefusedError(f"{text[:40]!r} has half of a surrogate pair") from error
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return f"\\{character}" if character in "\\,[{" else f"\\u{ord(character):04x}"

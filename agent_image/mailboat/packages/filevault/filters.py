@@ -1,0 +1,135 @@
+r"""`filter.xml`: what a package owns, both ways.
+
+Source: filter.md, importmode.md and workspacefilter-1.0.xsd of FileVault. `merge` and `update`, deprecated there,
+become `merge_properties` and `update_properties`: neither ever deletes. A set of `type="cleanup"` is an ordinary set
+whose content is missing. A root with the single include `\Q<root>\E`, as Sling writes for a path that is not deep, is
+a shallow set of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.paths import NodePath, parse_path
+from mailboat.packages.filevault.markup import XML_HEAD, attribute_pairs, escape, parse_small
+from mailboat.packages.filevault.patterns import compile_java, java_form, quote_java
+
+FILTER_XML: Final = "META-INF/vault/filter.xml"
+MAX_FILTER_BYTES: Final = 4 * 1024 * 1024
+MAX_RULES: Final = 10_000
+
+_MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
+    {mode.value: mode for mode in ImportMode}
+    | {"merge": ImportMode.MERGE_PROPERTIES, "update": ImportMode.UPDATE_PROPERTIES}
+)
+_TYPES: Final = frozenset({"cleanup", ""})
+_PLAIN_HEAD: Final = f'{XML_HEAD}<workspaceFilter version="1.0">\n'
+_PLAIN_ROOT: Final = '    <filter root="'
+
+
+def parse_filter(content: bytes) -> WorkspaceFilter:
+    """Understand `filter.xml`.
+
+    Raises:
+        PackageCorruptError, LimitExceededError, PathRefusedError: With the root or the expression.
+    """
+    reading = _Reading()
+    parse_small(content, FILTER_XML, reading.start, MAX_FILTER_BYTES)
+    if not reading.is_filter:
+        raise PackageCorruptError("the filter has no workspaceFilter element", entry=FILTER_XML)
+    return WorkspaceFilter(tuple(one.build() for one in reading.sets))
+
+
+def format_filter(workspace: WorkspaceFilter) -> str:
+    """Write `filter.xml`. Raises: PackageCorruptError for an expression that has no equal in Java."""
+    lines = [_PLAIN_HEAD]
+    for one in workspace.sets:
+        mode = "" if one.mode is ImportMode.REPLACE else f' mode="{one.mode.value}"'
+        rules = _format_rules(one)
+        end = f">\n{rules}    </filter>\n" if rules else "/>\n"
+        lines.append(f'{_PLAIN_ROOT}{escape(one.root)}"{mode}{end}')
+    lines.append("</workspaceFilter>\n")
+    return "".join(lines)
+
+
+def _format_rules(one: FilterSet) -> str:
+    if one.is_shallow:
+        return f'        <include pattern="{escape(quote_java(one.root))}"/>\n'
+    lines = [_format_rule(rule, "") for rule in one.rules]
+    lines += [_format_rule(rule, ' matchProperties="true"') for rule in one.property_rules]
+    return "".join(lines)
+
+
+def _format_rule(rule: FilterRule, suffix: str) -> str:
+    kind = "include" if rule.is_include else "exclude"
+    return f'        <{kind} pattern="{escape(java_form(rule.pattern))}"{suffix}/>\n'
+
+
+class _SetReading:
+    """One `filter` element while its rules come."""
+
+    def __init__(self, root: NodePath, mode: ImportMode) -> None:
+        self.root = root
+        self.mode = mode
+        self.is_shallow = False
+        self.rules: list[FilterRule] = []
+        self.property_rules: list[FilterRule] = []
+
+    def add(self, pattern: str, *, is_include: bool, matches_properties: bool) -> None:
+        rule = FilterRule(is_include, compile_java(pattern), matches_properties)
+        self.is_shallow = not self.rules and is_include and not matches_properties and pattern == quote_java(self.root)
+        (self.property_rules if matches_properties else self.rules).append(rule)
+
+    def build(self) -> FilterSet:
+        if self.is_shallow and len(self.rules) == 1 and not self.property_rules:
+            return FilterSet(self.root, is_shallow=True, mode=self.mode)
+        return FilterSet(self.root, False, tuple(self.rules), tuple(self.property_rules), self.mode)
+
+
+class _Reading:
+    """The state of one parse."""
+
+    def __init__(self) -> None:
+        self.sets: list[_SetReading] = []
+        self.is_filter = False
+        self._rule_count = 0
+
+    def start(self, name: str, attributes: list[str]) -> None:
+        pairs = attribute_pairs(attributes)
+        if name == "workspaceFilter" and not self.is_filter:
+            self.is_filter = True
+            if pairs.get("version", "1.0") != "1.0":
+                raise self._refused(f"version {pairs['version'][:20]!r} is not known")
+        elif name == "filter" and self.is_filter:
+            self._start_set(pairs)
+        elif name in ("include", "exclude") and self.sets:
+            self._start_rule(name == "include", pairs)
+        else:
+            raise self._refused(f"the element {name[:40]!r} is not known there")
+
+    def _start_set(self, pairs: dict[str, str]) -> None:
+        mode = _MODES.get(pairs.get("mode", "replace").lower())
+        if mode is None or pairs.get("type", "") not in _TYPES or "root" not in pairs:
+            raise self._refused(f"a filter has no root, or a mode or type that is not known: {pairs!r:.200}")
+        root = pairs["root"]
+        self._count()
+        self.sets.append(_SetReading(parse_path(root.rstrip("/") or "/"), mode))
+
+    def _start_rule(self, is_include: bool, pairs: dict[str, str]) -> None:  # noqa: FBT001  # one caller, above
+        if "pattern" not in pairs:
+            raise self._refused("a rule has no pattern")
+        self._count()
+        matches_properties = pairs.get("matchProperties", "false").lower() == "true"
+        self.sets[-1].add(pairs["pattern"], is_include=is_include, matches_properties=matches_properties)
+
+    def _count(self) -> None:
+        self._rule_count += 1
+        if self._rule_count > MAX_RULES:
+            raise LimitExceededError("the filter has too many roots and rules", entry=FILTER_XML, limit=MAX_RULES)
+
+    def _refused(self, reason: str) -> PackageCorruptError:
+        return PackageCorruptError(f"the filter can't be understood: {reason}", entry=FILTER_XML)

@@ -1,0 +1,267 @@
+"""Lays nodes out as entries: plain files, folders, and documents that hold as much of a subtree as fits.
+
+Nodes come as a stream, parents first, and leave as soon as they can: what is open is the chain of nodes down to the
+current one, with the texts of their children so far. A document takes children in until it has `DOCUMENT_BYTES`; those
+after it get documents of their own in directories below, as Jackrabbit itself nests them. So memory depends on depth,
+not on the size of the tree. What can't be told by FileVault's layout alone is told by marks (`document.Mark`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.model.nodes import (
+    CONTENT_NODE,
+    DATA_PROPERTY,
+    FILE_TYPE,
+    RESOURCE_TYPE,
+    Binary,
+    Node,
+    Property,
+    PropertyType,
+)
+from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
+from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
+from mailboat.packages.filevault.archive_writer import ArchiveWriter
+from mailboat.packages.filevault.document import PROBE_BYTES, ROOT_NAME, Mark, is_docview
+from mailboat.packages.filevault.document_text import (
+    attributes_of,
+    element_prefixes,
+    format_document,
+    format_element,
+    prefixes_in,
+)
+from mailboat.packages.filevault.elements import UNORDERED_TYPES
+from mailboat.packages.filevault.names import (
+    CONTENT_XML,
+    XML_SUFFIX,
+    directory_name,
+    is_reserved_file,
+    platform_name,
+    property_file_name,
+    xml_name,
+)
+from mailboat.packages.filevault.namespaces import Namespaces
+
+DOCUMENT_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class LayoutSettings:
+    """How binaries travel, and how names are declared.
+
+    Attributes:
+        namespaces: What to declare for prefixes.
+        references: Writes the texts of binaries that are elsewhere.
+        largest_carried_bytes: Binaries up to this size travel in the package; None means all do.
+    """
+
+    namespaces: Namespaces
+    references: ReferenceCodec
+    largest_carried_bytes: int | None
+
+
+@dataclass(slots=True)
+class _Document:
+    """A document being written."""
+
+    size: int = 0
+    prefixes: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A node whose children may still come.
+
+    `document` is None for a plain folder, which needs none; `depth` counts the elements around it in its document.
+    """
+
+    node: Node
+    platform: str
+    document: _Document | None
+    depth: int
+    attributes: list[tuple[str, str]]
+    marks: list[str]
+    inlined: dict[str, str] = field(default_factory=dict)
+    has_entries: bool = False
+
+
+class Layout:
+    """Turns a stream of nodes into entries."""
+
+    def __init__(self, archive: ArchiveWriter, settings: LayoutSettings) -> None:
+        """Write to `archive`."""
+        self._archive = archive
+        self._settings = settings
+        self._open: list[_Open] = []
+
+    def add_ancestor(self, node: Node) -> None:
+        """Add a node above the roots: a directory or document by itself."""
+        platform = platform_path(node.path)
+        if node.is_plain_folder and node.path != ROOT:
+            self._archive.add_directory(f"{platform}/")
+        else:
+            self._open.append(self._opened(node, platform, _Document(), 0))
+            self._close()
+
+    def add(self, node: Node, *, has_children: bool) -> None:
+        """Add a covered node; its children, if it has any, must follow."""
+        parent = self._parent_of(node.path)
+        platform = platform_path(node.path) if parent is None else _below(parent, node)
+        if not has_children and node.data is not None and self._add_file(node, platform, parent):
+            return
+        if node.is_plain_folder and node.path != ROOT:
+            self._open.append(_Open(node, platform, None, 0, [], []))
+            return
+        if parent is not None and parent.document is not None and _takes_in(parent, node):
+            self._open.append(self._opened(node, platform, parent.document, parent.depth + 1))
+        else:
+            self._open.append(self._opened(node, platform, _Document(), 0))
+
+    def finish(self) -> None:
+        """Write what is open still."""
+        while self._open:
+            self._close()
+
+    # ------------------------------------------------------------------------------------------------------ files
+
+    def _add_file(self, node: Node, platform: str, parent: _Open | None) -> bool:
+        """Write a file that has no children; False where its bytes must stay a property of its own."""
+        data = node.data
+        if data is None or CONTENT_NODE in (node.child_order or ()):
+            return False
+        name = name_of(node.path)
+        if node.is_plain_file and node.child_order is None and not self._is_special(name, data):
+            folder = platform[: platform.rfind("/")]
+            self._archive.add_binary(f"{folder}/{platform_name(name)}", data, name)
+        else:
+            self._add_unfolded(node, platform)
+        if parent is not None:
+            parent.has_entries = True
+        return True
+
+    def _is_special(self, name: str, data: Binary) -> bool:
+        """Whether the file can't be an entry of its own name: it would be read as something else, or lies elsewhere."""
+        if is_reserved_file(name) or self._is_elsewhere(data):
+            return True
+        return name.endswith(XML_SUFFIX) and is_docview(_head(data))
+
+    def _add_unfolded(self, node: Node, platform: str) -> None:
+        """Write a file as the document of nt:file and its jcr:content."""
+        held = tuple(one for one in node.properties if one.name != DATA_PROPERTY)
+        data = tuple(one for one in node.properties if one.name == DATA_PROPERTY)
+        outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
+        inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), data)
+        document = _Document()
+        opened = self._opened(outer, platform, document, 0)
+        self._open.append(opened)
+        content = self._opened(inner, f"{platform}/{platform_name(CONTENT_NODE)}", document, 1)
+        opened.inlined[CONTENT_NODE] = format_element(CONTENT_NODE, content.attributes, (), (), 1)
+        self._close()
+
+    # -------------------------------------------------------------------------------------------------- documents
+
+    def _opened(self, node: Node, platform: str, document: _Document, depth: int) -> _Open:
+        references = {
+            one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
+        }
+        attributes = attributes_of(node, references)
+        document.prefixes |= prefixes_in(node)
+        document.size += sum([len(key) + len(text) + 8 for key, text in attributes])
+        return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
+
+    def _carry(self, one: Property, platform: str) -> list[str]:
+        """Write the values of a binary property that travel as entries. Returns the texts of all values."""
+        texts = []
+        for index, value in enumerate(one.values):
+            if not isinstance(value, Binary):
+                raise TypeError("a binary property holds a text")
+            if self._is_elsewhere(value):
+                texts.append(self._settings.references.format(BlobReference(value.digest, value.length_bytes)))
+                continue
+            texts.append("")
+            file = property_file_name(one.name, index if one.is_multiple else None)
+            self._archive.add_binary(f"{platform}/{file}", value, one.name)
+        return texts
+
+    def _is_elsewhere(self, binary: Binary) -> bool:
+        largest = self._settings.largest_carried_bytes
+        return largest is not None and binary.length_bytes > largest
+
+    def _parent_of(self, path: NodePath) -> _Open | None:
+        while self._open and not (is_within(path, self._open[-1].node.path) and path != self._open[-1].node.path):
+            self._close()
+        if self._open and self._open[-1].node.path == parent_of(path):
+            return self._open[-1]
+        return None
+
+    def _close(self) -> None:
+        closed = self._open.pop()
+        parent = self._open[-1] if self._open else None
+        if parent is not None:
+            parent.has_entries = True
+        if closed.document is None:
+            if not closed.has_entries:
+                self._archive.add_directory(f"{closed.platform}/")
+            return
+        name = name_of(closed.node.path)
+        children, marks = _children_texts(closed)
+        tag = xml_name(name) if closed.depth else ROOT_NAME
+        closed.document.prefixes |= element_prefixes([name, *(closed.node.child_order or ())])
+        text = format_element(tag, closed.attributes, marks, children, closed.depth)
+        if closed.depth and parent is not None:
+            parent.inlined[name] = text
+            return
+        document = format_document(text, closed.document.prefixes, self._settings.namespaces)
+        self._archive.add(f"{closed.platform}/{CONTENT_XML}", document.encode())
+
+
+def platform_path(path: NodePath) -> str:
+    """The zip directory of a node, without a slash at the end."""
+    if path == ROOT:
+        return CONTENT_ROOT
+    return f"{CONTENT_ROOT}/" + "/".join([directory_name(name) for name in path[1:].split("/")])
+
+
+def _below(parent: _Open, node: Node) -> str:
+    return f"{parent.platform}/{directory_name(name_of(node.path))}"
+
+
+def _takes_in(parent: _Open, node: Node) -> bool:
+    """Whether the parent's document may hold the node: if there is room, and its order does not forbid it."""
+    order = parent.node.child_order
+    has_room = parent.document is not None and parent.document.size < DOCUMENT_BYTES
+    return has_room and (order is None or name_of(node.path) in order)
+
+
+def _marks(node: Node, around: list[_Open]) -> Iterator[str]:
+    order = node.child_order
+    if order is not None and (not order or node.primary_type in UNORDERED_TYPES):
+        yield Mark.ORDERED
+    is_content = name_of(node.path) == CONTENT_NODE and node.primary_type == RESOURCE_TYPE
+    if is_content and around and _is_file_above(around[-1].node, node):
+        yield Mark.SEPARATE
+
+
+def _is_file_above(above: Node, node: Node) -> bool:
+    return above.primary_type == FILE_TYPE and above.path == parent_of(node.path)
+
+
+def _children_texts(closed: _Open) -> tuple[list[str], list[str]]:
+    order = closed.node.child_order
+    marks = list(closed.marks)
+    if order is None:
+        if closed.inlined and closed.node.primary_type not in UNORDERED_TYPES:
+            marks.append(Mark.UNORDERED)
+        return list(closed.inlined.values()), marks
+    texts = dict(closed.inlined)
+    listed = [texts.pop(name, "") or f"<{xml_name(name)}/>" for name in order]
+    return [*texts.values(), *listed], marks
+
+
+def _head(data: Binary) -> bytes:
+    with data.open() as stream:
+        return stream.read(PROBE_BYTES)

@@ -1,0 +1,83 @@
+"""XML in and out: expat with everything off that a package could misuse, and the escaping of what we write.
+
+No document may declare entities; only `properties.xml` may have a DOCTYPE, as Java writes one, and nothing is fetched.
+Depth and size are capped, and expat works on bytes that are in memory already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+from xml.parsers import expat
+
+from mailboat.errors import LimitExceededError, PackageCorruptError
+
+XML_HEAD: Final = '<?xml version="1.0" encoding="UTF-8"?>\n'
+
+_TO_ESCAPE: Final = re.compile('[&<>"\t\n\r]')
+_ESCAPES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        '"': "&quot;",
+        "\t": "&#x9;",
+        "\n": "&#xa;",
+        "\r": "&#xd;",
+    }
+)
+
+
+def escape(text: str) -> str:
+    """Text for an attribute in double quotes, or between tags. It must have no character that XML can't hold."""
+    return _TO_ESCAPE.sub(_entity, text) if _TO_ESCAPE.search(text) else text
+
+
+def guarded_parser(
+    entry: str, separator: str | None = None, intern: dict[str, str] | None = None, *, may_have_doctype: bool = False
+) -> expat.XMLParserType:
+    """An expat parser that refuses entities (and a DOCTYPE, unless it may have one), named in the error by `entry`.
+
+    `separator` turns namespaces on, see `xml.parsers.expat.ParserCreate`; `intern` keeps names between documents.
+    """
+    parser = expat.ParserCreate(None, separator, {} if intern is None else intern)
+    parser.ordered_attributes = True
+    parser.specified_attributes = True
+
+    def refuse(*_: object) -> None:
+        raise PackageCorruptError("an XML document declares entities or a document type", entry=entry)
+
+    parser.EntityDeclHandler = refuse
+    if not may_have_doctype:
+        parser.StartDoctypeDeclHandler = refuse
+    return parser
+
+
+def parse_all(parser: expat.XMLParserType, content: bytes, entry: str) -> None:
+    """Parse a whole document. Raises: PackageCorruptError, and what the handlers raise."""
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise PackageCorruptError(f"an XML document can't be parsed: {error}", entry=entry) from error
+    except (ValueError, LookupError) as error:  # an encoding that Python does not have
+        raise PackageCorruptError(f"an XML document can't be decoded: {error}", entry=entry) from error
+
+
+def parse_small(content: bytes, entry: str, start: Callable[[str, list[str]], None], limit_bytes: int) -> None:
+    """Parse a document of metadata by its start tags alone. Raises: PackageCorruptError, LimitExceededError."""
+    if len(content) > limit_bytes:
+        raise LimitExceededError(f"an XML document has {len(content)} bytes", entry=entry, limit=limit_bytes)
+    parser = guarded_parser(entry)
+    parser.StartElementHandler = start
+    parse_all(parser, content, entry)
+
+
+def attribute_pairs(attributes: list[str]) -> dict[str, str]:
+    """Expat's ordered attributes as a dictionary."""
+    return dict(zip(attributes[::2], attributes[1::2], strict=True))
+
+
+def _entity(match: re.Match[str]) -> str:
+    return _ESCAPES[match[0]]

@@ -1,0 +1,101 @@
+"""Prefixes and namespaces: the model's names have prefixes, XML and JCR have namespaces.
+
+The prefixes below are those of JCR, Jackrabbit, Sling and AEM, so that what we write means there what it means here.
+Any other prefix gets the namespace that was configured, or given with the package, or one made from the prefix; reading
+takes the prefix that a document uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mailboat.errors import PackageCorruptError
+from mailboat.packages.filevault.names import decode_xml_name
+
+KNOWN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "jcr": "http://www.jcp.org/jcr/1.0",
+        "nt": "http://www.jcp.org/jcr/nt/1.0",
+        "mix": "http://www.jcp.org/jcr/mix/1.0",
+        "sv": "http://www.jcp.org/jcr/sv/1.0",
+        "xml": "http://www.w3.org/XML/1998/namespace",
+        "rep": "internal",
+        "oak": "http://jackrabbit.apache.org/oak/ns/1.0",
+        "sling": "http://sling.apache.org/jcr/sling/1.0",
+        "slingevent": "http://sling.apache.org/jcr/event/1.0",
+        "vlt": "http://www.day.com/jcr/vault/1.0",
+        "crx": "http://www.day.com/crx/1.0",
+        "cq": "http://www.day.com/jcr/cq/1.0",
+        "dam": "http://www.day.com/dam/1.0",
+        "granite": "http://www.adobe.com/jcr/granite/1.0",
+        "social": "http://www.adobe.com/social/1.0",
+        "workflow": "http://www.day.com/jcr/workflow/1.0",
+        "mcm": "http://www.day.com/mcm/1.0",
+        "wcm": "http://www.day.com/wcm/1.0",
+        "dc": "http://purl.org/dc/elements/1.1/",
+        "xmp": "http://ns.adobe.com/xap/1.0/",
+        "xmpMM": "http://ns.adobe.com/xap/1.0/mm/",
+        "xmpRights": "http://ns.adobe.com/xap/1.0/rights/",
+        "tiff": "http://ns.adobe.com/tiff/1.0/",
+        "exif": "http://ns.adobe.com/exif/1.0/",
+        "photoshop": "http://ns.adobe.com/photoshop/1.0/",
+        "pdf": "http://ns.adobe.com/pdf/1.3/",
+        "fd": "http://www.adobe.com/aemfd/fd/1.0",
+    }
+)
+_MADE: Final = "urn:mailboat:namespace:"
+MAX_CACHED_NAMES: Final = 20_000
+
+
+class Namespaces:
+    """The prefixes of one codec, and the names that were resolved with them (a bounded cache)."""
+
+    def __init__(self, more: Mapping[str, str] | None = None) -> None:
+        """Begin with the known prefixes and `more` of them."""
+        self._by_prefix = {**KNOWN, **(more or {})}
+        self._by_namespace = {uri: prefix for prefix, uri in self._by_prefix.items()}
+        self.names: dict[str, str] = {}
+        self.interned: dict[str, str] = {}
+
+    def namespace_of(self, prefix: str) -> str:
+        """What to declare for a prefix in what we write."""
+        return self._by_prefix.get(prefix) or f"{_MADE}{prefix}"
+
+    def check_binding(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> None:
+        """Take note of a declaration. Raises: PackageCorruptError where one prefix stands for two namespaces."""
+        if self._by_prefix.get(prefix) == uri:
+            return
+        if uri not in self._by_namespace and (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) != uri:
+            raise PackageCorruptError(f"the prefix {prefix!r} stands for two namespaces", entry=entry)
+        if not uri or any(character <= " " for character in uri):
+            raise PackageCorruptError(f"{uri[:80]!r} is not a namespace", entry=entry)
+
+    def resolve(self, expanded: str, entry: str) -> str:
+        """The name of expat's `namespace local prefix`. Raises: PackageCorruptError."""
+        name = self.names.get(expanded)
+        if name is None:
+            if len(self.names) >= MAX_CACHED_NAMES:
+                self.names.clear()
+            name = self.names[expanded] = self._resolved(expanded, entry)
+        return name
+
+    def trim(self) -> None:
+        """Keep the interned names bounded: called between documents."""
+        if len(self.interned) > MAX_CACHED_NAMES:
+            self.interned.clear()
+
+    def _resolved(self, expanded: str, entry: str) -> str:
+        parts = expanded.split(" ")
+        local = parts[min(1, len(parts) - 1)]
+        try:
+            decoded = decode_xml_name(local)
+        except ValueError as error:
+            raise PackageCorruptError(f"{local[:80]!r} is not a name", entry=entry) from error
+        if len(parts) == 1:
+            return decoded
+        prefix = self._by_namespace.get(parts[0]) or "".join(parts[2:])
+        if not prefix:
+            raise PackageCorruptError(f"{local[:80]!r} is in a namespace without prefix", entry=entry)
+        return f"{prefix}:{decoded}"

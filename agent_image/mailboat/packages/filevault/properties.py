@@ -1,0 +1,83 @@
+"""`properties.xml`: what a package says of itself, in the XML form of Java's properties.
+
+Read by start tags and text; written with the DOCTYPE that Java's reader demands. Keys that change what the content
+means and that we do not follow are refused rather than ignored: a `Path-Mapping` (Sling moves the content on import),
+and a `packageFormatVersion` beyond 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
+from mailboat.packages.filevault.markup import escape, guarded_parser, parse_all
+
+PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
+MAX_PROPERTIES_BYTES: Final = 1024 * 1024
+FORMAT_VERSION: Final = 2
+NAMESPACE_KEY: Final = "xmlns:"
+"""Keys of `PackageContents.properties` that name a namespace are for the writer, not for `properties.xml`."""
+
+_HEAD: Final = (
+    '<?xml version="1.0" encoding="UTF-8" standalone="no"?>\n'
+    '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">\n<properties>\n'
+)
+_DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("packageType", "content"), ("version", "1.0.0"))
+
+
+def parse_properties(content: bytes) -> dict[str, str]:
+    """Understand `properties.xml`. Raises: PackageCorruptError, LimitExceededError."""
+    if len(content) > MAX_PROPERTIES_BYTES:
+        raise LimitExceededError(
+            f"an XML document has {len(content)} bytes", entry=PROPERTIES_XML, limit=MAX_PROPERTIES_BYTES
+        )
+    found: dict[str, str] = {}
+    key: list[str] = []
+
+    def start(name: str, attributes: list[str]) -> None:
+        if name == "entry" and attributes[:1] == ["key"]:
+            key[:] = attributes[1:2]
+            found[key[0]] = ""
+        elif name not in ("properties", "comment"):
+            raise PackageCorruptError(f"the element {name[:40]!r} is not known there", entry=PROPERTIES_XML)
+
+    def text(characters: str) -> None:
+        if key:
+            found[key[0]] += characters
+
+    def end(_: str) -> None:
+        key.clear()
+
+    parser = guarded_parser(PROPERTIES_XML, may_have_doctype=True)
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
+    parse_all(parser, content, PROPERTIES_XML)
+    return found
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse what we would misunderstand. Raises: UnknownRequiredFeatureError."""
+    mapping = properties.get("Path-Mapping", "").strip()
+    if mapping:
+        raise UnknownRequiredFeatureError(
+            f"the package wants its paths mapped on import ({mapping[:200]!r}), which is not supported",
+            next_step="export the package without a path mapping",
+        )
+    version = properties.get("packageFormatVersion", "").strip() or "2"
+    if not version.isdecimal() or int(version[:9]) > FORMAT_VERSION:
+        raise UnknownRequiredFeatureError(
+            f"the package has the format version {version[:20]!r}, known is up to {FORMAT_VERSION}"
+        )
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Write `properties.xml`; name, group, version and type have defaults."""
+    wanted = dict(_DEFAULTS) | {key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)}
+    entries = [f'<entry key="{escape(key)}">{escape(value)}</entry>\n' for key, value in sorted(wanted.items())]
+    return f"{_HEAD}{''.join(entries)}</properties>\n"
+
+
+def package_id(properties: Mapping[str, str]) -> str:
+    """`group:name:version`, as FileVault names packages."""
+    known = dict(_DEFAULTS) | dict(properties)
+    return f"{known['group']}:{known['name']}:{known['version']}"
