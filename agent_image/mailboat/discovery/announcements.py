@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mailboat.model.identifiers import AgentName, SlingId
-from mailboat.model.messages import DiscoveryMessage, SubscriberState
+from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import SubscriberState
 
 
 def states_for(publishers: Iterable[AgentName], next_offset: int | None, failures: int) -> tuple[SubscriberState, ...]:
     """One state for each publisher, all with the same offset: the last one done, -1 when there is none."""
     last_done = -1 if next_offset is None else next_offset - 1
     return tuple(SubscriberState(name, last_done, failures) for name in sorted(publishers))
-
-
-def withdrawal(sling_id: SlingId, name: AgentName) -> DiscoveryMessage:
-    """The announcement of an agent that leaves for good: it follows nobody any more."""
-    return DiscoveryMessage(sling_id, name, (), state="gone")

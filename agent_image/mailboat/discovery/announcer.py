@@ -14,6 +14,7 @@ from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.wire.messages import encode_message
 
+DISCOVERY_TOPIC: Final = TopicName("discovery")
 _STOP_SECONDS: Final = 10.0
 
 
@@ -27,7 +28,7 @@ class AnnouncerSettings:
         shortest_pause_seconds: News that come faster are announced together.
     """
 
-    topic: TopicName = TopicName("discovery")
+    topic: TopicName = DISCOVERY_TOPIC
     period_seconds: float = 10.0
     shortest_pause_seconds: float = 0.2
 

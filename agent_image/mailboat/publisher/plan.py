@@ -1,10 +1,19 @@
-"""What a publish would ship. Changes nothing: no message, no blob, no state."""
+"""What a publish would ship. Changes nothing: no message, no blob, no memory of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from mailboat.content.port import Source
+from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.publisher.changes import ChangeGroup
+from mailboat.publisher.packaging import content_bytes_of, shipment_of
+from mailboat.publisher.requests import DistributionRequest
+
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +27,7 @@ class PublicationPlan:
         content_bytes: Bytes of their values and binaries.
         deletes: Subtrees that would be removed.
         largest_package_bytes: Content of the largest package.
-        first_paths: Some of the paths, for people: at most 20.
+        first_paths: Some of the roots, for people: at most 20.
     """
 
     packages: int = 0
@@ -28,3 +37,32 @@ class PublicationPlan:
     deletes: int = 0
     largest_package_bytes: int = 0
     first_paths: tuple[NodePath, ...] = ()
+
+
+def plan_request(request: DistributionRequest, source: Source | None) -> PublicationPlan:
+    """What publishing a checked request would ship. Raises: SourceMissingError, and what the source raises."""
+    shown = request.paths[:_SHOWN]
+    if source is None:
+        deletes = len(request.paths) if request.action is Action.DELETE else 0
+        return PublicationPlan(packages=1, deletes=deletes, first_paths=shown)
+    nodes = files = content_bytes = 0
+    for node in shipment_of(request, source).nodes:
+        nodes += 1
+        files += node.data is not None
+        content_bytes += content_bytes_of(node)
+    return PublicationPlan(1, nodes, files, content_bytes, 0, content_bytes, shown)
+
+
+def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
+    """What publishing these groups would ship."""
+    packages = nodes = files = content_bytes = deletes = largest = 0
+    shown: list[NodePath] = []
+    for group in groups:
+        packages += 1
+        nodes += len(group.puts)
+        files += group.files
+        content_bytes += group.content_bytes
+        deletes += len(group.removals)
+        largest = max(largest, group.content_bytes)
+        shown += group.roots[: _SHOWN - len(shown)]
+    return PublicationPlan(packages, nodes, files, content_bytes, deletes, largest, tuple(shown))

@@ -10,10 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mailboat.content.port import Source
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.publisher.plan import PublicationPlan
-from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.appending import Appender
+from mailboat.publisher.packaging import PackageBuilder
+from mailboat.publisher.plan import PublicationPlan, plan_groups, plan_request
+from mailboat.publisher.preparing import Preparation, RequestPreparer
+from mailboat.publisher.receipts import Receipt, receipt_of
+from mailboat.publisher.requests import DistributionRequest, check_request, check_source
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.shipping import ChangeShipper
 
 
 class Publisher:
@@ -23,6 +27,10 @@ class Publisher:
         """Nothing is read or written before the first call."""
         self._settings = settings
         self._ports = ports
+        builder = PackageBuilder(settings, ports)
+        self._appender = Appender(settings, ports)
+        self._preparer = RequestPreparer(ports, builder, self._appender)
+        self._shipper = ChangeShipper(settings, ports, builder, self._appender)
 
     def publish(self, request: DistributionRequest, source: Source | None = None) -> Receipt:
         """Publish one request. ADD needs a `source`, the others none.
@@ -33,14 +41,28 @@ class Publisher:
             LimitExceededError: Too many paths, or the package is too large.
             SourceChangedError, JournalUnavailableError, StorageFullError: Try again with the same request id.
         """
-        raise NotImplementedError
+        return next(self.publish_all([request], source))
 
     def publish_all(self, requests: Iterable[DistributionRequest], source: Source | None = None) -> Iterator[Receipt]:
         """Publish many requests in order, several packages an append. Receipts come as the appends are durable.
 
         Where one request fails, those before it are published and had their receipts; the error comes then.
         """
-        raise NotImplementedError
+        pending: list[Preparation] = []
+        try:
+            for request in requests:
+                if self._is_full(pending, request):
+                    yield from self._flush(pending)
+                found = self._find(request, source)
+                if found is not None:
+                    yield from self._flush(pending)
+                    yield found
+                else:
+                    pending.append(self._preparer.prepare(request, source))
+        except Exception:
+            yield from self._flush(pending)
+            raise
+        yield from self._flush(pending)
 
     def publish_changed(
         self, source: Source, roots: Sequence[NodePath] = (ROOT,), *, user_id: str | None = None
@@ -49,13 +71,44 @@ class Publisher:
 
         Compares with what this publisher last published of the same `source.uri`, so give sources by a uri that stays
         the same (an absolute path). Nothing changed: nothing is yielded.
+
+        Raises:
+            PublisherBusyError: Another process does the same at this time.
+            SourceChangedError: The source changed meanwhile; what was yielded is published, call again for the rest.
         """
-        raise NotImplementedError
+        self._appender.settle()
+        return self._shipper.ship(source, roots, user_id)
 
     def plan(self, request: DistributionRequest, source: Source | None = None) -> PublicationPlan:
-        """What `publish` would ship."""
-        raise NotImplementedError
+        """What `publish` would ship. Raises: as `publish`, what concerns request and source."""
+        check_request(request, self._settings.max_paths)
+        check_source(request, source)
+        return plan_request(request, source)
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship."""
-        raise NotImplementedError
+        return plan_groups(self._shipper.groups(source, roots))
+
+    def _find(self, request: DistributionRequest, source: Source | None) -> Receipt | None:
+        check_request(request, self._settings.max_paths)
+        check_source(request, source)
+        if request.request_id is None:
+            return None
+        placed = self._appender.find(request.request_id, request.fingerprint)
+        return None if placed is None else receipt_of(request, request.request_id, placed)
+
+    def _is_full(self, pending: Sequence[Preparation], request: DistributionRequest) -> bool:
+        taken = sum(one.message_bytes for one in pending)
+        return (
+            len(pending) >= self._settings.append_records
+            or taken >= self._settings.append_bytes
+            or (request.request_id is not None and any(one.request_id == request.request_id for one in pending))
+        )
+
+    def _flush(self, pending: list[Preparation]) -> Iterator[Receipt]:
+        if not pending:
+            return
+        batch, pending[:] = list(pending), []
+        placed = self._appender.append([one.prepared for one in batch])
+        for one, place in zip(batch, placed, strict=True):
+            yield receipt_of(one.request, one.request_id, place, one.built)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.publisher.appending import Placed
+from mailboat.publisher.packaging import BuiltPackage
+from mailboat.publisher.requests import DistributionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +41,38 @@ class Receipt:
     package_bytes: int = 0
     content_bytes: int = 0
     is_inline: bool = True
+
+
+def receipt_of(
+    request: DistributionRequest,
+    request_id: RequestId,
+    placed: Placed,
+    built: BuiltPackage | None = None,
+    *,
+    removed: int = 0,
+) -> Receipt:
+    """The receipt of a request that stands at a place; figures are known of what was built just now."""
+    if request.action is Action.DELETE:
+        removed = len(request.paths)
+    if built is None or built.summary is None or placed.is_repeat:
+        return Receipt(
+            request.action,
+            request.paths,
+            placed.package_id,
+            placed.offset,
+            request_id,
+            placed.is_repeat,
+            removed=removed,
+        )
+    return Receipt(
+        request.action,
+        request.paths,
+        placed.package_id,
+        placed.offset,
+        request_id,
+        nodes=built.summary.node_count,
+        removed=removed,
+        package_bytes=built.summary.length_bytes,
+        content_bytes=built.summary.content_bytes,
+        is_inline=built.message.payload is not None,
+    )

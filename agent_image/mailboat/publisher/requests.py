@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mailboat.content.port import Source
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.identifiers import RequestId
@@ -89,3 +90,11 @@ def check_request(request: DistributionRequest, max_paths: int = MAX_PATHS) -> N
         raise UsageError(f"{min(strays)} is deep but not among the request's paths", path=min(strays))
     if request.action is Action.DELETE and "/" in request.paths:
         raise UsageError("the root can't be deleted; name the paths below it", path="/")
+
+
+def check_source(request: DistributionRequest, source: Source | None) -> None:
+    """An ADD has a source, and nothing else has. Raises: UsageError."""
+    if request.action is Action.ADD and source is None:
+        raise UsageError("an ADD needs a source to read the content from")
+    if request.action is not Action.ADD and source is not None:
+        raise UsageError(f"{request.action} carries no content, so it takes no source")

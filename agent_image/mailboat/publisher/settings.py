@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -13,21 +14,11 @@ from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.packages.port import PackageCodec
+from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.requests import MAX_PATHS
 from mailboat.publisher.state import PublisherState
 
-
-@dataclass(frozen=True, slots=True)
-class ChangeBudget:
-    """How much one package of `publish_changed` may carry; a single node beyond it travels alone.
-
-    Attributes:
-        max_nodes: Nodes put or removed. At most the request's limit of paths, as each is named in the message.
-        max_content_bytes: Bytes of the nodes' values and binaries, wherever the binaries travel.
-    """
-
-    max_nodes: int = MAX_PATHS
-    max_content_bytes: int = 4 * 1024 * 1024
+PACKAGE_TOPIC: Final = TopicName("package")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +35,7 @@ class PublisherSettings:
         max_message_bytes: The largest message that the journal takes.
         max_package_bytes: Larger packages are refused (binaries in the blob store do not count); None sets no limit.
         max_paths: Paths of one request.
+        is_self_contained: Carry all binaries in the package, for readers that share no blob store with us.
         append_records: How many packages `publish_all` appends in one step at most.
         append_bytes: And how many bytes of messages, about.
         changes: How `publish_changed` cuts.
@@ -51,16 +43,17 @@ class PublisherSettings:
 
     name: AgentName
     sling_id: SlingId
-    package_topic: TopicName = TopicName("package")
+    package_topic: TopicName = PACKAGE_TOPIC
     package_type: str = "tree"
     inline_package_bytes: int = 819_200
     inline_binary_bytes: int = 64 * 1024
     max_message_bytes: int = 1_000_000
     max_package_bytes: int | None = 64 * 1024**3
     max_paths: int = MAX_PATHS
+    is_self_contained: bool = False
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
-    changes: ChangeBudget = ChangeBudget()
+    changes: ChangeBudget = field(default_factory=ChangeBudget)
 
 
 @dataclass(frozen=True, slots=True)

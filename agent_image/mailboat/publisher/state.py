@@ -1,16 +1,173 @@
-"""What a publisher remembers over restarts, in one SQLite file: intents, receipts and what was last published."""
+"""What a publisher remembers over restarts, in one SQLite file: intents, receipts and what was last published.
+
+An intent says: under this request id a message may stand in the log, at or after this offset. It is stored before the
+append; the receipt, with the offset, replaces it afterwards. So after a crash in between, a look into the log tells
+which of the two happened. Receipts live as long as the messages that they speak of.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+
+from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.positions import LogIdentity
+from mailboat.publisher.database import BUSY_TIMEOUT_SECONDS, PublisherBusyError, open_database, translated_failures
+from mailboat.publisher.published import PublishedTrees
+
+_LOOK_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """That a request is about to be appended; its message, if there is one, has `scan_from` or a later offset."""
+
+    request_id: RequestId
+    fingerprint: bytes
+    package_id: PackageId
+    identity: LogIdentity
+    scan_from: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """That a request's message stands in the log at `offset`."""
+
+    request_id: RequestId
+    fingerprint: bytes
+    package_id: PackageId
+    identity: LogIdentity
+    offset: Offset
 
 
 class PublisherState:
     """The durable memory of one publisher agent. Several processes may use one file; each opens its own."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, or make it. Raises: StorageFullError, StorageReadOnlyError, PublisherStateCorruptError."""
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        """Open the file, or make it. Raises: see `open_database`."""
         self.path = path
+        self._clock = SystemClock() if clock is None else clock
+        self._connection = open_database(path)
+        self._guard = threading.RLock()
+        self.published = PublishedTrees(self._connection, path, self._clock)
 
     def close(self) -> None:
         """Release the file."""
+        self._connection.close()
+
+    @contextmanager
+    def exclusive(self, purpose: str = "append", timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Iterator[None]:
+        """Keep all other processes of this publisher out of the same `purpose`; the kernel lets go if we die.
+
+        Raises: PublisherBusyError when another holds it for longer than `timeout_seconds`.
+        """
+        file = self.path.with_name(f"{self.path.name}.{purpose}-lock")
+        with self._guard:
+            with translated_failures(self.path):
+                handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
+                yield
+            finally:
+                os.close(handle)
+
+    def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
+        """The receipt of a request in that log."""
+        rows = self._rows(
+            "SELECT fingerprint, package_id, at_offset FROM receipts"
+            " WHERE request_id = ? AND cluster_id = ? AND topic_id = ?",
+            (request_id, identity.cluster_id, identity.topic_id),
+        )
+        if not rows:
+            return None
+        fingerprint, package_id, offset = rows[0]
+        return StoredReceipt(request_id, fingerprint, PackageId(package_id), identity, Offset(offset))
+
+    def intents(self, identity: LogIdentity) -> Sequence[Intent]:
+        """Requests of which it is not known whether they were appended to that log, by where to look for them."""
+        rows = self._rows(
+            "SELECT request_id, fingerprint, package_id, scan_from FROM intents"
+            " WHERE cluster_id = ? AND topic_id = ? ORDER BY scan_from",
+            (identity.cluster_id, identity.topic_id),
+        )
+        return [Intent(RequestId(row[0]), row[1], PackageId(row[2]), identity, Offset(row[3])) for row in rows]
+
+    def store_intents(self, intents: Sequence[Intent]) -> None:
+        """Store what is about to be appended, in one durable step."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO intents VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (one.request_id, one.fingerprint, one.package_id, *_pair(one.identity), one.scan_from)
+                    for one in intents
+                ],
+            )
+
+    def store_receipts(self, receipts: Sequence[StoredReceipt]) -> None:
+        """Replace intents by receipts, and take over what was staged with them, in one durable step."""
+        with self._transaction():
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (one.request_id, *_pair(one.identity), one.fingerprint, one.package_id, one.offset)
+                    for one in receipts
+                ],
+            )
+            for one in receipts:
+                self.published.take_over(one.request_id)
+                self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
+
+    def drop_intents(self, intents: Sequence[Intent]) -> None:
+        """Forget requests that were not appended, and what was staged with them."""
+        with self._transaction():
+            for one in intents:
+                self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
+                self.published.discard(one.request_id)
+
+    def prune(self, identity: LogIdentity, earliest_offset: Offset) -> int:
+        """Forget receipts of messages that the log has removed; how many."""
+        with self._transaction():
+            return self._connection.execute(
+                "DELETE FROM receipts WHERE cluster_id = ? AND topic_id = ? AND at_offset < ?",
+                (*_pair(identity), earliest_offset),
+            ).rowcount
+
+    def _lock(self, handle: int, deadline: Deadline, purpose: str) -> None:
+        never = threading.Event()
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if deadline.is_over():
+                    raise PublisherBusyError(
+                        f"another process holds {self.path} to {purpose}", retry_after_seconds=1.0
+                    ) from error
+                self._clock.wait(never, _LOOK_SECONDS)
+            else:
+                return
+
+    def _rows(self, sql: str, parameters: tuple[object, ...]) -> list[Any]:
+        with self._guard, translated_failures(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._guard, translated_failures(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+
+def _pair(identity: LogIdentity) -> tuple[str, str]:
+    return identity.cluster_id, identity.topic_id

@@ -4,7 +4,7 @@
     storage full, read-only or failing,
     journal or blob store not reachable         wait, without end and without counting: the package is good
     PermanentError (and so UntrustedInputError) give up at once: it would fail in the same way again
-    everything else                             count; try again after a growing pause; give up when the count is used up
+    everything else                             count; try again after a growing pause; give up when it is used up
 
 A policy without end never gives up. The original keeps its counter when it gives up, so that the next failing package
 is dropped at its first failure; here the count belongs to one offset and is forgotten with it.

@@ -6,6 +6,7 @@ import enum
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -18,6 +19,9 @@ from mailboat.packages.port import PackageCodec, PackageLimits
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import Observer, SilentObserver
 from mailboat.subscriber.retries import RetryPolicy
+
+PACKAGE_TOPIC: Final = TopicName("package")
+STATUS_TOPIC: Final = TopicName("status")
 
 
 class UndecodablePolicy(enum.StrEnum):
@@ -66,15 +70,15 @@ class SubscriberSettings:
     name: AgentName
     sling_id: SlingId
     follow: frozenset[AgentName] | None = None
-    package_topic: TopicName = TopicName("package")
-    status_topic: TopicName = TopicName("status")
+    package_topic: TopicName = PACKAGE_TOPIC
+    status_topic: TopicName = STATUS_TOPIC
     is_editable: bool = False
-    retry: RetryPolicy = RetryPolicy()
-    read: ReadLimits = ReadLimits()
-    limits: PackageLimits = PackageLimits()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    read: ReadLimits = field(default_factory=ReadLimits)
+    limits: PackageLimits = field(default_factory=PackageLimits)
     package_timeout_seconds: float | None = 3600.0
     undecodable: UndecodablePolicy = UndecodablePolicy.GIVE_UP
-    skip_commits: SkipCommits = SkipCommits()
+    skip_commits: SkipCommits = field(default_factory=SkipCommits)
     is_gap_accepted: bool = False
 
 

@@ -1,11 +1,21 @@
-"""The subscriber: reads the package topic from its position and imports every package, in order, once."""
+"""The subscriber: reads the package topic from its position and imports every package, in order, once.
+
+One thread does it all: what the journal has ready is read (never waiting for more), imported in one transaction with
+position and confirmations, committed, confirmed. So a lone package waits for nobody, and a backlog is imported in large
+batches; docs/decisions/0006-delivery.md says why no second thread is used. Called by the agent and the command line.
+"""
 
 from __future__ import annotations
 
 import enum
 
 from mailboat.clock import Deadline
+from mailboat.errors import MailboatError
+from mailboat.journal.port import JournalReader
+from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.reporting import Reporter
+from mailboat.subscriber.running import ImportRun
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
 
@@ -20,12 +30,15 @@ class Until(enum.Enum):
 
 
 class Subscriber:
-    """One subscriber agent on one target. `run` from one thread; `stop` and `statistics` from any."""
+    """One subscriber agent on one target. `run` from one thread, once; `stop` and `statistics` from any."""
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
         """Nothing is read or written before `run`."""
         self._settings = settings
         self._ports = ports
+        self._guard = ImportGuard(ports.clock, settings.package_timeout_seconds)
+        self._reporter = Reporter(settings, ports, self._guard)
+        self._reader: JournalReader | None = None
 
     def run(self, until: Until = Until.FOREVER) -> SubscriberStatistics:
         """Import until asked to stop, or until caught up. Returns the last snapshot.
@@ -34,11 +47,29 @@ class Subscriber:
             StopError: A named state (JournalTrimmed, JournalReplaced, JournalShorter, UnknownRequiredFeature,
                 TargetCorrupt, …): the position stands before what could not be done; a person decides.
         """
-        raise NotImplementedError
+        work = ImportRun(self._settings, self._ports, self._guard, self._reporter)
+        try:
+            work.run(self._keep_reader, is_endless=until is Until.FOREVER)
+        except MailboatError as error:
+            self._reporter.stopped(error)
+            raise
+        finally:
+            self._reader = None
+            work.close()
+        return self._reporter.stopped(None)
 
     def stop(self, deadline: Deadline | None = None) -> None:
         """Ask `run` to return: the batch at hand is finished, or rolled back when the deadline is over."""
+        self._guard.stop(deadline)
+        reader = self._reader
+        if reader is not None:
+            reader.interrupt()
 
     def statistics(self) -> SubscriberStatistics:
         """A snapshot."""
-        return SubscriberStatistics()
+        return self._reporter.statistics
+
+    def _keep_reader(self, reader: JournalReader) -> None:
+        self._reader = reader
+        if self._guard.stopping.is_set():
+            reader.interrupt()

@@ -1,0 +1,207 @@
+"""Appending messages so that each request has one: intents before, receipts after, the log as the judge in between.
+
+Requests without an id of their own and nothing staged need no state: who can't name a request can't retry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from mailboat.errors import JournalUnavailableError, MessageCorruptError, PathRefusedError, RequestConflictError
+from mailboat.failpoints import Failpoint
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
+from mailboat.model.messages import PackageMessage
+from mailboat.model.positions import LogIdentity
+from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.state import Intent, StoredReceipt
+from mailboat.wire.messages import decode_package, encode_message
+
+_READ: Final = ReadLimits(max_records=200)
+_ONE: Final = ReadLimits(max_records=1)
+
+
+class Prepared(NamedTuple):
+    """A message to append.
+
+    Attributes:
+        message: The message; its request id is the caller's or ours.
+        fingerprint: What the request asks for.
+        is_named: The request id may come again, so intent and receipt must be kept.
+    """
+
+    message: PackageMessage
+    fingerprint: bytes
+    is_named: bool
+
+
+class Placed(NamedTuple):
+    """Where a message stands; `is_repeat` when it stood there before."""
+
+    offset: Offset
+    package_id: PackageId
+    is_repeat: bool
+
+
+class Appender:
+    """Appends for one publisher."""
+
+    def __init__(self, settings: PublisherSettings, ports: PublisherPorts) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._topic = settings.package_topic
+        self._has_settled = False
+
+    def identity(self) -> LogIdentity:
+        """The log that is appended to."""
+        return self._ports.journal.identity(self._topic)
+
+    def find(self, request_id: RequestId, fingerprint: bytes) -> Placed | None:
+        """Where the message of a request stands already; None when it was not appended.
+
+        Raises:
+            RequestConflictError: The id belongs to another request.
+        """
+        self.settle()
+        return self._find(request_id, fingerprint, self.identity())
+
+    def settle(self) -> None:
+        """Find out, once, what became of the appends that a crash interrupted, and forget receipts that expired."""
+        if self._has_settled:
+            return
+        with self._ports.state.exclusive():
+            identity = self.identity()
+            self._ports.state.prune(identity, self._ports.journal.bounds(self._topic).earliest_offset)
+            self._settle_intents(identity)
+        self._has_settled = True
+
+    def append(self, batch: Sequence[Prepared]) -> list[Placed]:
+        """Append in order, in one durable step; what stands in the log already is left out.
+
+        Raises:
+            RequestConflictError, MessageTooLargeError: Nothing was appended.
+            JournalUnavailableError, StorageFullError: Try again with the same request ids.
+        """
+        if not any(one.is_named for one in batch):
+            return self._append(batch)
+        with self._ports.state.exclusive():
+            return self._append_named(batch)
+
+    def _append_named(self, batch: Sequence[Prepared]) -> list[Placed]:
+        identity = self.identity()
+        self._settle_intents(identity)
+        known = [self._find_prepared(one, identity) for one in batch]
+        fresh = [one for one, placed in zip(batch, known, strict=True) if placed is None]
+        next_offset = self._ports.journal.bounds(self._topic).next_offset
+        intents = [_intent(one, identity, next_offset) for one in fresh if one.is_named]
+        self._ports.state.store_intents(intents)
+        placed = iter(self._append(fresh, identity) if fresh else ())
+        return [next(placed) if found is None else found for found in known]
+
+    def _append(self, batch: Sequence[Prepared], identity: LogIdentity | None = None) -> list[Placed]:
+        self._ports.failpoints.reach(Failpoint.PUBLISHER_INTENT_STORED)
+        records = []
+        for one in batch:
+            headers, value = encode_message(one.message)
+            records.append(NewRecord(value, headers))
+        offsets = self._ports.journal.append(self._topic, records)
+        self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
+        self._confirm(records[-1], offsets[-1])
+        if identity is not None:
+            receipts = [
+                _receipt(one, identity, offset) for one, offset in zip(batch, offsets, strict=True) if one.is_named
+            ]
+            self._ports.state.store_receipts(receipts)
+        self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
+        return [
+            Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
+        ]
+
+    def _confirm(self, appended: NewRecord, offset: Offset) -> None:
+        reader = self._ports.journal.reader(self._topic, offset)
+        try:
+            found = reader.read(_ONE, 0.0).records
+        finally:
+            reader.close()
+        if not found or found[0].offset != offset or found[0].value != appended.value:
+            raise JournalUnavailableError(
+                "the journal took a message but does not give it back", topic=self._topic, offset=offset
+            )
+
+    def _find_prepared(self, one: Prepared, identity: LogIdentity) -> Placed | None:
+        request_id = one.message.request_id
+        if not one.is_named or request_id is None:
+            return None
+        return self._find(request_id, one.fingerprint, identity)
+
+    def _find(self, request_id: RequestId, fingerprint: bytes, identity: LogIdentity) -> Placed | None:
+        receipt = self._ports.state.receipt(request_id, identity)
+        if receipt is None:
+            return None
+        if receipt.fingerprint != fingerprint:
+            raise RequestConflictError(
+                f"the request id {request_id} was used for another request, published at offset {receipt.offset}",
+                next_step="use a new request id",
+                request_id=request_id,
+                offset=receipt.offset,
+            )
+        return Placed(receipt.offset, receipt.package_id, is_repeat=True)
+
+    def _settle_intents(self, identity: LogIdentity) -> None:
+        intents = self._ports.state.intents(identity)
+        if not intents:
+            return
+        wanted = {intent.request_id for intent in intents}
+        found = find_requests(self._ports.journal, self._topic, intents[0].scan_from, (self._settings.name, wanted))
+        receipts = [
+            StoredReceipt(one.request_id, one.fingerprint, found[one.request_id][1], identity, found[one.request_id][0])
+            for one in intents
+            if one.request_id in found
+        ]
+        self._ports.state.store_receipts(receipts)
+        self._ports.state.drop_intents([one for one in intents if one.request_id not in found])
+
+
+def find_requests(
+    journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
+) -> dict[RequestId, tuple[Offset, PackageId]]:
+    """Where the messages of some requests of one publisher stand, from `scan_from` (or the head) to the end."""
+    publisher, request_ids = wanted
+    found: dict[RequestId, tuple[Offset, PackageId]] = {}
+    for record in _records_from(journal, topic, scan_from):
+        try:
+            message = decode_package(record.value)
+        except (MessageCorruptError, PathRefusedError):
+            continue  # another's, and no matter of ours
+        if message.request_id is not None and message.request_id in request_ids and message.pub_agent_name == publisher:
+            found.setdefault(message.request_id, (record.offset, message.package_id))
+    return found
+
+
+def _records_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[Record]:
+    bounds = journal.bounds(topic)
+    reader = journal.reader(topic, max(scan_from, bounds.earliest_offset))
+    try:
+        while reader.next_offset < bounds.next_offset:
+            batch = reader.read(_READ, 0.0)
+            yield from batch.records
+            if batch.is_at_end and not batch.records:
+                return
+    finally:
+        reader.close()
+
+
+def _intent(one: Prepared, identity: LogIdentity, scan_from: Offset) -> Intent:
+    return Intent(_named(one), one.fingerprint, one.message.package_id, identity, scan_from)
+
+
+def _receipt(one: Prepared, identity: LogIdentity, offset: Offset) -> StoredReceipt:
+    return StoredReceipt(_named(one), one.fingerprint, one.message.package_id, identity, offset)
+
+
+def _named(one: Prepared) -> RequestId:
+    if one.message.request_id is None:
+        raise ValueError("a named request has an id")
+    return one.message.request_id

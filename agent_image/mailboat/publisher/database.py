@@ -1,0 +1,136 @@
+"""The SQLite file of a publisher's state: its schema, its connection, and what its failures mean in our words.
+
+Synchronous FULL: an intent that power failure takes away would make a retry publish twice. An existing file that is
+damaged, foreign or newer is refused, never replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mailboat.errors import (
+    MailboatError,
+    RetryableError,
+    StopError,
+    StorageFailedError,
+    StorageFullError,
+    StorageReadOnlyError,
+)
+
+APPLICATION_ID: Final = 0x4D425042  # "MBPB"
+SCHEMA_VERSION: Final = 1
+BUSY_TIMEOUT_SECONDS: Final = 30.0
+_PRIMARY_CODE: Final = 0xFF
+
+_SCHEMA: Final = """
+CREATE TABLE intents (
+    request_id TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, package_id TEXT NOT NULL,
+    cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, scan_from INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE receipts (
+    request_id TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, fingerprint BLOB NOT NULL,
+    package_id TEXT NOT NULL, at_offset INTEGER NOT NULL, PRIMARY KEY (request_id, cluster_id, topic_id)
+) WITHOUT ROWID;
+CREATE INDEX receipts_by_offset ON receipts (cluster_id, topic_id, at_offset);
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY, uri TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL,
+    packages INTEGER NOT NULL DEFAULT 0, UNIQUE (uri, cluster_id, topic_id)
+);
+CREATE TABLE published (
+    source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (source_id, key)
+) WITHOUT ROWID;
+CREATE TABLE staged (
+    rank INTEGER PRIMARY KEY, request_id TEXT NOT NULL, source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB,
+    staged_ms INTEGER NOT NULL
+);
+CREATE INDEX staged_by_request ON staged (request_id, rank);
+"""
+
+
+class PublisherStateCorruptError(StopError):
+    """A publisher's state file is damaged, or is none. It is never replaced in silence.
+
+    Restore it from a copy, or remove it: then request ids of earlier requests are forgotten, and the next
+    `publish --changed` publishes the whole source anew.
+    """
+
+
+class PublisherBusyError(RetryableError):
+    """Another process of the same publisher held its state for longer than the time allowed. Try again."""
+
+
+def open_database(file: Path) -> sqlite3.Connection:
+    """Open the state, or make it. Any one thread at a time may use the connection.
+
+    Raises:
+        PublisherStateCorruptError: Damaged, foreign, or made by a newer version.
+        StorageFullError, StorageReadOnlyError, StorageFailedError, PublisherBusyError.
+    """
+    with translated_failures(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            _prepare(connection, file)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def translated_failures(file: Path) -> Iterator[None]:
+    """Raise our errors for those of SQLite and the operating system, their cause kept."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _of_database(error, file) from error
+    except OSError as error:
+        raise _of_system(error, file) from error
+
+
+def _prepare(connection: sqlite3.Connection, file: Path) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    if is_empty and application == 0:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    elif application != APPLICATION_ID or version > SCHEMA_VERSION:
+        raise PublisherStateCorruptError(
+            f"{file} is not a publisher's state that this version knows", application=application, version=version
+        )
+    connection.execute("COMMIT")
+
+
+def _of_database(error: sqlite3.Error, file: Path) -> MailboatError:
+    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    text = f"the publisher's state {file}: {error}"
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFullError(text)
+    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
+        return StorageReadOnlyError(text)
+    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+        return PublisherBusyError(text)
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return PublisherStateCorruptError(text)
+    return StorageFailedError(text)
+
+
+def _of_system(error: OSError, file: Path) -> MailboatError:
+    text = f"the publisher's state {file}: {error.strerror or error}"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StorageFullError(text)
+    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        return StorageReadOnlyError(text)
+    return StorageFailedError(text)

@@ -1,0 +1,234 @@
+"""Building packages: from a request and a source to a message that is ready to append.
+
+Binaries above the inline limit go to the blob store first, under the hash of their content; a package that doesn't fit
+a message follows them. So whatever a message names is there before the message is. Memory is bounded: a package is
+spooled to a temporary file, and only one that travels inline is ever held as bytes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from mailboat.blobs.references import BlobReference
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.keys import key_of
+from mailboat.content.port import Source
+from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
+from mailboat.failpoints import Failpoint
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.identifiers import PackageId
+from mailboat.model.messages import PackageMessage
+from mailboat.model.nodes import Binary, Node
+from mailboat.model.paths import ROOT, NodePath, ancestors_of
+from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.wire.messages import encode_package
+
+_SPOOL_BYTES: Final = 1024 * 1024
+_FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
+
+ObserveNode = Callable[[Node], None]
+
+
+class BuiltPackage(NamedTuple):
+    """A message that is ready to append, and what its package amounts to; None where there is no package."""
+
+    message: PackageMessage
+    summary: PackageSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What a package will carry: the filter, the covered nodes (parents first, read once), and the nodes above."""
+
+    filter: WorkspaceFilter
+    nodes: Iterable[Node]
+    ancestors: tuple[Node, ...] = ()
+
+
+class PackageBuilder:
+    """Builds the messages of one publisher."""
+
+    def __init__(self, settings: PublisherSettings, ports: PublisherPorts) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+
+    def new_package_id(self) -> PackageId:
+        """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as the original makes them."""
+        return PackageId(f"dstrpck-{self._now_ms()}-{uuid.UUID(int=self._ports.random.getrandbits(128), version=4)}")
+
+    def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
+        """The message of a request that carries no content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
+        message = self._draft(request, package_id)
+        self._room_in(message)
+        return BuiltPackage(message, None)
+
+    def build(self, request: DistributionRequest, package_id: PackageId, shipment: Shipment) -> BuiltPackage:
+        """Write the package, store what does not travel inline, and compose the message.
+
+        Raises:
+            LimitExceededError: The package, or the message without it, is larger than allowed.
+            SourceChangedError: The source changed while it was read.
+            StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
+        """
+        large: dict[bytes, Binary] = {}
+        with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+            stream = cast("BinaryIO", spool)
+            summary = self._codec().write(self._contents(shipment, large), stream)
+            self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
+            self._check_length(summary)
+            draft = self._draft(request, package_id)._replace(
+                package_length_bytes=summary.length_bytes,
+                package_digest=summary.package_digest,
+                tree_digest=summary.tree_digest,
+                binaries=tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in large.values()),
+            )
+            message = self._with_package(draft, stream)
+        self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
+        return BuiltPackage(message, summary)
+
+    def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
+        return PackageContents(
+            shipment.filter,
+            self._with_stored_binaries(shipment.nodes, large),
+            tuple(self._with_stored_binaries(shipment.ancestors, large)),
+            inline_binary_bytes=self._settings.inline_binary_bytes,
+            is_self_contained=self._settings.is_self_contained,
+        )
+
+    def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
+        limit = self._settings.inline_binary_bytes
+        for node in nodes:
+            if not self._settings.is_self_contained:
+                for binary in binaries_of(node):
+                    if binary.length_bytes > limit and binary.digest not in large:
+                        self._store(node.path, binary)
+                        large[binary.digest] = binary
+            yield node
+
+    def _store(self, path: NodePath, binary: Binary) -> None:
+        try:
+            with binary.open() as content:
+                self._ports.blobs.put(content, binary.digest)
+        except BlobCorruptError as error:
+            raise SourceChangedError("a binary changed while it was published", path=path) from error
+
+    def _with_package(self, draft: PackageMessage, package: BinaryIO) -> PackageMessage:
+        length = draft.package_length_bytes
+        package.seek(0)
+        if length <= min(self._settings.inline_package_bytes, self._room_in(draft)):
+            return draft._replace(payload=package.read())
+        digest = draft.package_digest
+        stored = self._ports.blobs.put(package, digest)
+        reference = self._ports.references.format(BlobReference(stored.digest, length))
+        message = draft._replace(payload_ref=reference)
+        self._room_in(message)
+        return message
+
+    def _room_in(self, message: PackageMessage) -> int:
+        taken = len(encode_package(message)) + _FRAME_BYTES
+        if taken > self._settings.max_message_bytes:
+            raise LimitExceededError(
+                f"the paths and large binaries of one request need a message of {taken} bytes,"
+                f" the journal takes {self._settings.max_message_bytes}",
+                next_step="publish in several requests, or with --changed, which cuts by itself",
+                limit=self._settings.max_message_bytes,
+                paths=len(message.paths),
+                binaries=len(message.binaries),
+            )
+        return self._settings.max_message_bytes - taken
+
+    def _check_length(self, summary: PackageSummary) -> None:
+        limit = self._settings.max_package_bytes
+        if limit is not None and summary.length_bytes > limit:
+            raise LimitExceededError(
+                f"the package has {summary.length_bytes} bytes, the limit is {limit}",
+                next_step="publish in several requests, or with --changed, which cuts by itself",
+                limit=limit,
+            )
+
+    def _draft(self, request: DistributionRequest, package_id: PackageId) -> PackageMessage:
+        return PackageMessage(
+            self._settings.sling_id,
+            package_id,
+            request.action,
+            self._settings.package_type,
+            self._settings.name,
+            paths=request.paths,
+            deep_paths=tuple(path for path in request.paths if path in request.deep_paths),
+            user_id=request.user_id,
+            request_id=request.request_id,
+            created_ms=self._now_ms(),
+        )
+
+    def _codec(self) -> PackageCodec:
+        codec = self._ports.codecs.get(self._settings.package_type)
+        if codec is None:
+            known = ", ".join(sorted(self._ports.codecs))
+            raise UsageError(f"there is no package format {self._settings.package_type!r}; known here: {known}")
+        return codec
+
+    def _now_ms(self) -> int:
+        return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNode | None = None) -> Shipment:
+    """What the ADD ships. `observe` sees every node as it is read.
+
+    Raises:
+        SourceMissingError: A path is not in the source. A removal is published by DELETE.
+    """
+    owned = request.filter
+    for path in request.paths:
+        if path != ROOT and source.node(path) is None:
+            raise _missing(path, source)
+    return Shipment(owned, _walk(owned, source, observe), ancestors_in(owned, source))
+
+
+def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
+    """The nodes of the source above the filter's roots, from the top down, without those that the filter covers."""
+    above = {path for one in owned.sets for path in ancestors_of(one.root)}
+    nodes = (source.node(path) for path in sorted(above, key=key_of) if not owned.covers(path))
+    return tuple(node for node in nodes if node is not None)
+
+
+def binaries_of(node: Node) -> Iterator[Binary]:
+    """The binaries among a node's values."""
+    for one in node.properties:
+        for value in one.values:
+            if isinstance(value, Binary):
+                yield value
+
+
+def content_bytes_of(node: Node) -> int:
+    """Bytes of a node's values and binaries."""
+    texts = sum(len(value) for one in node.properties for value in one.values if not isinstance(value, Binary))
+    return texts + sum(binary.length_bytes for binary in binaries_of(node))
+
+
+def _walk(owned: WorkspaceFilter, source: Source, observe: ObserveNode | None) -> Iterator[Node]:
+    for one in sorted(owned.sets, key=lambda one: key_of(one.root)):
+        is_empty = True
+        for node in source.walk(one.root, is_deep=not one.is_shallow):
+            is_empty = False
+            if observe is not None:
+                observe(node)
+            yield node
+        if is_empty and one.root == ROOT:
+            raise _missing(one.root, source)
+        if is_empty:
+            raise SourceChangedError("a path vanished while it was published", path=one.root)
+
+
+def _missing(path: NodePath, source: Source) -> SourceMissingError:
+    return SourceMissingError(
+        f"{source.uri} has nothing at {path}",
+        next_step=f"to publish a removal: mailboat delete {path}",
+        path=path,
+    )

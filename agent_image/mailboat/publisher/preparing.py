@@ -1,0 +1,86 @@
+"""From a checked request to a message that is ready to append; what it changes is staged where a source is followed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mailboat.content.digest import node_digest
+from mailboat.content.port import Source
+from mailboat.model.identifiers import RequestId
+from mailboat.model.messages import Action
+from mailboat.model.nodes import Node
+from mailboat.publisher.appending import Appender, Prepared
+from mailboat.publisher.packaging import BuiltPackage, PackageBuilder, shipment_of
+from mailboat.publisher.published import StagedNode, Stager
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.settings import PublisherPorts
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A request whose message is ready to append."""
+
+    request: DistributionRequest
+    request_id: RequestId
+    prepared: Prepared
+    built: BuiltPackage
+
+    @property
+    def message_bytes(self) -> int:
+        """About how long the message is."""
+        return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
+
+
+class RequestPreparer:
+    """Prepares the requests of one publisher."""
+
+    def __init__(self, ports: PublisherPorts, builder: PackageBuilder, appender: Appender) -> None:
+        """Nothing is read yet."""
+        self._ports = ports
+        self._builder = builder
+        self._appender = appender
+
+    def prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
+        """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
+        source_ids = self._followed(request, source)
+        request_id = request.request_id
+        if request_id is None:
+            request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
+        named = replace(request, request_id=request_id)
+        if source is None:
+            self._stage_removals(named, request_id, source_ids)
+            built = self._builder.build_bare(named, self._builder.new_package_id())
+        else:
+            built = self._build(named, source, self._ports.state.published.stager(request_id, source_ids))
+        is_named = request.request_id is not None or bool(source_ids)
+        return Preparation(named, request_id, Prepared(built.message, request.fingerprint, is_named), built)
+
+    def _followed(self, request: DistributionRequest, source: Source | None) -> Sequence[int]:
+        published = self._ports.state.published
+        if request.action is Action.DELETE:
+            return published.source_ids(self._appender.identity())
+        if source is None:
+            return ()
+        found = published.source_id(source.uri, self._appender.identity())
+        return () if found is None else (found,)
+
+    def _stage_removals(self, request: DistributionRequest, request_id: RequestId, source_ids: Sequence[int]) -> None:
+        if request.action is Action.DELETE:
+            with self._ports.state.published.stager(request_id, source_ids) as staged:
+                for path in request.paths:
+                    staged.add(StagedNode(path, None))
+
+    def _build(self, request: DistributionRequest, source: Source, stager: Stager) -> BuiltPackage:
+        package_id = self._builder.new_package_id()
+        if not stager.is_needed:
+            return self._builder.build(request, package_id, shipment_of(request, source))
+        with stager as staged:
+            for path in request.deep_paths:
+                staged.add(StagedNode(path, None))
+
+            def observe(node: Node) -> None:
+                staged.add(StagedNode(node.path, node_digest(node)))
+
+            return self._builder.build(request, package_id, shipment_of(request, source, observe))

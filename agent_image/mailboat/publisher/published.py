@@ -1,0 +1,272 @@
+"""What was last published of each source: path → node digest, and how that compares with the source now.
+
+Only sources that `publish_changed` has seen are followed. What a package will change is staged beside its intent and
+taken over with its receipt, so that memory and log can't part over a crash. All in SQLite tables, sorted as paths are
+walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose lock and transactions it uses.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from mailboat.clock import Clock
+from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
+from mailboat.model.identifiers import RequestId
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import LogIdentity
+from mailboat.publisher.changes import Change
+from mailboat.publisher.database import translated_failures
+
+_CHUNK: Final = 1000
+_PAGE: Final = 500
+
+_TEMPORARY: Final = """
+DROP TABLE IF EXISTS temp.current;
+DROP TABLE IF EXISTS temp.removal;
+DROP TABLE IF EXISTS temp.changed;
+CREATE TEMP TABLE current (key TEXT PRIMARY KEY, digest BLOB, bytes INTEGER, is_file) WITHOUT ROWID;
+CREATE TEMP TABLE removal (key TEXT PRIMARY KEY, what INTEGER, is_early) WITHOUT ROWID;
+CREATE TEMP TABLE changed (rank INTEGER PRIMARY KEY, key TEXT, what INTEGER, bytes INTEGER, is_file);
+"""
+_PUT_NEW, _PUT_OTHER, _REMOVE_DEEP, _REMOVE_ALONE = range(4)
+
+_PUTS: Final = f"""
+INSERT INTO changed (key, what, bytes, is_file)
+SELECT c.key, CASE WHEN p.digest IS NULL THEN {_PUT_NEW} ELSE {_PUT_OTHER} END, c.bytes, c.is_file
+FROM current AS c LEFT JOIN published AS p ON p.source_id = ? AND p.key = c.key
+WHERE p.digest IS NOT c.digest ORDER BY c.key
+"""
+_REMOVALS: Final = """
+INSERT INTO changed (key, what, bytes, is_file) SELECT key, what, 0, 0 FROM removal WHERE is_early = ? ORDER BY key
+"""
+_GONE: Final = """
+SELECT p.key FROM published AS p WHERE p.source_id = ? AND p.key >= ? AND p.key < ?
+AND NOT EXISTS (SELECT 1 FROM current AS c WHERE c.key = p.key) ORDER BY p.key
+"""
+
+
+class SourceNode(NamedTuple):
+    """A node of the source, as far as the comparison needs it; `content_bytes` are those of values and binaries."""
+
+    path: NodePath
+    digest: bytes
+    content_bytes: int
+    is_file: bool
+
+
+class StagedNode(NamedTuple):
+    """What a package changes: the node's new digest; None removes the subtree."""
+
+    path: NodePath
+    digest: bytes | None
+
+
+class Stager:
+    """Collects what a package changes and notes it in portions; a failure leaves what is noted to be forgotten."""
+
+    def __init__(
+        self,
+        request_id: RequestId,
+        source_ids: Sequence[int],
+        store: Callable[[RequestId, Sequence[int], Sequence[StagedNode]], None],
+    ) -> None:
+        """Note for these sources, with `store`."""
+        self._request_id = request_id
+        self._source_ids = source_ids
+        self._store = store
+        self._nodes: list[StagedNode] = []
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any source is followed."""
+        return bool(self._source_ids)
+
+    def add(self, node: StagedNode) -> None:
+        """Note one change; the order counts."""
+        self._nodes.append(node)
+        if len(self._nodes) >= _CHUNK:
+            self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._nodes and self._source_ids:
+            self._store(self._request_id, self._source_ids, self._nodes)
+        self._nodes = []
+
+
+class PublishedTrees:
+    """The published trees of one publisher."""
+
+    def __init__(self, connection: sqlite3.Connection, file: Path, clock: Clock) -> None:
+        """Use the state's connection."""
+        self._clock = clock
+        self._connection = connection
+        self._file = file
+
+    def source_id(self, uri: str, identity: LogIdentity) -> int | None:
+        """The number of a source that is followed in that log; None when it isn't."""
+        with translated_failures(self._file):
+            row = self._connection.execute(
+                "SELECT id FROM sources WHERE uri = ? AND cluster_id = ? AND topic_id = ?",
+                (uri, identity.cluster_id, identity.topic_id),
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def source_ids(self, identity: LogIdentity) -> Sequence[int]:
+        """The numbers of all sources that are followed in that log."""
+        with translated_failures(self._file):
+            rows = self._connection.execute(
+                "SELECT id FROM sources WHERE cluster_id = ? AND topic_id = ?", (identity.cluster_id, identity.topic_id)
+            ).fetchall()
+        return [int(row[0]) for row in rows]
+
+    def follow(self, uri: str, identity: LogIdentity) -> int:
+        """Follow a source from now on; its number."""
+        with translated_failures(self._file):
+            self._connection.execute(
+                "INSERT OR IGNORE INTO sources (uri, cluster_id, topic_id) VALUES (?, ?, ?)",
+                (uri, identity.cluster_id, identity.topic_id),
+            )
+        found = self.source_id(uri, identity)
+        assert found is not None, uri  # noqa: S101  # it was made one line above
+        return found
+
+    def packages(self, source_id: int) -> int:
+        """How many packages of the source were published so far: makes the request ids of changes unlike."""
+        with translated_failures(self._file):
+            row = self._connection.execute("SELECT packages FROM sources WHERE id = ?", (source_id,)).fetchone()
+        return int(row[0])
+
+    def stager(self, request_id: RequestId, source_ids: Sequence[int]) -> Stager:
+        """Notes what the package of a request changes in some sources; nothing counts before `take_over`."""
+        return Stager(request_id, source_ids, self._store_staged)
+
+    def take_over(self, request_id: RequestId) -> None:
+        """What was staged for the request is published now. Inside the state's transaction."""
+        staged = self._connection.execute(
+            "SELECT source_id, key, digest FROM staged WHERE request_id = ? ORDER BY rank", (request_id,)
+        )
+        source_ids = set()
+        for source_id, key, digest in staged:
+            source_ids.add(source_id)
+            if digest is None:
+                self._connection.execute(
+                    "DELETE FROM published WHERE source_id = ? AND key >= ? AND key < ?",
+                    (source_id, *subtree_range(key)),
+                )
+            else:
+                self._connection.execute("INSERT OR REPLACE INTO published VALUES (?, ?, ?)", (source_id, key, digest))
+        for source_id in source_ids:
+            self._connection.execute("UPDATE sources SET packages = packages + 1 WHERE id = ?", (source_id,))
+        self.discard(request_id)
+
+    def discard(self, request_id: RequestId) -> None:
+        """Forget what was staged for the request."""
+        self._connection.execute("DELETE FROM staged WHERE request_id = ?", (request_id,))
+
+    def discard_strays(self, before_ms: int) -> None:
+        """Forget what was staged before that time by processes that died without an intent."""
+        with translated_failures(self._file):
+            self._connection.execute(
+                "DELETE FROM staged WHERE staged_ms < ? AND request_id NOT IN (SELECT request_id FROM intents)",
+                (before_ms,),
+            )
+
+    def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> None:
+        """Compare what is below `roots` in the source now, `nodes`, with what was published; then see `changes`."""
+        with translated_failures(self._file):
+            self._connection.executescript(_TEMPORARY)
+            rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
+            self._connection.execute("BEGIN")
+            try:
+                while chunk := list(islice(rows, _CHUNK)):
+                    self._connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?, ?)", chunk)
+                self._rank_changes(-1 if source_id is None else source_id, roots)
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+    def changes(self) -> Iterator[Change]:
+        """The differences that the last `compare` found, in the order in which they are to be published."""
+        last = 0
+        while True:
+            with translated_failures(self._file):
+                page = self._connection.execute(
+                    "SELECT rank, key, what, bytes, is_file FROM changed WHERE rank > ? ORDER BY rank LIMIT ?",
+                    (last, _PAGE),
+                ).fetchall()
+            for rank, key, what, content_bytes, is_file in page:
+                last = rank
+                yield Change(
+                    path_of(key),
+                    is_removal=what in {_REMOVE_DEEP, _REMOVE_ALONE},
+                    is_alone=what in {_PUT_OTHER, _REMOVE_ALONE},
+                    content_bytes=content_bytes,
+                    is_file=bool(is_file),
+                )
+            if len(page) < _PAGE:
+                return
+
+    def _store_staged(self, request_id: RequestId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
+        staged_ms = int(self._clock.now().timestamp() * 1000)
+        rows = [
+            (request_id, source_id, key_of(one.path), one.digest, staged_ms)
+            for one in nodes
+            for source_id in source_ids
+        ]
+        with translated_failures(self._file):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(
+                    "INSERT INTO staged (request_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
+                )
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+    def _rank_changes(self, source_id: int, roots: Sequence[NodePath]) -> None:
+        for root in roots:
+            removals = (
+                (key, what, self._is_parent_changed(source_id, key)) for key, what in self._gone(source_id, root)
+            )
+            self._connection.executemany("INSERT OR IGNORE INTO removal VALUES (?, ?, ?)", removals)
+        self._connection.execute(_REMOVALS, (True,))
+        self._connection.execute(_PUTS, (source_id,))
+        self._connection.execute(_REMOVALS, (False,))
+
+    def _gone(self, source_id: int, root: NodePath) -> Iterator[tuple[str, int]]:
+        past_top = ""
+        for (key,) in self._connection.execute(_GONE, (source_id, *subtree_range(key_of(root)))):
+            if key < past_top:
+                continue
+            low, past = subtree_range(key)
+            is_deep = not self._has_current(low, past)
+            past_top = past if is_deep else ""
+            yield key, _REMOVE_DEEP if is_deep else _REMOVE_ALONE
+
+    def _has_current(self, low: str, past: str) -> bool:
+        row = self._connection.execute("SELECT 1 FROM current WHERE key >= ? AND key < ? LIMIT 1", (low, past))
+        return row.fetchone() is not None
+
+    def _is_parent_changed(self, source_id: int, key: str) -> bool:
+        row = self._connection.execute(
+            "SELECT c.digest, p.digest FROM current AS c LEFT JOIN published AS p ON p.source_id = ? AND p.key = c.key"
+            " WHERE c.key = ?",
+            (source_id, parent_key(key)),
+        ).fetchone()
+        return row is not None and row[0] != row[1]

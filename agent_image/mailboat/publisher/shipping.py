@@ -1,0 +1,79 @@
+"""Publishing what changed: compare, cut, and ship group by group, each with the memory of it in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+from mailboat.content.digest import node_digest
+from mailboat.content.port import Source
+from mailboat.errors import SourceChangedError
+from mailboat.model.messages import Action
+from mailboat.model.nodes import Node
+from mailboat.model.paths import NodePath, is_within
+from mailboat.publisher.appending import Appender, Prepared
+from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
+from mailboat.publisher.packaging import PackageBuilder, Shipment, ancestors_in, content_bytes_of
+from mailboat.publisher.published import SourceNode, StagedNode
+from mailboat.publisher.receipts import Receipt, receipt_of
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+
+_STRAYS_LIVE: Final = timedelta(days=7)
+
+
+class ChangeShipper:
+    """Ships the changes of sources for one publisher."""
+
+    def __init__(
+        self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder, appender: Appender
+    ) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._builder = builder
+        self._appender = appender
+        self._published = ports.state.published
+
+    def ship(self, source: Source, roots: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
+        """Publish the differences, package by package; see `Publisher.publish_changed`."""
+        with self._ports.state.exclusive("changes"):
+            source_id = self._published.follow(source.uri, self._appender.identity())
+            self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))
+            for group in self.groups(source, roots):
+                yield self._ship_group(source, source_id, group, user_id)
+
+    def groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
+        """What would be shipped. Changes nothing but temporary tables."""
+        source_id = self._published.source_id(source.uri, self._appender.identity())
+        outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
+        nodes = (_described(node) for root in dict.fromkeys(outermost) for node in source.walk(root))
+        self._published.compare(source_id, outermost, nodes)
+        yield from plan_changes(self._published.changes(), self._settings.changes)
+
+    def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
+        nodes = [self._node(source, path) for path in group.puts]
+        digests = [node_digest(node) for node in nodes]
+        request_id = request_id_for(source.uri, self._published.packages(source_id), group, digests)
+        request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, request_id, user_id)
+        with self._published.stager(request_id, (source_id,)) as staged:
+            for removal in group.removals:
+                staged.add(StagedNode(removal.path, None))
+            for node, digest in zip(nodes, digests, strict=True):
+                staged.add(StagedNode(node.path, digest))
+        shipment = Shipment(group.filter, nodes, ancestors_in(group.filter, source))
+        built = self._builder.build(request, self._builder.new_package_id(), shipment)
+        placed = self._appender.append([Prepared(built.message, request.fingerprint, is_named=True)])
+        return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))
+
+    @staticmethod
+    def _node(source: Source, path: NodePath) -> Node:
+        node = source.node(path)
+        if node is None:
+            raise SourceChangedError("a path vanished while changes were published", path=path)
+        return node
+
+
+def _described(node: Node) -> SourceNode:
+    return SourceNode(node.path, node_digest(node), content_bytes_of(node), node.data is not None)

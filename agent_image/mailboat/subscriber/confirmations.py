@@ -1,0 +1,122 @@
+"""Sending confirmations so that each is in the log exactly once.
+
+They are stored with the content that they confirm, appended to the status topic after the commit, and forgotten then.
+Whether a crash or a failed append came before or after the append is not known; so before anything is sent at a start,
+or after a failure, the status topic is searched from its end for what was sent already. The search ends at the first
+confirmation of ours that is not pending: everything before it was sent before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from mailboat.content.port import Ledger, PendingStatus
+from mailboat.errors import MailboatError, UntrustedInputError
+from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.journal.port import Journal, NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.messages import StatusMessage
+from mailboat.wire.messages import decode_message, encode_message
+
+_PORTION: Final = 500
+_READ: Final = ReadLimits(max_records=1000)
+_FIRST_WINDOW: Final = 1000
+_GROWTH: Final = 4
+
+
+class Correspondent(NamedTuple):
+    """Who sends confirmations, and where to."""
+
+    sling_id: SlingId
+    name: AgentName
+    topic: TopicName
+
+
+class Confirmations:
+    """Sends the pending confirmations of one target."""
+
+    def __init__(self, sender: Correspondent, journal: Journal, ledger: Ledger, failpoints: Failpoints) -> None:
+        """Nothing is read or sent yet; what is pending may or may not have been sent."""
+        self._sender = sender
+        self._journal = journal
+        self._ledger = ledger
+        self._failpoints = failpoints
+        self._is_uncertain = True
+
+    def send(self) -> None:
+        """Send everything that is pending. Raises: the journal's and the target's errors; call again then."""
+        while pending := self._ledger.pending_statuses(_PORTION):
+            if self._is_uncertain:
+                sent = self._count_sent(pending)
+                if sent:
+                    self._forget(pending[sent - 1])
+                    continue
+                self._is_uncertain = False
+            self._append(pending)
+            self._forget(pending[-1])
+        self._is_uncertain = False
+
+    def _append(self, pending: Sequence[PendingStatus]) -> None:
+        records = []
+        for one in pending:
+            headers, value = encode_message(one.message)
+            records.append(NewRecord(value, headers))
+        try:
+            self._journal.append(self._sender.topic, records)
+            self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_SENT)
+        except MailboatError:
+            self._is_uncertain = True
+            raise
+
+    def _forget(self, last: PendingStatus) -> None:
+        self._ledger.forget_statuses(last.sequence)
+        self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_MARKED)
+
+    def _count_sent(self, pending: Sequence[PendingStatus]) -> int:
+        """How many of the first pending ones stand in the log."""
+        wanted = {encode_message(one.message)[1] for one in pending}
+        found: set[bytes] = set()
+        for value in self._sent_lately(wanted):
+            found.add(value)
+        count = 0
+        for one in pending:
+            if encode_message(one.message)[1] not in found:
+                break
+            count += 1
+        return count
+
+    def _sent_lately(self, wanted: set[bytes]) -> Iterator[bytes]:
+        bounds = self._journal.bounds(self._sender.topic)
+        end, window = bounds.next_offset, _FIRST_WINDOW
+        while end > bounds.earliest_offset:
+            start = max(bounds.earliest_offset, end - window)
+            ours = list(self._ours(Offset(start), Offset(end)))
+            yield from ours
+            if any(value not in wanted for value in ours):
+                return
+            end, window = Offset(start), window * _GROWTH
+
+    def _ours(self, start: Offset, end: Offset) -> Iterator[bytes]:
+        reader = self._journal.reader(self._sender.topic, start)
+        try:
+            while reader.next_offset < end:
+                batch = reader.read(_READ, 0.0)
+                for record in batch.records:
+                    if record.offset < end and self._is_ours(record.headers, record.value):
+                        yield record.value
+                if not batch.records:
+                    return
+        finally:
+            reader.close()
+
+    def _is_ours(self, headers: tuple[tuple[str, bytes], ...], value: bytes) -> bool:
+        try:
+            message = decode_message(headers, value)
+        except UntrustedInputError:
+            return False
+        return (
+            isinstance(message, StatusMessage)
+            and message.sub_sling_id == self._sender.sling_id
+            and message.sub_agent_name == self._sender.name
+        )

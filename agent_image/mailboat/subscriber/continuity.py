@@ -1,0 +1,76 @@
+"""Whether a position fits the log: a pure decision, so that no subscriber ever jumps over a gap in silence.
+
+    no position yet                     start at the earliest package that the log holds
+    another log                         JournalReplaced
+    below the log's head                JournalTrimmed; with the gap accepted, go on at the head
+    beyond the log's end                JournalShorter; with the gap accepted, replay what the log holds
+    anything else                       go on there; also a target restored from an older copy, which replays
+
+After a lost tail the offsets from the old end on are given again, to other packages. So accepting that gap replays from
+the head instead of guessing where to go on: importing a package again changes nothing.
+"""
+
+from __future__ import annotations
+
+from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError
+from mailboat.model.identifiers import AgentName
+from mailboat.model.positions import Bounds, LogIdentity, Position
+
+
+def decide_start(
+    name: AgentName, position: Position | None, identity: LogIdentity, bounds: Bounds, *, is_gap_accepted: bool
+) -> Position:
+    """Where a subscriber starts to read.
+
+    Args:
+        name: The subscriber, for messages.
+        position: What the target says; None in a new target.
+        identity: The log at hand.
+        bounds: What it holds.
+        is_gap_accepted: A person decided to go on over a gap (`--accept-gap`).
+
+    Raises:
+        JournalReplacedError, JournalTrimmedError, JournalShorterError: The ways out are in the message.
+    """
+    head = Position(identity, bounds.earliest_offset)
+    if position is None:
+        return head
+    if position.identity != identity:
+        raise _replaced(name, position, identity)
+    stands_at = position.next_offset
+    if bounds.earliest_offset <= stands_at <= bounds.next_offset:
+        return position
+    if is_gap_accepted:
+        return head
+    raise _trimmed(name, stands_at, bounds) if stands_at < bounds.earliest_offset else _shorter(name, stands_at, bounds)
+
+
+def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> JournalReplacedError:
+    return JournalReplacedError(
+        f"{name} stands at {position.next_offset} of the journal {position.identity}, this is the journal {identity}",
+        next_step="point the subscriber at the journal that it knows, or give it a new target",
+        subscriber=name,
+        position=position.next_offset,
+    )
+
+
+def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedError:
+    gone = bounds.earliest_offset - stands_at
+    return JournalTrimmedError(
+        f"{name} stands at {stands_at}, the journal's oldest package is {bounds.earliest_offset}:"
+        f" {gone} {'package is' if gone == 1 else 'packages are'} gone",
+        next_step="restore the target from a snapshot, or go on with --accept-gap (content may differ from the source)",
+        subscriber=name,
+        position=stands_at,
+        earliest=bounds.earliest_offset,
+    )
+
+
+def _shorter(name: AgentName, stands_at: int, bounds: Bounds) -> JournalShorterError:
+    return JournalShorterError(
+        f"{name} stands at {stands_at}, the journal ends at {bounds.next_offset}: it lost what was imported already",
+        next_step="publish the lost requests again, then replay what the journal holds with --accept-gap",
+        subscriber=name,
+        position=stands_at,
+        next=bounds.next_offset,
+    )

@@ -1,0 +1,50 @@
+"""Limits on the time of one package: asked between its records, so that a slow one can't hold the others for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import ImportTimeoutError
+from mailboat.model.changes import TreeChange
+from mailboat.model.nodes import NodeRecord
+
+
+class StopAskedError(Exception):
+    """The time for finishing the batch at hand is over; it is rolled back. Never leaves the subscriber."""
+
+
+class ImportGuard:
+    """Watches over imports, and carries the wish to stop. Any thread may ask to stop."""
+
+    def __init__(self, clock: Clock, timeout_seconds: float | None) -> None:
+        """Allow each package `timeout_seconds`; None sets no limit."""
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self.stopping = threading.Event()
+        self._stop_by: Deadline | None = None
+
+    def stop(self, deadline: Deadline | None) -> None:
+        """Ask to stop: at the next package, or in the midst of one when the deadline is over."""
+        self._stop_by = deadline
+        self.stopping.set()
+
+    def guarded(self, change: TreeChange) -> TreeChange:
+        """The same change, whose records end in an error when the time is over.
+
+        Raises (while the records are read):
+            ImportTimeoutError: The package took too long.
+            StopAskedError: The subscriber should have stopped by now.
+        """
+        return TreeChange(change.filter, self._records(change.records))
+
+    def _records(self, records: Iterable[NodeRecord]) -> Iterator[NodeRecord]:
+        limit = self._timeout_seconds
+        deadline = None if limit is None else Deadline(self._clock, limit)
+        for record in records:
+            if deadline is not None and deadline.is_over():
+                raise ImportTimeoutError(f"importing the package took longer than {limit} seconds", path=record.path)
+            if self._stop_by is not None and self._stop_by.is_over():
+                raise StopAskedError
+            yield record

@@ -1,0 +1,276 @@
+"""Importing records into a batch: the hot path, and what departs from it.
+
+A small package of a followed publisher costs one decoding, one digest, one parse and one call of the target; there is
+no logging, no formatting and no allocation besides. Whatever departs from that (packages by reference, binaries in the
+blob store, hooks, invalidations) takes the longer road below. Called by `Subscriber` with a batch that it commits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mailboat.content.port import Batch
+from mailboat.errors import (
+    MailboatError,
+    MessageCorruptError,
+    PackageCorruptError,
+    PermanentError,
+    ProcessorFailedError,
+    StopError,
+    UnknownRequiredFeatureError,
+    UntrustedInputError,
+)
+from mailboat.failpoints import Failpoint
+from mailboat.journal.port import Record
+from mailboat.model.changes import ChangeCount
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, PackageStatus, StatusMessage
+from mailboat.packages.port import PackageCodec
+from mailboat.subscriber.guarding import ImportGuard, StopAskedError
+from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.processors import ProcessedPackage, Processor, processed_package
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings, UndecodablePolicy
+from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.messages import decode_message, decode_package
+
+_SMALL_BYTES: Final = 64 * 1024
+_HEAVY_BYTES: Final = 64 * 1024 * 1024
+_AHEAD_RECORDS: Final = 8
+
+
+class PackageTypeUnknownError(PermanentError):
+    """A followed publisher sent a package in a format that this subscriber has no codec for.
+
+    It waits in the error queue. Upgrade or configure the subscriber and re-drive it, or follow other publishers.
+    """
+
+
+class MessageUndecodableError(StopError):
+    """A record on the package topic is no package message, and the subscriber is told to stop before such.
+
+    See what stands there with `mailboat journal show`; follow another topic, or set the policy to give up.
+    """
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of some records in one batch, which may still be rolled back.
+
+    Attributes:
+        done: How many were done, from the first on; all are, unless something failed or the batch grew heavy.
+        imported: Packages among them that were imported.
+        skipped: Messages among them that mean nothing to this subscriber.
+        put: Nodes written.
+        removed: Nodes removed.
+        content_bytes: Bytes written.
+        statuses: Confirmations added.
+        processed: For the hooks after the commit.
+        error: Why the record after the done ones failed.
+        message: That record's message, if it could be decoded.
+    """
+
+    done: int = 0
+    imported: int = 0
+    skipped: int = 0
+    put: int = 0
+    removed: int = 0
+    content_bytes: int = 0
+    statuses: int = 0
+    processed: list[ProcessedPackage] = field(default_factory=list)
+    error: Exception | None = None
+    message: PackageMessage | None = None
+
+    def count(self, count: ChangeCount) -> None:
+        """Add what a package amounted to."""
+        self.put += count.put
+        self.removed += count.removed
+        self.content_bytes += count.content_bytes
+
+
+class Importer:
+    """Imports for one subscriber, from one thread."""
+
+    def __init__(
+        self, settings: SubscriberSettings, ports: SubscriberPorts, payloads: Payloads, guard: ImportGuard
+    ) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._payloads = payloads
+        self._guard = guard
+        self._open_any_blob = payloads.opener(())
+        hooks = ports.processors
+        self._is_bare = hooks.before is None and hooks.after is None and not settings.is_editable
+        self.attempts_before: tuple[Offset, int] | None = None
+
+    def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
+        """Import into the batch, in order. Failures are told in the outcome; StopAskedError is raised."""
+        outcome = Outcome()
+        follow = self._settings.follow
+        index = 0
+        for index, record in enumerate(records):
+            message = None
+            try:
+                message = self.decode(record)
+                if message.action is Action.TEST or (follow is not None and message.pub_agent_name not in follow):
+                    outcome.skipped += 1
+                    continue
+                self._import(batch, record.offset, message, outcome)
+            except StopAskedError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
+                outcome.error, outcome.message, outcome.done = error, message, index
+                return outcome
+            if outcome.content_bytes > _HEAVY_BYTES or self._guard.stopping.is_set():
+                outcome.done = index + 1
+                return outcome
+            if message.payload_ref is not None:
+                self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
+        outcome.done = len(records)
+        return outcome
+
+    def is_wanted(self, message: PackageMessage) -> bool:
+        """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""
+        follow = self._settings.follow
+        return message.action is not Action.TEST and (follow is None or message.pub_agent_name in follow)
+
+    def decode(self, record: Record) -> PackageMessage:
+        """The message of a record. Raises: MessageCorruptError, PathRefusedError, MessageUndecodableError."""
+        try:
+            if record.headers == PACKAGE_HEADERS:
+                return decode_package(record.value)
+            message = decode_message(record.headers, record.value)
+            if isinstance(message, PackageMessage):
+                return message
+            raise MessageCorruptError(f"a {type(message).__name__} stands on the package topic", offset=record.offset)
+        except UntrustedInputError as error:
+            if self._settings.undecodable is UndecodablePolicy.STOP:
+                raise MessageUndecodableError(error.message, offset=record.offset) from error
+            raise
+
+    def _import(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+        if message.required_features and not KNOWN_FEATURES.issuperset(message.required_features):
+            raise _unknown_feature(offset, message)
+        reach = self._ports.failpoints.reach
+        reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
+        payload = message.payload
+        if payload is not None and self._is_bare and not message.binaries and message.action is Action.ADD:
+            codec = self._ports.codecs.get(message.package_type) or self._codec(message)
+            is_checked = _check_payload(message, payload)
+            change = codec.read_bytes(payload, self._settings.limits, self._open_any_blob, are_bytes_checked=is_checked)
+            if len(payload) > _SMALL_BYTES:
+                change = self._guard.guarded(change)
+            count = batch.apply(change, offset)
+            outcome.put += count.put
+            outcome.removed += count.removed
+            outcome.content_bytes += count.content_bytes
+        else:
+            self._import_with_care(batch, offset, message, outcome)
+        outcome.imported += 1
+        reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
+
+    def _import_with_care(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+        hooks = self._ports.processors
+        package = processed_package(offset, message)
+        match message.action:
+            case Action.INVALIDATE:
+                _run_hook(hooks.invalidate, package)
+            case Action.DELETE:
+                _run_hook(hooks.before, package)
+                outcome.count(batch.remove(message.paths, offset))
+            case _:
+                _run_hook(hooks.before, package)
+                outcome.count(self._apply(batch, offset, message))
+        if hooks.after is not None and message.action is not Action.INVALIDATE:
+            outcome.processed.append(package)
+        if self._settings.is_editable:
+            outcome.statuses += self.confirm(batch, offset, message)
+
+    def confirm(self, batch: Batch, offset: Offset, message: PackageMessage) -> int:
+        """Add the confirmation of an imported package; how many were added."""
+        if message.pub_agent_name is None:
+            return 0
+        before = self.attempts_before
+        attempts = before[1] if before is not None and before[0] == offset else 0
+        batch.add_status(
+            StatusMessage(
+                self._settings.sling_id,
+                self._settings.name,
+                message.pub_agent_name,
+                offset,
+                PackageStatus.IMPORTED,
+                message.package_id,
+                attempts=attempts + 1,
+                created_ms=int(self._ports.clock.now().timestamp() * 1000),
+            )
+        )
+        return 1
+
+    def _apply(self, batch: Batch, offset: Offset, message: PackageMessage) -> ChangeCount:
+        codec, limits = self._codec(message), self._settings.limits
+        opener = self._payloads.opener(message.binaries) if message.binaries else self._open_any_blob
+        if message.payload is not None:
+            is_checked = _check_payload(message, message.payload)
+            change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
+            return batch.apply(self._guard.guarded(change), offset)
+        with self._payloads.open(message) as stream:
+            reader = codec.open(stream, limits, opener, are_bytes_checked=True)
+            try:
+                return batch.apply(self._guard.guarded(reader.change()), offset)
+            finally:
+                reader.close()
+
+    def _codec(self, message: PackageMessage) -> PackageCodec:
+        codec = self._ports.codecs.get(message.package_type)
+        if codec is None:
+            raise PackageTypeUnknownError(
+                f"there is no codec for packages of the type {message.package_type[:40]!r}",
+                package=message.package_id,
+            )
+        return codec
+
+    def _expect(self, records: Sequence[Record]) -> None:
+        coming = []
+        for record in records:
+            try:
+                coming.append(self.decode(record))
+            except MailboatError:
+                break  # it is reported when its turn comes
+        self._payloads.expect(coming)
+
+
+def _check_payload(message: PackageMessage, payload: bytes) -> bool:
+    digest = message.package_digest
+    if digest is None:
+        return False
+    if hashlib.sha256(payload).digest() != digest:
+        raise PackageCorruptError(
+            "the package in the message does not have the digest that the message promises", package=message.package_id
+        )
+    return True
+
+
+def _run_hook(hook: Processor | None, package: ProcessedPackage) -> None:
+    if hook is None:
+        return
+    try:
+        hook.process(package)
+    except MailboatError:
+        raise
+    except Exception as error:
+        raise ProcessorFailedError(
+            f"the hook before the import failed: {error!r}", package=package.package_id, offset=package.offset
+        ) from error
+
+
+def _unknown_feature(offset: Offset, message: PackageMessage) -> UnknownRequiredFeatureError:
+    unknown = ", ".join(sorted(set(message.required_features) - KNOWN_FEATURES))[:200]
+    return UnknownRequiredFeatureError(
+        f"the package at {offset} needs what this version does not have: {unknown}",
+        next_step="upgrade this subscriber",
+        offset=offset,
+        package=message.package_id,
+    )

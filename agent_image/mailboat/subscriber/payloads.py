@@ -1,0 +1,128 @@
+"""Packages that travel through the blob store: fetched to disk, checked, a few ahead of time, applied in order.
+
+Nothing of a package is parsed before all of it was read and has the digest and the length that the message promises.
+Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk, a handful at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, cast
+
+from mailboat.blobs.port import BlobStore
+from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.content.failures import TranslatedFailures
+from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError, PackageCorruptError
+from mailboat.model.messages import PackageMessage
+from mailboat.model.nodes import Binary
+from mailboat.wire.nodes import OpenBinary
+
+_SPOOL_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
+_AHEAD: Final = 4
+_AHEAD_BYTES: Final = 64 * 1024 * 1024
+
+
+class Payloads:
+    """Fetches packages by reference, for one thread."""
+
+    def __init__(self, blobs: BlobStore, references: ReferenceCodec, max_bytes: int) -> None:
+        """Fetch nothing yet; packages larger than `max_bytes` are refused."""
+        self._blobs = blobs
+        self._references = references
+        self._max_bytes = max_bytes
+        self._pool: ThreadPoolExecutor | None = None
+        self._coming: dict[str, Future[BinaryIO]] = {}
+
+    def open(self, message: PackageMessage) -> BinaryIO:
+        """The whole package, checked, as a seekable stream that the caller closes.
+
+        Raises:
+            BlobMissingError, BlobCorruptError, LimitExceededError, ReferenceRefusedError, StorageFullError.
+        """
+        text = message.payload_ref
+        if text is None:
+            raise PackageCorruptError("the message carries no package, and no reference to one")
+        coming = self._coming.pop(text, None)
+        if coming is not None:
+            return coming.result()
+        reference = self._references.parse(text)
+        _check_digest(message, reference)
+        return self._fetch(reference)
+
+    def expect(self, messages: Iterable[PackageMessage]) -> None:
+        """These come next: start to fetch them. What goes wrong is told when they are opened."""
+        for message in messages:
+            text = message.payload_ref
+            if text is None or text in self._coming or len(self._coming) >= _AHEAD:
+                continue
+            try:
+                reference = self._references.parse(text)
+                _check_digest(message, reference)
+            except MailboatError:
+                continue  # it is refused when its turn comes
+            if reference.length_bytes <= _AHEAD_BYTES:
+                self._coming[text] = self._threads().submit(self._fetch, reference)
+
+    def forget(self) -> None:
+        """Drop what was fetched ahead."""
+        dropped, self._coming = list(self._coming.values()), {}
+        for one in dropped:
+            if not one.cancel() and one.exception() is None:
+                one.result().close()
+
+    def close(self) -> None:
+        """Drop what was fetched ahead, and end the threads."""
+        self.forget()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def opener(self, binaries: Sequence[Binary]) -> OpenBinary:
+        """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError."""
+        lengths = {one.digest: one.length_bytes for one in binaries}
+        return lambda digest: self._open_blob(digest, lengths.get(digest))
+
+    def _open_blob(self, digest: bytes, length_bytes: int | None) -> BinaryIO:
+        if length_bytes is None:
+            known = self._blobs.stat(digest)
+            if known is None:
+                raise BlobMissingError(
+                    f"the blob {digest.hex()} is not in {self._blobs.description}", digest=digest.hex()
+                )
+            length_bytes = known.length_bytes
+        return self._blobs.open(digest, length_bytes)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="prefetch")
+        return self._pool
+
+    def _fetch(self, reference: BlobReference) -> BinaryIO:
+        if reference.length_bytes > self._max_bytes:
+            raise LimitExceededError(
+                f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
+                limit=self._max_bytes,
+            )
+        spool = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
+        try:
+            with (
+                TranslatedFailures("the folder for temporary files"),
+                self._blobs.open(reference.digest, reference.length_bytes) as stream,
+            ):
+                while piece := stream.read(_PIECE_BYTES):
+                    spool.write(piece)
+                spool.seek(0)
+        except BaseException:
+            spool.close()
+            raise
+        return spool
+
+
+def _check_digest(message: PackageMessage, reference: BlobReference) -> None:
+    if message.package_digest is not None and message.package_digest != reference.digest:
+        raise PackageCorruptError(
+            "the reference names another blob than the message's digest", package=message.package_id
+        )

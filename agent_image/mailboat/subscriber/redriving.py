@@ -1,0 +1,130 @@
+"""Trying entries of the error queue again, when a person asks for it, at a batch's border.
+
+An old package that a newer one overlaps is refused: importing it now would bring old content back over new. The rest is
+imported like any package, in a transaction of its own that also takes the entry out of the queue; the position stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from mailboat.content.port import GivenUp
+from mailboat.errors import MailboatError, PermanentError, StopError
+from mailboat.failpoints import Failpoint
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.model.paths import NodePath, is_within
+from mailboat.model.positions import Position
+from mailboat.subscriber.failing import cause_of
+from mailboat.subscriber.importing import Importer, Outcome
+from mailboat.subscriber.retries import is_infrastructure
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+
+_ONE: Final = ReadLimits(max_records=1)
+_MANY: Final = ReadLimits(max_records=500)
+
+
+class PackageGoneError(PermanentError):
+    """The package to re-drive is not in the journal any more: retention has removed it. Publish the content again."""
+
+
+class PackageSupersededError(PermanentError):
+    """A newer package of the same paths was imported after the one to re-drive, which would bring old content back.
+
+    The content at these paths is the newer one's. Publish it again if that is not what should be there.
+    """
+
+
+class Redriven(NamedTuple):
+    """An entry that was imported after all."""
+
+    offset: Offset
+    outcome: Outcome
+
+
+class Redriver:
+    """Re-drives for one subscriber, from its thread."""
+
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, importer: Importer) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._importer = importer
+
+    def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven]:
+        """Try all entries that somebody asked for.
+
+        Raises: StopError, and RetryableError of an unusable target or journal; the entry stays asked for.
+        """
+        for entry in self._ports.target.ledger.redrives():
+            try:
+                yield Redriven(entry.offset, self._import(entry, position()))
+            except StopError:
+                raise
+            except Exception as error:  # a failure of that package, told beside the entry
+                if is_infrastructure(error):
+                    raise
+                self._ports.target.ledger.refuse_redrive(entry.offset, cause_of(error))
+
+    def _import(self, entry: GivenUp, position: Position) -> Outcome:
+        record = self._record(entry)
+        message = self._importer.decode(record)
+        self._refuse_superseded(entry, message, position)
+        with self._ports.target.batch() as batch:
+            self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+            outcome = self._importer.import_records(batch, [record])
+            if outcome.error is not None:
+                raise outcome.error
+            if not outcome.statuses:
+                outcome.statuses = self._importer.confirm(batch, record.offset, message)
+            batch.resolve(entry.offset)
+            self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+            batch.commit(position)
+        self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)
+        return outcome
+
+    def _record(self, entry: GivenUp) -> Record:
+        bounds = self._ports.journal.bounds(self._settings.package_topic)
+        if bounds.earliest_offset <= entry.offset < bounds.next_offset:
+            reader = self._ports.journal.reader(self._settings.package_topic, entry.offset)
+            try:
+                found = reader.read(_ONE, 0.0).records
+            finally:
+                reader.close()
+            if found and found[0].offset == entry.offset:
+                return found[0]
+        raise PackageGoneError(f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset)
+
+    def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, position: Position) -> None:
+        failed = {one.offset for one in self._ports.target.ledger.given_up()}
+        for offset, newer in self._messages_between(entry.offset, position.next_offset):
+            if offset not in failed and self._importer.is_wanted(newer) and _overlap(message.paths, newer.paths):
+                raise PackageSupersededError(
+                    f"the package at {offset} is newer and has the same paths", offset=entry.offset, newer=offset
+                )
+
+    def _messages_between(self, last_done: Offset, end: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+        start = Offset(last_done + 1)
+        if start >= end:
+            return
+        reader = self._ports.journal.reader(self._settings.package_topic, start)
+        try:
+            while reader.next_offset < end:
+                records = reader.read(_MANY, 0.0).records
+                for record in records:
+                    if record.offset >= end:
+                        return
+                    try:
+                        yield record.offset, self._importer.decode(record)
+                    except MailboatError:
+                        continue  # it never changed any content
+                if not records:
+                    return
+        finally:
+            reader.close()
+
+
+def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:
+    return any(is_within(one, other) or is_within(other, one) for one in some for other in others)

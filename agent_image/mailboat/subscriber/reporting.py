@@ -1,0 +1,156 @@
+"""Keeps a subscriber's figures, tells its observer, and waits where waiting is called for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from mailboat.content.port import Attempt
+from mailboat.errors import MailboatError
+from mailboat.journal.port import RecordBatch
+from mailboat.model.identifiers import Offset
+from mailboat.model.positions import Position
+from mailboat.subscriber.failing import Verdict, cause_of
+from mailboat.subscriber.guarding import ImportGuard
+from mailboat.subscriber.importing import Outcome
+from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+
+_NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType({"attempts": 0, "next_try_ms": None, "cause": None})
+
+
+class Reporter:
+    """The figures are written by the subscriber's thread and read by any."""
+
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, guard: ImportGuard) -> None:
+        """All figures are zero."""
+        policy = settings.retry
+        self._endless: Final = RetryPolicy(None, policy.first_pause_seconds, policy.longest_pause_seconds)
+        self._ports = ports
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._snapshot = SubscriberStatistics()
+        self._is_at_end = False
+
+    @property
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment."""
+        with self._lock:
+            return self._snapshot
+
+    @property
+    def log_next_offset(self) -> Offset | None:
+        """Where the log ended when it was last seen."""
+        return self.statistics.log_next_offset
+
+    def opened(self, position: Position, log_next_offset: Offset) -> None:
+        """The position is known, and fits."""
+        self._is_at_end = position.next_offset >= log_next_offset
+        self._set(identity=position.identity, next_offset=position.next_offset, log_next_offset=log_next_offset)
+
+    def read(self, batch: RecordBatch) -> None:
+        """Records came, or none."""
+        self._is_at_end = batch.is_at_end
+        seen = self.statistics.log_next_offset or Offset(0)
+        end = batch.next_offset if batch.is_at_end else max(seen, batch.next_offset)
+        self._set(log_next_offset=end, **({} if batch.records else {"next_offset": batch.next_offset}))
+
+    def current(self) -> None:
+        """There is nothing to do."""
+        self._tell_phase(SubscriberPhase.CURRENT if self._is_at_end else SubscriberPhase.IMPORTING)
+
+    def advanced(self, position: Position, outcome: Outcome, *, is_committed: bool, has_more: bool) -> None:
+        """Records were done."""
+        before = self.statistics
+        is_current = self._is_at_end and not has_more
+        self._set(
+            phase=SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING,
+            next_offset=position.next_offset,
+            imported=before.imported + outcome.imported,
+            skipped=before.skipped + outcome.skipped,
+            put=before.put + outcome.put,
+            removed=before.removed + outcome.removed,
+            content_bytes=before.content_bytes + outcome.content_bytes,
+            commits=before.commits + is_committed,
+            **_NO_TROUBLE,
+        )
+        self._tell()
+
+    def redriven(self, outcome: Outcome) -> None:
+        """An entry of the error queue was imported after all."""
+        before = self.statistics
+        self._set(
+            redriven=before.redriven + 1,
+            put=before.put + outcome.put,
+            removed=before.removed + outcome.removed,
+            content_bytes=before.content_bytes + outcome.content_bytes,
+            commits=before.commits + 1,
+        )
+        self._tell()
+
+    def given_up(self, position: Position, verdict: Verdict) -> None:
+        """A package went to the error queue."""
+        before = self.statistics
+        self._set(
+            next_offset=position.next_offset,
+            failed=before.failed + 1,
+            commits=before.commits + 1,
+            attempts=verdict.failures,
+            next_try_ms=None,
+            cause=verdict.cause,
+        )
+        self._ports.observer.on_given_up(self.statistics)
+        self._set(**_NO_TROUBLE)
+
+    def hook_failed(self) -> None:
+        """A hook after an import failed."""
+        self._set(hook_failures=self.statistics.hook_failures + 1)
+
+    def wait_for(self, verdict: Verdict) -> None:
+        """A package failed: wait until it is tried again, or somebody asks to stop."""
+        phase = SubscriberPhase.RETRYING if verdict.is_counted else SubscriberPhase.WAITING
+        self._wait(verdict.pause_seconds, phase, attempts=verdict.failures, cause=verdict.cause)
+
+    def wait_for_attempt(self, attempt: Attempt, longest_seconds: float) -> None:
+        """The same for a failure of an earlier run; never longer than `longest_seconds`, whatever the clock says."""
+        rest_seconds = (attempt.next_try_ms - self._now_ms()) / 1000
+        pause_seconds = min(max(0.0, rest_seconds), longest_seconds)
+        self._wait(pause_seconds, SubscriberPhase.RETRYING, attempts=attempt.count, cause=attempt.cause)
+
+    def wait_out(self, error: MailboatError, failures: int) -> None:
+        """Journal or target can't be used: wait a while, or until somebody asks to stop."""
+        decision = decide_retry(error, failures, self._endless, self._ports.random)
+        pause_seconds = decision.pause_seconds if isinstance(decision, TryAgain) else 0.0
+        self._wait(pause_seconds, SubscriberPhase.WAITING, cause=cause_of(error))
+
+    def stopped(self, error: MailboatError | None) -> SubscriberStatistics:
+        """The run is over; the last snapshot."""
+        cause = None if error is None else cause_of(error)
+        self._set(phase=SubscriberPhase.STOPPED, cause=cause, next_try_ms=None)
+        self._tell()
+        return self.statistics
+
+    def _wait(self, pause_seconds: float, phase: SubscriberPhase, **values: Any) -> None:
+        self._set(phase=phase, next_try_ms=self._now_ms() + int(pause_seconds * 1000), **values)
+        self._tell()
+        self._ports.clock.wait(self._guard.stopping, pause_seconds)
+
+    def _tell_phase(self, phase: SubscriberPhase) -> None:
+        before = self.statistics
+        if before.phase is not phase or before.cause is not None:
+            self._set(phase=phase, **_NO_TROUBLE)
+            self._tell()
+
+    def _set(self, **values: Any) -> None:
+        with self._lock:
+            self._snapshot = replace(self._snapshot, **values)
+
+    def _tell(self) -> None:
+        self._ports.observer.on_progress(self.statistics)
+
+    def _now_ms(self) -> int:
+        return int(self._ports.clock.now().timestamp() * 1000)

@@ -1,0 +1,310 @@
+"""One run of a subscriber: the loop around reading, importing, committing and confirming.
+
+A batch that fails is rolled back and narrowed: what came before the failing package is imported in one batch again, the
+package itself alone, and what follows normally. Where a failure can't be told to be of one package, all of the batch is
+imported one by one. Only a package that fails alone is a failing package.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from mailboat.errors import JournalUnavailableError, MailboatError, PositionOutOfRangeError, RetryableError, StopError
+from mailboat.failpoints import Failpoint
+from mailboat.journal.port import JournalReader, Record
+from mailboat.model.identifiers import Offset
+from mailboat.model.positions import Position
+from mailboat.subscriber.confirmations import Confirmations, Correspondent
+from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.failing import Failure, FailureDesk
+from mailboat.subscriber.guarding import ImportGuard, StopAskedError
+from mailboat.subscriber.importing import Importer, Outcome
+from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.redriving import Redriver
+from mailboat.subscriber.reporting import Reporter
+from mailboat.subscriber.retries import is_infrastructure
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+
+_LOOK_SECONDS: Final = 1.0
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ImportRun:
+    """The state of one run. All of it belongs to the thread that runs it."""
+
+    def __init__(
+        self, settings: SubscriberSettings, ports: SubscriberPorts, guard: ImportGuard, reporter: Reporter
+    ) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._guard = guard
+        self._reporter = reporter
+        self._target = ports.target
+        self._reach = ports.failpoints.reach
+        self._payloads = Payloads(ports.blobs, ports.references, settings.limits.max_total_bytes)
+        self._importer = Importer(settings, ports, self._payloads, guard)
+        self._desk = FailureDesk(settings, ports)
+        self._redriver = Redriver(settings, ports, self._importer)
+        sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
+        self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
+        self._has_pending = True
+        self._position: Position | None = None
+        self._reader: JournalReader | None = None
+        self._todo: deque[Record] = deque()
+        self._after_todo = Offset(0)
+        self._sizes: deque[int] = deque()
+        self._skipped = 0
+        self._committed_at = ports.clock.monotonic()
+        self._looked_at = float("-inf")
+
+    def run(self, keep_reader: Callable[[JournalReader], None], *, is_endless: bool) -> None:
+        """Import until asked to stop or, unless endless, until all is done that the log holds now.
+
+        Raises: StopError, and PermanentError of a journal or target that can't be used.
+        """
+        self._target.ledger.claim(self._settings.name)
+        is_open = self._patiently(lambda: self._open(keep_reader, is_gap_accepted=self._settings.is_gap_accepted))
+        goal = None if is_endless else self._reporter.log_next_offset
+        if is_open:
+            self._wait_for_stored_attempt()
+        while not self._guard.stopping.is_set():
+            if self._is_done(goal):
+                break
+            self._patiently(lambda: self._step(keep_reader))
+        if is_open:
+            self._finish()
+
+    def close(self) -> None:
+        """Release what the run holds."""
+        self._payloads.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    # ------------------------------------------------------------------------------------------------------ the loop
+
+    def _step(self, keep_reader: Callable[[JournalReader], None]) -> None:
+        if self._has_pending:
+            self._confirmations.send()
+            self._has_pending = False
+        if not self._todo:
+            self._read(keep_reader)
+        if self._todo:
+            self._import_next()
+        else:
+            self._reporter.current()
+        self._look_around()
+
+    def _patiently(self, action: Callable[[], None]) -> bool:
+        """Do it; while journal or target are unusable, wait and do it again. False when asked to stop meanwhile."""
+        failures = 0
+        while not self._guard.stopping.is_set():
+            try:
+                action()
+            except RetryableError as error:
+                failures += 1
+                self._payloads.forget()
+                self._reporter.wait_out(error, failures)
+            else:
+                return True
+        return False
+
+    def _is_done(self, goal: Offset | None) -> bool:
+        if goal is None or self._todo or self._has_pending or self._position is None:
+            return False
+        return self._position.next_offset >= goal
+
+    def _finish(self) -> None:
+        try:
+            self._commit_skipped()
+            self._confirmations.send()
+        except RetryableError:
+            _LOG.info("stopped with confirmations or a position still to store; the next start does that")
+
+    # --------------------------------------------------------------------------------------------------- the journal
+
+    def _open(self, keep_reader: Callable[[JournalReader], None], *, is_gap_accepted: bool) -> None:
+        topic = self._settings.package_topic
+        identity, bounds = self._ports.journal.identity(topic), self._ports.journal.bounds(topic)
+        stored = self._target.ledger.position()
+        start = decide_start(self._settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted)
+        if start != stored:
+            self._target.ledger.reset_position(start)
+        self._desk.load()
+        self._position, self._after_todo = start, start.next_offset
+        self._todo.clear()
+        self._skipped = 0
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self._ports.journal.reader(topic, start.next_offset)
+        keep_reader(self._reader)
+        self._reporter.opened(start, bounds.next_offset)
+
+    def _read(self, keep_reader: Callable[[JournalReader], None]) -> None:
+        if self._reader is None:
+            raise ValueError("the run was not opened")
+        try:
+            batch = self._reader.read(self._settings.read, _LOOK_SECONDS)
+        except PositionOutOfRangeError as error:
+            self._open(keep_reader, is_gap_accepted=False)  # raises the named state
+            raise JournalUnavailableError("the journal refused a position that it holds") from error
+        self._reach(Failpoint.SUBSCRIBER_BATCH_READ)
+        self._todo.extend(batch.records)
+        self._after_todo = batch.next_offset
+        self._reporter.read(batch)
+        if not batch.records:
+            self._position = self._position_at(batch.next_offset)
+
+    def _position_at(self, next_offset: Offset, leader_epoch: int | None = None) -> Position:
+        if self._position is None:
+            raise ValueError("the run was not opened")
+        return Position(self._position.identity, next_offset, leader_epoch or self._position.leader_epoch)
+
+    def _after(self, records: Sequence[Record], done: int) -> Position:
+        last = records[done - 1]
+        is_all = done == len(self._todo)
+        return self._position_at(self._after_todo if is_all else Offset(last.offset + 1), last.leader_epoch)
+
+    # -------------------------------------------------------------------------------------------------------- import
+
+    def _import_next(self) -> None:
+        size = min(self._sizes[0], len(self._todo)) if self._sizes else len(self._todo)
+        records = list(islice(self._todo, size))
+        try:
+            outcome, is_committed = self._import(records)
+        except StopAskedError:
+            self._payloads.forget()
+            return
+        except StopError:
+            raise
+        except Exception as error:  # whose it is can't be told: it came with the beginning or the commit
+            if is_infrastructure(error):
+                raise
+            self._narrow_unattributed(records, error)
+            return
+        if outcome.error is None:
+            self._advance(records, outcome, is_committed=is_committed)
+        elif outcome.done == 0 and size == 1:
+            self._fail(Failure(records[0], outcome.error, outcome.message))
+        else:
+            self._sizes = deque([outcome.done, 1] if outcome.done else [1])
+
+    def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
+        self._importer.attempts_before = self._attempts_before()
+        with self._target.batch() as batch:
+            self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+            outcome = self._importer.import_records(batch, records)
+            is_worth_a_commit = outcome.imported > 0 or self._skipped + outcome.done >= self._most_skipped()
+            if outcome.error is not None or not is_worth_a_commit:
+                return outcome, False
+            self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+            batch.commit(self._after(records, outcome.done))
+        self._reach(Failpoint.SUBSCRIBER_COMMITTED)
+        return outcome, True
+
+    def _advance(self, records: Sequence[Record], outcome: Outcome, *, is_committed: bool) -> None:
+        self._position = self._after(records, outcome.done)
+        for _ in range(outcome.done):
+            self._todo.popleft()
+        if self._sizes:
+            rest = self._sizes.popleft() - outcome.done
+            if rest > 0:
+                self._sizes.appendleft(rest)
+        if is_committed:
+            self._note_commit()
+            self._has_pending = self._has_pending or outcome.statuses > 0
+        else:
+            self._skipped += outcome.done
+        self._run_after_hooks(outcome)
+        self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
+
+    def _note_commit(self) -> None:
+        self._desk.forget()
+        self._skipped = 0
+        self._committed_at = self._ports.clock.monotonic()
+
+    def _run_after_hooks(self, outcome: Outcome) -> None:
+        hook = self._ports.processors.after
+        if hook is None:
+            return
+        for package in outcome.processed:
+            try:
+                hook.process(package)
+            except Exception:  # noqa: BLE001  # a hook is foreign code, and the content is in place
+                _LOG.exception("the hook after the import of the package at %d failed", package.offset)
+                self._reporter.hook_failed()
+
+    # ------------------------------------------------------------------------------------------------------ failures
+
+    def _attempts_before(self) -> tuple[Offset, int] | None:
+        attempt = self._desk.attempt
+        return None if attempt is None else (attempt.offset, attempt.count)
+
+    def _narrow_unattributed(self, records: Sequence[Record], error: Exception) -> None:
+        if len(records) > 1:
+            self._sizes = deque([1] * len(records))
+            return
+        try:
+            message = self._importer.decode(records[0])
+        except MailboatError:
+            message = None
+        self._fail(Failure(records[0], error, message))
+
+    def _fail(self, failure: Failure) -> None:
+        self._payloads.forget()
+        self._commit_skipped()
+        after = self._after([failure.record], 1)
+        verdict = self._desk.handle(failure, after)
+        if verdict.is_given_up:
+            self._position = after
+            self._todo.popleft()
+            if self._sizes:
+                self._sizes.popleft()
+            self._note_commit()
+            self._has_pending = True
+            self._reporter.given_up(after, verdict)
+        else:
+            self._sizes = self._sizes or deque([1])
+            self._reporter.wait_for(verdict)
+
+    def _wait_for_stored_attempt(self) -> None:
+        attempt = self._desk.attempt
+        if attempt is not None:
+            self._reporter.wait_for_attempt(attempt, self._settings.retry.longest_pause_seconds)
+            self._sizes = deque([1])
+
+    # -------------------------------------------------------------------------------------------------- at the border
+
+    def _look_around(self) -> None:
+        now = self._ports.clock.monotonic()
+        if self._todo or self._desk.attempt is not None or now - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = now
+        if now - self._committed_at >= self._settings.skip_commits.max_seconds:
+            self._commit_skipped()
+        for redriven in self._redriver.redrive(self._current_position):
+            self._has_pending = True
+            self._note_commit()
+            self._run_after_hooks(redriven.outcome)
+            self._reporter.redriven(redriven.outcome)
+
+    def _current_position(self) -> Position:
+        if self._position is None:
+            raise ValueError("the run was not opened")
+        return self._position
+
+    def _most_skipped(self) -> int:
+        return self._settings.skip_commits.max_records
+
+    def _commit_skipped(self) -> None:
+        if self._skipped == 0 or self._desk.attempt is not None:
+            return
+        with self._target.batch() as batch:
+            self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+            batch.commit(self._current_position())
+        self._reach(Failpoint.SUBSCRIBER_COMMITTED)
+        self._note_commit()
