@@ -174,7 +174,7 @@ def _read_text(file: Path) -> str:
 
 
 def _read_yaml(file: Path) -> object:
-    import yaml  # noqa: PLC0415  # a third of the time of a quick command; not every one reads a document
+    import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -185,7 +185,7 @@ def _read_yaml(file: Path) -> object:
 
 
 def _yaml_text(document: dict[str, Any]) -> str:
-    import yaml  # noqa: PLC0415  # see _read_yaml
+    import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     return text

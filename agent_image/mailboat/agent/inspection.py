@@ -6,15 +6,15 @@ Nothing here changes anything. Called by `mailboat journal`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.errors import MailboatError
+from mailboat.errors import MailboatError, MessageCorruptError
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
-from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
     CommandMessage,
     DiscoveryMessage,
@@ -28,6 +28,7 @@ from mailboat.wire.messages import decode_message
 
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _CHUNK_BYTES: Final = 1024 * 1024
+_LAST_MESSAGES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Verification:
 
 
 def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST) -> Iterator[Record]:
-    """The records of a topic from `start` to the end that it has when it is reached. Raises: as `JournalReader.read`."""
+    """The records of a topic from `start` to the end that it has by then. Raises: as `JournalReader.read`."""
     reader = journal.reader(topic, start)
     try:
         is_at_end = False
@@ -59,6 +60,21 @@ def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST)
             is_at_end = batch.is_at_end
     finally:
         reader.close()
+
+
+def last_published(journal: Journal, topic: TopicName) -> Mapping[AgentName, int]:
+    """Publishers of the last messages on the package topic, and when their newest was appended, in milliseconds."""
+    bounds = journal.bounds(topic)
+    start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))
+    found: dict[AgentName, int] = {}
+    for record in records_of(journal, topic, start):
+        try:
+            message = decode_message(record.headers, record.value)
+        except MessageCorruptError:  # somebody else's; `journal verify` reports it
+            continue
+        if isinstance(message, PackageMessage) and message.pub_agent_name is not None:
+            found[message.pub_agent_name] = record.appended_ms
+    return found
 
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:

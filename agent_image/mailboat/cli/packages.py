@@ -1,2 +1,153 @@
-def register(app):
-    pass
+"""`mailboat package`: packages by hand, FileVault zips that others made among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
+from mailboat.cli.rendering import Report, bytes_text, count_text
+from mailboat.cli.session import Session, command
+from mailboat.config import PackageType
+
+if TYPE_CHECKING:
+    from mailboat.agent.package_files import PackageFacts, PackageFiles
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
+TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to write.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        name="package", help="Build, look into, check and install packages by hand.", no_args_is_help=True
+    )
+    group.command("build")(build)
+    group.command("inspect")(inspect_package)
+    group.command("verify")(verify)
+    group.command("install")(install)
+    app.add_typer(group)
+
+
+@contextmanager
+def _package_files(session: Session) -> Iterator[PackageFiles]:
+    """With the blobs and limits of the home, where there is one."""
+    from mailboat.agent.composition import Workspace, package_limits, package_registry
+    from mailboat.agent.home import Home, HomeMissingError
+    from mailboat.agent.package_files import PackageFiles
+    from mailboat.config import LimitsConfig
+
+    try:
+        home = Home(session.home_path)
+    except HomeMissingError:
+        yield PackageFiles(package_registry(), package_limits(LimitsConfig()))
+        return
+    with Workspace(home) as workspace:
+        yield PackageFiles(workspace.codecs, workspace.limits, workspace.open_blob)
+
+
+@command
+def build(
+    session: Session,
+    source: SourceArgument,
+    paths: Paths,
+    into: Annotated[Path, typer.Option("--into", metavar="FILE", help="The package to write.")],
+    package_type: TypeOption = PackageType.FILEVAULT,
+    shallow: ShallowOption = False,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="group, name, version, …; repeatable.")
+    ] = None,
+) -> None:
+    """Write paths of a source into a package that carries everything it needs."""
+    from mailboat.agent.locations import open_source
+    from mailboat.agent.package_files import parse_properties
+    from mailboat.publisher.requests import add_request
+
+    named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
+    request = add_request(content_paths(paths), is_deep=not shallow)
+    with _package_files(session) as files, closing(open_source(source)) as opened:
+        summary = files.build(request, opened, into, package_type, named)
+    document = {
+        "file": str(into),
+        "type": str(package_type),
+        "bytes": summary.length_bytes,
+        "nodes": summary.node_count,
+        "content_bytes": summary.content_bytes,
+        "sha256": summary.package_digest.hex(),
+        "tree_digest": summary.tree_digest.hex(),
+    }
+    size = f"{count_text(summary.node_count, 'node')}, {bytes_text(summary.length_bytes)}"
+    session.show(Report(document, [str(into)], lambda: [f"{into}  {size}  {summary.package_digest.hex()[:16]}"]))
+
+
+@command
+def inspect_package(session: Session, file: FileArgument) -> None:
+    """Tell what is in a package: format, filter, nodes."""
+    with _package_files(session) as files:
+        facts = files.inspect(file, reads_binaries=False)
+    session.show(Report(_facts(file, facts), [str(file)], lambda: list(_facts_lines(file, facts))))
+
+
+@command
+def verify(session: Session, file: FileArgument) -> None:
+    """Read all of a package as an import would, every byte. Changes nothing; the exit code says what is wrong."""
+    with _package_files(session) as files:
+        facts = files.inspect(file, reads_binaries=True)
+    session.show(
+        Report(
+            _facts(file, facts),
+            [str(file)],
+            lambda: [f"{file}  {count_text(facts.nodes, 'node')}  {facts.tree_digest.hex()}  can be imported"],
+        )
+    )
+
+
+@command
+def install(
+    session: Session,
+    file: FileArgument,
+    into: Annotated[str, typer.Option("--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE.")],
+) -> None:
+    """Import a package into a target that belongs to no subscriber."""
+    from mailboat.agent.locations import open_target
+
+    with _package_files(session) as files, closing(open_target(into)) as target:
+        count = files.install(file, target)
+    document = {"file": str(file), "target": into, "put": count.put, "removed": count.removed}
+    session.show(
+        Report(document, [into], lambda: [f"{into}  {count_text(count.put, 'node')} put, {count.removed} removed"])
+    )
+
+
+def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "type": facts.package_type,
+        "bytes": facts.length_bytes,
+        "nodes": facts.nodes,
+        "ancestors": facts.ancestors,
+        "large_binaries": facts.binaries,
+        "large_binary_bytes": facts.binary_bytes,
+        "tree_digest": facts.tree_digest.hex(),
+        "filter": [
+            {"root": one.root, "is_shallow": one.is_shallow, "mode": str(one.mode), "rules": len(one.rules)}
+            for one in facts.filter.sets
+        ],
+        "first_paths": list(facts.first_paths),
+    }
+
+
+def _facts_lines(file: Path, facts: PackageFacts) -> Iterator[str]:
+    yield f"package  {file}   {facts.package_type}   {bytes_text(facts.length_bytes)}"
+    yield f"digest   {facts.tree_digest.hex()}"
+    for one in facts.filter.sets:
+        rules = f"   {count_text(len(one.rules), 'rule')}" if one.rules else ""
+        yield f"filter   {one.root}   {'shallow' if one.is_shallow else 'deep'}   {one.mode}{rules}"
+    yield f"nodes    {facts.nodes}   large binaries {facts.binaries}, {bytes_text(facts.binary_bytes)}"
+    yield from (f"  {path}" for path in facts.first_paths)
+    if facts.nodes > len(facts.first_paths):
+        yield f"  … {facts.nodes - len(facts.first_paths)} more"

@@ -131,7 +131,7 @@ def time_text(milliseconds: int | None) -> str | None:
 
 
 def _yaml(document: object) -> str:
-    import yaml  # noqa: PLC0415  # most commands never need it
+    import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=PIPE_WIDTH)
     return text
@@ -148,9 +148,9 @@ def _print_block(block: Block, stream: TextIO) -> None:
 
 def table_text(table: Table, stream: TextIO) -> str:
     """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise."""
-    from rich.console import Console  # noqa: PLC0415  # see the module's docstring
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
     rich_table = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in table.columns:

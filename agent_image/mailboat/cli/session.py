@@ -34,21 +34,29 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run of one command."""
+    """One run of one command.
+
+    Attributes:
+        home_path: Where the home is.
+        output: The form of the result.
+        is_verbose: Whether errors come with their traces.
+        is_home_given: Whether an option said where the home is, not the environment or the default.
+    """
 
     home_path: Path
     output: Output = Output.TABLE
     is_verbose: bool = False
+    is_home_given: bool = False
 
     def home(self) -> Home:
         """The home. Raises: HomeMissingError."""
-        from mailboat.agent.home import Home  # noqa: PLC0415  # commands without a home should not pay for one
+        from mailboat.agent.home import Home
 
         return Home(self.home_path)
 
     def workspace(self) -> Workspace:
         """The home with its journal and blobs opened; to be used as a context manager."""
-        from mailboat.agent.composition import Workspace  # noqa: PLC0415  # the engine, only for commands that use it
+        from mailboat.agent.composition import Workspace
 
         return Workspace(self.home())
 
@@ -71,12 +79,13 @@ class Defaults:
         self.is_verbose = False
 
 
-def session_from(settings: Settings, defaults: Defaults, home: Path | None, output: Output, verbose: bool) -> Session:  # noqa: FBT001
+def session_from(settings: Settings, defaults: Defaults, home: Path | None, output: Output, verbose: bool) -> Session:
     """Decide what holds: behind the command, before it, environment, default."""
     return Session(
         home_path=home or defaults.home or settings.home,
         output=output,
         is_verbose=verbose or defaults.is_verbose or settings.is_verbose,
+        is_home_given=home is not None or defaults.home is not None,
     )
 
 

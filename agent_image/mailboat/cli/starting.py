@@ -19,17 +19,17 @@ def register(app: typer.Typer) -> None:
 @command
 def init(
     session: Session,
-    only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; make nothing.")] = False,  # noqa: FBT002
+    only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; make nothing.")] = False,
 ) -> None:
     """Make a home: SQLite journal, blob folder, configuration with comments."""
     if only_print:
         typer.echo(commented_yaml(Config()), nl=False)
         return
-    from mailboat.agent.composition import Workspace  # noqa: PLC0415  # `--print` needs no engine
-    from mailboat.agent.home import create_home  # noqa: PLC0415
+    from mailboat.agent.composition import initialise
+    from mailboat.agent.home import create_home
 
     home = create_home(session.home_path, Config())
-    with Workspace(home) as workspace:
+    with initialise(home) as workspace:
         journal = workspace.journal.description
     document = {"home": str(home.path), "journal": journal, "blobs": str(home.blobs_path)}
     session.show(

@@ -1,3 +1,238 @@
-"""x."""
-def register(app):
-    pass
+"""`mailboat demo`: sets the stage, plays, compares, and says what to try next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+import mailboat
+from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.cli.session import Session, command
+from mailboat.errors import SourceMissingError, UsageError
+from mailboat.model.paths import ROOT
+
+if TYPE_CHECKING:
+    from mailboat.agent.home import Home
+    from mailboat.cli.demo.board import Actor, Board
+    from mailboat.cli.demo.portions import Survey
+    from mailboat.cli.demo.screen import Screen
+
+PACKAGES: Final = 40
+KINDS: Final = ("sqlite", "files", "generations")
+MARK: Final = "demo"
+DIFFERENT_EXIT_CODE: Final = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+@command
+def demo(
+    session: Session,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="[SOURCE]", help="Any directory; examples/site when left out.")
+    ] = None,
+    subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 3,
+) -> None:
+    """Publish a directory to subscribers, kill one half way, let one join late, and prove that all have the same."""
+    folder = _source_folder(source)
+    home = _new_home(session)
+    outcome = _play(session, folder, home, subscribers)
+    session.show(_report(outcome))
+    if not outcome.is_equal:
+        raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came out.
+
+    Attributes:
+        board: How everybody ended.
+        found: What the source holds.
+        folder: What was published.
+        home: The demo's home.
+        digest: Of the source.
+        digests: Of each subscriber's target, by name.
+    """
+
+    board: Board
+    found: Survey
+    folder: Path
+    home: Path
+    digest: bytes
+    digests: dict[str, bytes]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all targets equal the source."""
+        return all(digest == self.digest for digest in self.digests.values())
+
+
+def _source_folder(given: Path | None) -> Path:
+    """Raises: SourceMissingError."""
+    ours = Path("examples/site")
+    candidates = [ours, Path(mailboat.__file__).parents[2] / ours] if given is None else [given]
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise SourceMissingError(f"{candidates[0]} is no directory", next_step="mailboat demo DIRECTORY")
+
+
+def _new_home(session: Session) -> Home:
+    """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
+    from mailboat.agent.composition import initialise
+    from mailboat.agent.home import create_home
+    from mailboat.config import Config
+
+    path = session.home_path if session.is_home_given else session.home_path / "demo"
+    if (path / MARK).is_file():
+        shutil.rmtree(path)
+    elif path.is_dir() and any(path.iterdir()):
+        raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
+    path.mkdir(parents=True, exist_ok=True)
+    (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
+    home = create_home(path, Config())
+    initialise(home)
+    return home
+
+
+def _play(session: Session, source: Path, home: Home, subscribers: int) -> Outcome:
+    from mailboat.agent.composition import Workspace
+    from mailboat.agent.locations import open_source, source_digest
+    from mailboat.cli.demo.portions import cut, survey
+    from mailboat.cli.demo.screen import screen_for
+    from mailboat.cli.demo.stage import Script, Stage
+    from mailboat.cli.demo.staging import stage
+
+    folder, odd = stage(source, home.path / "source")
+    screen = screen_for(sys.stdout if session.output is Output.TABLE else sys.stderr)
+    with closing(screen), Workspace(home) as workspace, closing(open_source(str(folder))) as opened:
+        found = survey(opened.walk(ROOT))
+        if not found.nodes:
+            raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
+        _announce(screen, source, found, subscribers, home.path)
+        if odd.count:
+            screen.say(
+                f"  {count_text(odd.count, 'entry')} left out that content can't hold: {'; '.join(odd.examples)}"
+            )
+        actors = _actors(home.path, subscribers)
+        board = Stage(Script(workspace, opened, cut(found, PACKAGES), actors), screen).play()
+        screen.update(board)
+        digest = source_digest(opened, ROOT)
+    digests = {}
+    for actor in actors:
+        with closing(open_source(actor.target)) as target:
+            digests[actor.name] = source_digest(target, ROOT)
+    return Outcome(board, found, folder, home.path, digest, digests)
+
+
+def _announce(screen: Screen, source: Path, found: Survey, subscribers: int, home: Path) -> None:
+    size = f"{count_text(found.files, 'file')}, {bytes_text(found.content_bytes)}"
+    screen.say(f"Publishing {source} ({size}) to {count_text(subscribers, 'subscriber')} through {home}")
+
+
+def _actors(home: Path, subscribers: int) -> list[Actor]:
+    from mailboat.cli.demo.board import Actor
+
+    targets = home / "targets"
+    targets.mkdir()
+    names = [f"edge-{number + 1}" for number in range(subscribers)]
+    return [
+        Actor(name, f"{kind}:{targets / name}{'.db' if kind == 'sqlite' else ''}")
+        for name, kind in zip(names, (KINDS * subscribers)[:subscribers], strict=True)
+    ]
+
+
+def _report(outcome: Outcome) -> Report:
+    rows = [_row(outcome, actor) for actor in outcome.board.actors]
+    document = {
+        "source": str(outcome.folder),
+        "files": outcome.found.files,
+        "content_bytes": outcome.found.content_bytes,
+        "packages": outcome.board.total,
+        "seconds": round(outcome.board.seconds, 1),
+        "digest": outcome.digest.hex(),
+        "is_equal": outcome.is_equal,
+        "subscribers": rows,
+        "next": [words for words, _ in _next_commands(outcome)],
+    }
+    return Report(document, [actor.name for actor in outcome.board.actors], lambda: _blocks(outcome, rows))
+
+
+def _row(outcome: Outcome, actor: Actor) -> dict[str, Any]:
+    digest = outcome.digests[actor.name]
+    return {
+        "name": actor.name,
+        "target": actor.target,
+        "state": "current" if actor.position >= outcome.board.total else "behind",
+        "position": actor.position,
+        "lag": outcome.board.total - actor.position,
+        "packages": actor.position,
+        "restarts": actor.restarts,
+        "digest": digest.hex(),
+        "is_equal": digest == outcome.digest,
+    }
+
+
+def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Table | str]:
+    keys = ("name", "state", "position", "lag", "packages", "restarts")
+    columns = [Column("SUBSCRIBER"), Column("STATE"), *(Column(key.upper(), is_number=True) for key in keys[2:])]
+    cells = [[*(str(row[key]) for key in keys), _content_text(row), row["target"]] for row in rows]
+    return [
+        "",
+        Table([*columns, Column("CONTENT"), Column("TARGET", can_fold=True)], cells),
+        "",
+        *_closing_lines(outcome),
+    ]
+
+
+def _content_text(row: dict[str, Any]) -> str:
+    return f"{row['digest'][:8]}  {'equals the source' if row['is_equal'] else 'DIFFERS FROM THE SOURCE'}"
+
+
+def _closing_lines(outcome: Outcome) -> list[str]:
+    if not outcome.is_equal:
+        names = [name for name, digest in outcome.digests.items() if digest != outcome.digest]
+        target = next(one.target for one in outcome.board.actors if one.name == names[0])
+        diff = shlex.join([_program(), "content", "diff", str(outcome.folder), target])
+        return [
+            f"{', '.join(names)}: not what was published. If the source did not change meanwhile, this is a defect.",
+            diff,
+        ]
+    commands = _next_commands(outcome)
+    width = max(len(words) for words, _ in commands)
+    took = f"{count_text(outcome.board.total, 'package')} in {seconds_text(outcome.board.seconds)}"
+    return [f"Nothing lost, nothing twice: {took}. Next:", *(f"  {one:<{width}}   {what}" for one, what in commands)]
+
+
+def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
+    """Commands that work as they are printed, in this order."""
+    start = [_program(), "--home", str(outcome.home)]
+    first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
+    name = outcome.board.actors[0].name
+    return [
+        (shlex.join([*start, "publish", str(outcome.folder), first]), "publish something again"),
+        (shlex.join([*start, "subscribe", name, "--until", "caught-up"]), "let a subscriber import it"),
+        (shlex.join([*start, "status"]), "see who is where"),
+    ]
+
+
+def _program() -> str:
+    """How this program is called from here."""
+    here = Path(sys.executable).with_name("mailboat")
+    found = shutil.which("mailboat")
+    if found is not None and os.path.realpath(found) == os.path.realpath(here):
+        return "mailboat"
+    return os.path.relpath(here)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of
 
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """One request: paths alone, and paths with all below them."""

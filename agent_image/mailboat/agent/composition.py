@@ -1,0 +1,198 @@
+"""The composition root: what a home or a configuration is made of, opened when it is first needed and closed together.
+
+Everything that may be exchanged (journal, blob store, codecs, clock) is chosen here and nowhere else; later journals
+and blob stores plug in at `_open_journal` and `_open_blobs`. Engine modules are imported where they are needed: a
+command pays for the parts that it uses. Called by the command line; pods will use it with a rendered configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
+
+from mailboat.clock import Clock, SystemClock
+from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
+from mailboat.model.messages import TopicRole
+
+if TYPE_CHECKING:
+    from mailboat.agent.home import Home
+    from mailboat.agent.inspection import Finding
+    from mailboat.blobs.port import BlobStore
+    from mailboat.config import LimitsConfig, RetentionConfig
+    from mailboat.journal.port import Journal
+    from mailboat.packages.port import PackageLimits
+    from mailboat.packages.registry import PackageRegistry
+    from mailboat.publisher.publication import Publisher
+
+MAINTENANCE_SECONDS: Final = 3600.0
+"""A publisher applies the journal's retention at most this often."""
+
+
+class Workspace:
+    """An opened home. A context manager; leaving it closes what was opened."""
+
+    def __init__(self, home: Home, clock: Clock | None = None) -> None:
+        """Open nothing yet."""
+        self.home = home
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._opened = ExitStack()
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The log. Raises: JournalMissingError, JournalCorruptError, JournalUnavailableError."""
+        from mailboat.journal.sqlite import SqliteJournal
+
+        return self._opened.enter_context(SqliteJournal(self.home.journal_path, self.clock))
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """The blob store."""
+        from mailboat.blobs.directory import DirectoryBlobStore
+
+        store = DirectoryBlobStore(self.home.blobs_path, self.clock)
+        self._opened.callback(store.close)
+        return store
+
+    @cached_property
+    def codecs(self) -> PackageRegistry:
+        """The package formats by package type."""
+        return package_registry()
+
+    @cached_property
+    def limits(self) -> PackageLimits:
+        """What packages may be."""
+        return package_limits(self.home.config.limits)
+
+    def open_blob(self, digest: bytes) -> BinaryIO:
+        """A blob by its digest alone. Raises: BlobMissingError, BlobCorruptError."""
+        from mailboat.errors import BlobMissingError
+
+        info = self.blobs.stat(digest)
+        if info is None:
+            raise BlobMissingError(f"the blob {digest.hex()} is not in {self.blobs.description}")
+        return self.blobs.open(digest, info.length_bytes)
+
+    @property
+    def package_topic(self) -> TopicName:
+        """The topic that packages travel on."""
+        return self.topic(TopicRole.PACKAGE)
+
+    def topic(self, role: TopicRole) -> TopicName:
+        """The name of a topic in this configuration."""
+        return parse_topic_name(f"{self.home.config.journal.topic_prefix}{role}")
+
+    def ensure_topics(self) -> None:
+        """Make the topics, or apply the retention to those that are there."""
+        from mailboat.journal.port import TopicSettings
+
+        for role in TopicRole:
+            seconds = retention_of(role, self.home.config.retention)
+            self.journal.ensure_topic(self.topic(role), TopicSettings(retention_seconds=seconds))
+
+    def publisher(self, name: str | None = None) -> Publisher:
+        """A publisher agent of this home. Raises: UsageError for a name that can't be one."""
+        from mailboat.publisher.publication import Publisher
+        from mailboat.publisher.settings import ChangeBudget, PublisherPorts, PublisherSettings
+        from mailboat.publisher.state import PublisherState
+
+        config = self.home.config.publisher
+        agent = parse_agent_name(config.name if name is None else name)
+        state = PublisherState(self.home.publishers_path / f"{agent}.db")
+        self._opened.callback(state.close)
+        settings = PublisherSettings(
+            name=agent,
+            sling_id=self.home.sling_id,
+            package_topic=self.topic(TopicRole.PACKAGE),
+            package_type=config.package_type,
+            inline_package_bytes=config.inline_package_bytes,
+            inline_binary_bytes=config.inline_binary_bytes,
+            max_package_bytes=self.home.config.limits.max_total_bytes,
+            changes=ChangeBudget(max_content_bytes=config.changed_package_bytes),
+        )
+        return Publisher(settings, PublisherPorts(self.journal, self.blobs, self.codecs, state, self.clock))
+
+    def publisher_names(self) -> Sequence[AgentName]:
+        """The publishers that ever published from this home, and the default one."""
+        found = {file.stem for file in self.home.publishers_path.glob("*.db")}
+        return sorted(AgentName(name) for name in found | {self.home.config.publisher.name})
+
+    def last_published(self) -> Mapping[AgentName, int | None]:
+        """When each publisher's newest message among the last ones was appended, milliseconds since 1970 UTC."""
+        from mailboat.agent.inspection import last_published
+
+        names: dict[AgentName, int | None] = dict.fromkeys(self.publisher_names())
+        return {**names, **last_published(self.journal, self.package_topic)}
+
+    def journal_bytes(self) -> int:
+        """What the journal takes on disk, its write-ahead log included."""
+        path = self.home.journal_path
+        return sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
+
+    def journal_damage(self) -> Sequence[Finding]:
+        """What SQLite itself finds wrong with the journal's file."""
+        from mailboat.agent.inspection import Finding
+        from mailboat.journal.sqlite import SqliteJournal
+
+        if not isinstance(self.journal, SqliteJournal):
+            return []
+        return [Finding(TopicName("*"), None, text) for text in self.journal.find_damage()]
+
+    def maintain(self) -> None:
+        """Apply the journal's retention, if nobody did within the last hour."""
+        mark = self.home.publishers_path / ".maintained"
+        now = self.clock.now().timestamp()
+        if mark.exists() and now - mark.stat().st_mtime < MAINTENANCE_SECONDS:
+            return
+        mark.touch()
+        self.journal.remove_expired()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+
+def initialise(home: Home, clock: Clock | None = None) -> Workspace:
+    """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
+    from mailboat.journal.sqlite import SqliteJournal
+
+    workspace = Workspace(home, clock)
+    SqliteJournal.create(home.journal_path, workspace.clock).close()
+    workspace.ensure_topics()
+    Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
+    return workspace
+
+
+def retention_of(role: TopicRole, retention: RetentionConfig) -> float | None:
+    """How long a topic keeps its messages, in seconds; None for ever."""
+    return retention.package_seconds if role is TopicRole.PACKAGE else retention.status_seconds
+
+
+def package_registry() -> PackageRegistry:
+    """The package formats that this version reads and writes."""
+    from mailboat.packages.filevault.codec import FilevaultCodec
+    from mailboat.packages.registry import PackageRegistry
+    from mailboat.packages.tree import TreeCodec
+
+    return PackageRegistry([TreeCodec(), FilevaultCodec()])
+
+
+def package_limits(limits: LimitsConfig) -> PackageLimits:
+    """What packages may be, as codecs want to know it."""
+    from mailboat.packages.port import PackageLimits
+
+    return PackageLimits(
+        max_entries=limits.max_entries,
+        max_entry_bytes=limits.max_entry_bytes,
+        max_total_bytes=limits.max_total_bytes,
+        max_ratio=limits.max_ratio,
+        max_xml_depth=limits.max_xml_depth,
+        are_collisions_refused=limits.are_collisions_refused,
+    )

@@ -1,0 +1,48 @@
+"""What users call sources and targets: `content/locations.py` with the formats above it, and places made absolute.
+
+What a publisher remembers of a source, and a home of a subscriber's target, must not depend on where a command was
+called. Called by the command line and the agents.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mailboat.content import locations
+from mailboat.content.digest import source_digest
+from mailboat.content.locations import open_ledger, open_target, parse_target
+from mailboat.content.port import Source
+
+FILEVAULT_ROOT: Final = "jcr_root"
+
+
+def absolute_target(text: str) -> str:
+    """The same target from wherever a command is called. Raises: UsageError."""
+    location = parse_target(text)
+    return f"{location.kind}:{location.path.expanduser().absolute()}"
+
+
+def open_source(text: str) -> Source:
+    """Open something to read: a folder, a FileVault checkout or zip, or a target's committed content.
+
+    Raises:
+        SourceMissingError: There is nothing at that place.
+        UsageError: What is there is no source.
+    """
+    kind, colon, _ = text.partition(":")
+    if colon and kind in locations.TARGET_KINDS:
+        return locations.open_source(absolute_target(text))
+    return locations.open_source(str(Path(text).expanduser().absolute()), [_open_filevault])
+
+
+def _open_filevault(path: Path) -> Source | None:
+    """A FileVault checkout or package; None for anything else."""
+    if not path.is_file() and not (path / FILEVAULT_ROOT).is_dir():
+        return None
+    from mailboat.packages.filevault.sources import open_filevault_source
+
+    return open_filevault_source(path)
+
+
+__all__ = ["absolute_target", "open_ledger", "open_source", "open_target", "source_digest"]

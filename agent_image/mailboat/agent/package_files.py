@@ -1,0 +1,201 @@
+"""Packages as files: made, looked into, checked and installed by hand, also those that others made.
+
+A package that is built here carries all of its binaries. One that refers to binaries in a blob store is read with the
+blobs of the home, if there is one. Called by `mailboat package`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.content.digest import TreeHash, record_digest
+from mailboat.content.port import Source, Target
+from mailboat.errors import BlobMissingError, SourceMissingError, StorageFailedError, UsageError
+from mailboat.model.changes import ChangeCount
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.nodes import NodeRecord
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.registry import PackageRegistry
+from mailboat.publisher.packaging import shipment_of
+from mailboat.publisher.requests import DistributionRequest, check_request
+
+BY_HAND: Final = AgentName("package-install")
+"""Whose target it is that packages are installed into by hand."""
+
+BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
+"""Stands for the log where there is none: the position counts packages."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFacts:
+    """What is in a package.
+
+    Attributes:
+        package_type: Its format.
+        length_bytes: Size of the file.
+        filter: What it owns.
+        nodes: Nodes that it carries and owns.
+        ancestors: Nodes above them, made where they are missing.
+        binaries: Binaries that are not inline, how many and how large.
+        binary_bytes: Their size.
+        tree_digest: Canonical digest of the nodes owned.
+        first_paths: The first nodes' paths.
+    """
+
+    package_type: str
+    length_bytes: int
+    filter: WorkspaceFilter
+    nodes: int
+    ancestors: int
+    binaries: int
+    binary_bytes: int
+    tree_digest: bytes
+    first_paths: tuple[str, ...]
+
+
+class PackageFiles:
+    """Works with package files. The blobs of a home are asked for binaries that a package only names."""
+
+    def __init__(
+        self, codecs: PackageRegistry, limits: PackageLimits, open_blob: Callable[[bytes], BinaryIO] | None = None
+    ) -> None:
+        """Nothing is opened yet."""
+        self._codecs = codecs
+        self._limits = limits
+        self._open_blob = open_blob or _no_blobs
+
+    def build(
+        self, request: DistributionRequest, source: Source, file: Path, package_type: str, properties: dict[str, str]
+    ) -> PackageSummary:
+        """Write a self-contained package; the file appears when it is complete.
+
+        Raises: SourceMissingError, SourceChangedError, UsageError, StorageFailedError.
+        """
+        check_request(request)
+        shipment = shipment_of(request, source)
+        contents = PackageContents(
+            shipment.filter, shipment.nodes, shipment.ancestors, is_self_contained=True, properties=properties
+        )
+        codec = self._codecs.codec_for(package_type)
+        with _replaced(file) as stream:
+            return codec.write(contents, stream)
+
+    def inspect(self, file: Path, *, reads_binaries: bool, examples: int = 10) -> PackageFacts:
+        """Read a package as an import would, and check it; `reads_binaries` reads every byte of large binaries, too.
+
+        Raises: SourceMissingError, UnknownPackageTypeError, and whatever an import of it would.
+        """
+        with self._opened(file) as (package_type, reader):
+            total = _Total(reader.filter, examples)
+            for record in reader.change().records:
+                total.add(record)
+                if reads_binaries:
+                    _read_binaries(record)
+        return PackageFacts(
+            package_type,
+            file.stat().st_size,
+            total.filter,
+            total.nodes,
+            total.ancestors,
+            total.binaries,
+            total.binary_bytes,
+            total.hash.digest(),
+            tuple(total.paths),
+        )
+
+    def install(self, file: Path, target: Target) -> ChangeCount:
+        """Import a package into a target that no subscriber owns, in one transaction.
+
+        Raises:
+            TargetOwnedError: The target is a subscriber's; publish the content instead.
+        """
+        ledger = target.ledger
+        ledger.claim(BY_HAND)
+        before = ledger.position()
+        stamp = Offset(0 if before is None else before.next_offset)
+        with self._opened(file) as (_, reader), target.batch() as batch:
+            count = batch.apply(reader.change(), stamp)
+            batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
+        return count
+
+    @contextmanager
+    def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:
+        if not file.is_file():
+            raise SourceMissingError(f"{file} does not exist or is no file", file=file)
+        with file.open("rb") as stream:
+            codec = self._codecs.codec_of(stream)
+            reader = codec.open(stream, self._limits, self._open_blob)
+            try:
+                yield codec.package_type, reader
+            finally:
+                reader.close()
+
+
+class _Total:
+    """Adds up records."""
+
+    def __init__(self, owned: WorkspaceFilter, examples: int) -> None:
+        self.filter = owned
+        self.nodes = self.ancestors = self.binaries = self.binary_bytes = 0
+        self.hash = TreeHash()
+        self.paths: list[str] = []
+        self._examples = examples
+
+    def add(self, record: NodeRecord) -> None:
+        if not self.filter.covers(record.path):
+            self.ancestors += 1
+            return
+        self.nodes += 1
+        self.binaries += len(record.binaries)
+        self.binary_bytes += sum(one.length_bytes for one in record.binaries)
+        self.hash.add(record.path, record_digest(record))
+        if len(self.paths) < self._examples:
+            self.paths.append(record.path)
+
+
+def _read_binaries(record: NodeRecord) -> None:
+    for binary in record.binaries:
+        with binary.open() as stream:
+            while stream.read(_CHUNK_BYTES):
+                pass
+
+
+@contextmanager
+def _replaced(file: Path) -> Iterator[BinaryIO]:
+    """A stream to write a file that takes its place only when all went well. Raises: StorageFailedError."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        with draft.open("w+b") as stream:
+            yield stream
+        draft.replace(file)
+    except OSError as error:
+        raise StorageFailedError(f"{file} can't be written: {error.strerror}", file=file) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _no_blobs(digest: bytes) -> BinaryIO:
+    raise BlobMissingError(
+        f"the package names the binary {digest.hex()} instead of carrying it",
+        next_step="name the home whose blob store has it: --home DIR",
+    )
+
+
+def parse_properties(texts: Sequence[str]) -> dict[str, str]:
+    """`name=value` pairs. Raises: UsageError."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{text!r} is not NAME=VALUE")
+        found[name] = value
+    return found

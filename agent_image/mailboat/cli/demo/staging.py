@@ -1,0 +1,106 @@
+"""Makes a source of any directory: what content can't hold is left out of a copy, and said so.
+
+A publisher refuses a folder with sockets, unreadable files, names that are not UTF-8, or links that lead outside or
+nowhere, since leaving things out in silence would be wrong. A demo of any directory can't end there: it publishes a
+copy without them, of hard links where the disk allows. A directory without such entries is published as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mailboat.content.layout import name_of_entry
+from mailboat.content.sources.folder_entries import look_at
+from mailboat.errors import MailboatError
+from mailboat.model.paths import parse_path
+
+
+@dataclass(slots=True)
+class Odd:
+    """Entries that content can't hold: how many, and the first few with the reason."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, reason: str) -> None:
+        """Note one."""
+        self.count += 1
+        if len(self.examples) < 3:
+            self.examples.append(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder that content can hold: its place below the root, and where its bytes are."""
+
+    relative: str
+    disk: str
+    is_folder: bool
+
+
+def stage(source: Path, copy: Path) -> tuple[Path, Odd]:
+    """The folder to publish: `source`, or `copy` with all of it that content can hold."""
+    odd = Odd()
+    entries = list(_entries(os.path.realpath(source), odd))
+    if not odd.count:
+        return source, odd
+    copy.mkdir(parents=True)
+    for entry in entries:
+        try:
+            _copy(entry, copy / entry.relative)
+        except OSError as error:
+            odd.add(f"{entry.relative}: {error.strerror}")
+    return copy, odd
+
+
+def _copy(entry: Entry, place: Path) -> None:
+    if entry.is_folder:
+        place.mkdir()
+        return
+    try:
+        os.link(entry.disk, place)
+    except OSError:  # another file system, or somebody else's file
+        shutil.copyfile(entry.disk, place)
+
+
+def _entries(root: str, odd: Odd) -> Iterator[Entry]:
+    """Everything that can be published, parents first."""
+    todo = [("", root, frozenset[tuple[int, int]]())]
+    while todo:
+        relative, folder, trail = todo.pop()
+        try:
+            names = sorted(os.listdir(folder))  # noqa: PTH208  # texts all along
+        except OSError as error:
+            odd.add(f"{relative}: {error.strerror}")
+            continue
+        for name in names:
+            if name_of_entry(name, is_at_top=not relative) is None:
+                continue
+            inner = f"{relative}/{name}".lstrip("/")
+            try:
+                status = _look(inner, f"{folder}/{name}", root)
+            except (MailboatError, OSError, UnicodeError) as error:
+                odd.add(error.message if isinstance(error, MailboatError) else f"{inner!a}: {error}")
+                continue
+            is_folder = stat.S_ISDIR(status.st_mode)
+            here = (status.st_dev, status.st_ino)
+            if is_folder and here in trail:
+                odd.add(f"{inner} is a link to a folder that it lies in")
+                continue
+            yield Entry(inner, f"{folder}/{name}", is_folder)
+            if is_folder:
+                todo.append((inner, f"{folder}/{name}", trail | {here}))
+
+
+def _look(relative: str, disk: str, root: str) -> os.stat_result:
+    """Raises: PathRefusedError, OSError."""
+    parse_path(f"/{relative}")
+    status = look_at(disk, root)
+    if not os.access(disk, os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK):
+        raise PermissionError(13, "can't be read", relative)
+    return status

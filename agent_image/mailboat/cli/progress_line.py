@@ -1,0 +1,60 @@
+"""A subscriber's progress for people: one line that changes in place, or plain lines where there is no terminal.
+
+Written without rich, which costs more to import than a restart with nothing to do.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, TextIO
+
+from mailboat.cli.rendering import bytes_text, printable
+
+if TYPE_CHECKING:
+    from mailboat.subscriber.progress import SubscriberStatistics
+
+
+class ProgressLine:
+    """Shows snapshots of one subscriber. On a terminal every one, elsewhere one whenever the state changes."""
+
+    def __init__(self, name: str, into: TextIO) -> None:
+        """Show nothing yet."""
+        self._name = name
+        self._into = into
+        self._is_terminal = into.isatty()
+        self._shown = ""
+        self._state = ""
+
+    def __call__(self, statistics: SubscriberStatistics) -> None:
+        """Show a snapshot."""
+        line = printable(progress_text(self._name, statistics))
+        if self._is_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            self._shown = line[:width]
+            self._into.write(f"\r\x1b[K{self._shown}")
+        else:
+            state = f"{statistics.phase} {statistics.attempts} {statistics.failed}"
+            if state == self._state:
+                return
+            self._state = state
+            self._into.write(f"{line}\n")
+        self._into.flush()
+
+    def end(self) -> None:
+        """Leave the line, so that what follows stands below it."""
+        if self._shown:
+            self._into.write("\r\x1b[K")
+            self._into.flush()
+
+
+def progress_text(name: str, statistics: SubscriberStatistics) -> str:
+    """One line that says where a subscriber is."""
+    position = "-" if statistics.next_offset is None else str(statistics.next_offset)
+    end = "" if statistics.log_next_offset is None else f"/{statistics.log_next_offset}"
+    parts = [f"{name}  {statistics.phase:<9}  {position}{end}", f"{statistics.imported} imported"]
+    parts += [bytes_text(statistics.content_bytes)] if statistics.content_bytes else []
+    parts += [f"{statistics.failed} given up"] if statistics.failed else []
+    parts += [f"attempt {statistics.attempts + 1}"] if statistics.attempts else []
+    cause = statistics.cause
+    parts += [f"{cause.code}: {cause.path + ': ' if cause.path else ''}{cause.message}"] if cause is not None else []
+    return "  ".join(parts)
