@@ -68,47 +68,52 @@ class TreeHash:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        self._names: list[str] = []
-        self._open: list[tuple[bytes, list[tuple[str, bytes]]]] = [(ABSENT, [])]
+        # The folders on the current path: path without a slash at its end, own digest, digests of closed children.
+        self._open: list[tuple[str, bytes, list[tuple[str, bytes]]]] = [("", ABSENT, [])]
 
     def add(self, path: NodePath, digest: bytes) -> None:
-        """Add a node by its path and `node_digest`. Raises: ValueError when its subtree was closed already."""
+        """Add a node by its path and `node_digest`. Raises: ValueError when it is open already."""
         if path == "/":
-            self._replace_top(digest)
+            self._add_root(digest)
             return
-        names = path[1:].split("/")
-        shared = 0
-        for mine, theirs in zip(self._names, names, strict=False):
-            if mine != theirs:
+        parent = path[: path.rfind("/")]
+        opened = self._open
+        while (top := opened[-1][0]) != parent:
+            if parent.startswith(f"{top}/"):
+                self._open_absent(top, parent)
                 break
-            shared += 1
-        while len(self._names) > shared:
+            if top == path:
+                raise ValueError(f"{path} comes twice or after its descendants")
             self._close()
-        for name in names[shared:]:
-            self._names.append(name)
-            self._open.append((ABSENT, []))
-        self._replace_top(digest)
+        opened.append((path, digest, []))
 
     def digest(self) -> bytes:
         """The digest of everything added, 32 bytes; more may be added only below what is open."""
-        while self._names:
+        while len(self._open) > 1:
             self._close()
-        return _combine(*self._open[0])
+        _, own, children = self._open[0]
+        return _combine(own, children)
 
-    def _replace_top(self, digest: bytes) -> None:
-        old, children = self._open[-1]
-        if old != ABSENT or children:
-            raise ValueError(f"/{'/'.join(self._names)} comes twice or after its descendants")
-        self._open[-1] = (digest, children)
+    def _add_root(self, digest: bytes) -> None:
+        _, own, children = self._open[0]
+        if len(self._open) > 1 or own != ABSENT or children:
+            raise ValueError("/ comes twice or after its descendants")
+        self._open[0] = ("", digest, children)
+
+    def _open_absent(self, above: str, path: str) -> None:
+        for name in path[len(above) + 1 :].split("/"):
+            above = f"{above}/{name}"
+            self._open.append((above, ABSENT, []))
 
     def _close(self) -> None:
-        name = self._names.pop()
-        closed = _combine(*self._open.pop())
-        self._open[-1][1].append((name, closed))
+        path, own, children = self._open.pop()
+        self._open[-1][2].append((path[path.rfind("/") + 1 :], _combine(own, children)))
 
 
 def _combine(own: bytes, children: list[tuple[str, bytes]]) -> bytes:
     total = hashlib.sha256(own)
+    if not children:
+        return total.digest()
     children.sort()
     for name, digest in children:
         encoded = name.encode()

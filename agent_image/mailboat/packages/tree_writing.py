@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import BinaryIO, Final
 
 from mailboat.content.digest import TreeHash
@@ -16,9 +17,9 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import java_form
 from mailboat.packages.port import PackageContents, PackageSummary
-from mailboat.packages.tree_order import PathOrder
+from mailboat.packages.tree_order import PathOrder, is_in_key_order
 from mailboat.packages.tree_reading import not_covered
-from mailboat.wire.nodes import build_body, encode_node, put_binaries
+from mailboat.wire.nodes import encode_node, split_body
 from mailboat.wire.tree import (
     MAX_RECORD_BYTES,
     PIECE_BYTES,
@@ -35,6 +36,10 @@ MAX_INLINE_BYTES_OF_NODE: Final = 4 * 1024**2
 """All binaries that are written into one node; the others of that node go in pieces."""
 
 
+CHUNK_NODES: Final = 64
+"""Nodes that are taken from the source at a time."""
+
+
 class TreePackageWriter:
     """Writes one package."""
 
@@ -44,8 +49,9 @@ class TreePackageWriter:
         self._into = into
         self._hash = hashlib.sha256()
         self._length_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._tree = TreeHash()
-        self._order = PathOrder(are_collisions_refused=False)
         self._node_count = 0
         self._content_bytes = 0
 
@@ -59,25 +65,37 @@ class TreePackageWriter:
         """
         ancestors = [encode_node(one) for one in self._contents.ancestors]
         self._emit(encode_header(self._contents.filter, ancestors, java_form))
-        for node in self._contents.nodes:
+        for node in self._checked_nodes():
             self._write_node(node)
+        self._flush()
         self._emit(encode_trailer(Trailer(self._node_count, self._hash.digest())))
+        self._flush()
         return PackageSummary(
             self._length_bytes, self._hash.digest(), self._tree.digest(), self._node_count, self._content_bytes
         )
 
+    def _checked_nodes(self) -> Iterator[Node]:
+        """The nodes, in a right order and covered: checked together where they are few, one by one where many."""
+        nodes = iter(self._contents.nodes)
+        order = None
+        while chunk := list(islice(nodes, CHUNK_NODES)):
+            paths = [node.path for node in chunk]
+            uncovered = self._contents.filter.first_uncovered(paths)
+            if uncovered is not None:
+                raise not_covered(uncovered)
+            is_all = order is None and len(chunk) < CHUNK_NODES
+            if not is_all or not is_in_key_order(paths, are_collisions_refused=False):
+                order = order or PathOrder(are_collisions_refused=False)
+                for path in paths:
+                    order.add(path)
+            yield from chunk
+
     def _write_node(self, node: Node) -> None:
-        self._order.add(node.path)
-        if not self._contents.filter.covers(node.path):
-            raise not_covered(node.path)
-        message, binaries = build_body(node)
-        if binaries:
-            put_binaries(message, binaries, [None] * len(binaries))
-        body = message.SerializeToString()
+        parts = split_body(node)
+        body = parts.named()
         self._tree.add(node.path, hashlib.sha256(body).digest())
-        if binaries:
-            put_binaries(message, binaries, self._place(node.path, binaries))
-            body = message.SerializeToString()
+        if parts.binaries:
+            body = parts.joined(self._place(node.path, parts.binaries))
         record = encode_node_record(node.path, body)
         if len(record) > MAX_RECORD_BYTES:
             raise LimitExceededError(
@@ -99,7 +117,7 @@ class TreePackageWriter:
             inline = None
             if length <= self._contents.inline_binary_bytes or self._contents.is_self_contained:
                 if length <= MAX_INLINE_BYTES and length <= room:
-                    inline = b"".join(_checked_pieces(path, binary))
+                    inline = binary.data if binary.data is not None else b"".join(_checked_pieces(path, binary))
                     room -= length
                 elif binary.digest not in in_pieces:
                     in_pieces.add(binary.digest)
@@ -114,9 +132,18 @@ class TreePackageWriter:
             self._emit(encode_piece(data, is_last=written == binary.length_bytes))
 
     def _emit(self, record: bytes) -> None:
-        self._hash.update(record)
-        self._into.write(record)
-        self._length_bytes += len(record)
+        self._pending.append(record)
+        self._pending_bytes += len(record)
+        if self._pending_bytes >= PIECE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = b"".join(self._pending)
+        self._hash.update(data)
+        self._into.write(data)
+        self._length_bytes += len(data)
+        self._pending.clear()
+        self._pending_bytes = 0
 
 
 def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
 
 from mailboat.errors import MessageCorruptError
-from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
     CommandMessage,
@@ -29,7 +29,7 @@ from mailboat.model.messages import (
     SubscriberState,
 )
 from mailboat.model.nodes import Binary
-from mailboat.model.paths import parse_path
+from mailboat.model.paths import parse_paths
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 
@@ -92,13 +92,15 @@ def encode_package(message: PackageMessage) -> bytes:
         package_digest=message.package_digest,
         tree_digest=message.tree_digest,
         created_ms=message.created_ms,
-        blobs=[pb.BlobReference(digest=one.digest, length=one.length_bytes) for one in message.binaries],
-        required_features=message.required_features,
         trace_parent=message.trace_parent,
     )
+    if message.binaries:
+        wire.blobs.extend([pb.BlobReference(digest=one.digest, length=one.length_bytes) for one in message.binaries])
+    if message.required_features:
+        wire.required_features.extend(message.required_features)
     if message.action is Action.INVALIDATE:
         wire.action = pb.PackageMessage.INVALIDATE
-    return wire.SerializeToString(deterministic=True)
+    return wire.SerializeToString()
 
 
 def decode_package(value: bytes) -> PackageMessage:
@@ -107,28 +109,30 @@ def decode_package(value: bytes) -> PackageMessage:
     action = _ACTIONS[wire.req_type]
     if action is Action.TEST and wire.action == pb.PackageMessage.INVALIDATE:
         action = Action.INVALIDATE
-    paths, deep_paths = wire.paths, wire.deep_paths
     payload = wire.pkg_binary
-    return PackageMessage(
-        SlingId(wire.pub_sling_id),
-        PackageId(wire.pkg_id),
+    paths, deep_paths = wire.paths[:], wire.deep_paths[:]
+    checked = tuple(parse_paths(paths))
+    fields = (
+        wire.pub_sling_id,
+        wire.pkg_id,
         action,
         wire.pkg_type,
-        AgentName(wire.pub_agent_name) or None,
+        wire.pub_agent_name or None,
         wire.pkg_length,
         payload if payload or wire.HasField("pkg_binary") else None,
         wire.pkg_binary_ref or None,
-        tuple(map(parse_path, paths)),
-        tuple(map(parse_path, deep_paths)) if deep_paths else (),
+        checked,
+        checked if deep_paths == paths else tuple(parse_paths(deep_paths)),
         wire.user_id or None,
-        RequestId(wire.request_id) or None,
+        wire.request_id or None,
         _digest(wire.package_digest),
         _digest(wire.tree_digest),
         wire.created_ms or None,
-        tuple(map(_blob, wire.blobs)) if wire.blobs else (),
-        tuple(wire.required_features),
+        tuple(map(_blob, wire.blobs)) if len(wire.blobs) else (),
+        tuple(wire.required_features) if len(wire.required_features) else (),
         wire.trace_parent or None,
     )
+    return tuple.__new__(PackageMessage, fields)
 
 
 def parse(kind: type[P], value: bytes) -> P:
@@ -243,9 +247,11 @@ def _blob(wire: pb.BlobReference) -> Binary:
 
 
 def _digest(value: bytes) -> bytes | None:
-    if len(value) not in {0, 32}:
+    if not value:
+        return None
+    if len(value) != 32:
         raise MessageCorruptError(f"a digest has {len(value)} bytes instead of 32")
-    return value or None
+    return value
 
 
 def _printable(record_headers: headers.Headers) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -21,7 +21,8 @@ from mailboat.model.paths import NodePath, reason_against_name
 from mailboat.model.values import canonical_value
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
-from mailboat.wire.shapes import Shape, ShapeColumns, encode_shape, shape_of
+from mailboat.wire.framing import framed, varint
+from mailboat.wire.shapes import NO_COLUMNS, Columns, Shape, encode_shape, shape_of
 
 DIGEST_BYTES: Final = 32
 MAX_NAME_LENGTH: Final = shapes.MAX_NAME_LENGTH
@@ -32,15 +33,17 @@ OpenBinary = Callable[[bytes], BinaryIO]
 _name: Final = attrgetter("name")
 _BINARIES_TAG: Final = b"\x1a"
 _BINARY: Final = PropertyType.BINARY
+_BINARY_TYPE: Final = bytes([_BINARY])
 
 
 def encode_node(node: Node) -> NodeRecord:
     """Encode a node; the binaries that are not inline are named by digest and handed along."""
-    body, binaries = build_body(node)
-    if not binaries:
-        return NodeRecord(node.path, body.SerializeToString())
-    put_binaries(body, binaries, [one.data for one in binaries])
-    return NodeRecord(node.path, body.SerializeToString(), tuple(one for one in binaries if one.data is None))
+    parts = split_body(node)
+    if not parts.binaries:
+        return NodeRecord(node.path, parts.joined([]))
+    data = [one.data for one in parts.binaries]
+    outside = tuple([one for one in parts.binaries if one.data is None])
+    return NodeRecord(node.path, parts.joined(data), outside)
 
 
 def decode_node(path: NodePath, body: bytes, open_binary: OpenBinary | None = None) -> Node:
@@ -73,10 +76,7 @@ def decode_node(path: NodePath, body: bytes, open_binary: OpenBinary | None = No
 
 def digest_node(node: Node) -> bytes:
     """The node's digest, 32 bytes: SHA-256 of the body in which every binary is named."""
-    body, binaries = build_body(node)
-    if binaries:
-        put_binaries(body, binaries, [None] * len(binaries))
-    return hashlib.sha256(body.SerializeToString()).digest()
+    return hashlib.sha256(split_body(node).named()).digest()
 
 
 def digest_body(path: NodePath, body: bytes) -> bytes:
@@ -85,7 +85,8 @@ def digest_body(path: NodePath, body: bytes) -> bytes:
         message = _parse_body(path, body)
         if message.HasField("binaries"):
             binaries = list(_binary_values(message, None))
-            put_binaries(message, binaries, [None] * len(binaries))
+            named = tree_pb2.NodeBody.FromString(_encode_binaries(binaries, [None] * len(binaries)))
+            message.binaries.CopyFrom(named.binaries)
             body = message.SerializeToString()
     return hashlib.sha256(body).digest()
 
@@ -93,67 +94,85 @@ def digest_body(path: NodePath, body: bytes) -> bytes:
 # ------------------------------------------------------------------------------------------------- parts of encoding
 
 
-def build_body(node: Node) -> tuple[tree_pb2.NodeBody, list[Binary]]:
-    """The node's body without its binaries, and those, in the order that the body wants them."""
+class BodyParts(NamedTuple):
+    """A node's body in parts, as its binaries may stand in it or be named.
+
+    Attributes:
+        head: Shape and values, encoded.
+        binaries: All binaries, in the order of the body.
+        tail: The order of children, encoded.
+    """
+
+    head: bytes
+    binaries: list[Binary]
+    tail: bytes
+
+    def joined(self, data: Sequence[bytes | None]) -> bytes:
+        """The body with the binaries' data; where that is None, with digest and length instead."""
+        if not self.binaries:
+            return self.head + self.tail
+        return b"%b%b%b" % (self.head, _encode_binaries(self.binaries, data), self.tail)
+
+    def named(self) -> bytes:
+        """The body in which every binary is named by digest and length."""
+        return self.joined([None] * len(self.binaries))
+
+
+def split_body(node: Node) -> BodyParts:
+    """Encode a node, but for its binaries."""
     held = node.properties
-    names = [one.name for one in held]
-    if names != sorted(names):
-        held = tuple(sorted(held, key=_name))
-        names = [one.name for one in held]
-    types = [one.type for one in held]
+    texts, carried = NO_COLUMNS, NO_COLUMNS
+    values: list[str] = []
     binaries: list[Binary] = []
-    if _BINARY in types:
-        columns, values = _split_columns(node, held, binaries)
-    else:
+    if held:
+        if len(held) > 1:
+            held = _sorted_by_name(held)
+        types = bytes([one.type for one in held])
+        if _BINARY in types:
+            binary_properties = [one for one in held if one.type == _BINARY]
+            carried, binaries = _columns(binary_properties, b"")
+            held = tuple([one for one in held if one.type != _BINARY])
+            types = types.replace(_BINARY_TYPE, b"")
+        if held:
+            texts, values = _columns(held, types)
+    mixins = tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
+    head = framed(b"\x0a", encode_shape(node.primary_type, mixins, texts, carried))
+    if values:
+        head += tree_pb2.NodeBody(value=values).SerializeToString()
+    return BodyParts(head, binaries, b"" if node.child_order is None else _encode_order(node.child_order))
+
+
+def _sorted_by_name(held: tuple[Property, ...]) -> tuple[Property, ...]:
+    names = [one.name for one in held]
+    return held if names == sorted(names) else tuple(sorted(held, key=_name))
+
+
+def _columns(held: Sequence[Property], types: bytes) -> tuple[Columns, list[Any]]:
+    names = tuple([one.name for one in held])
+    if True in [one.is_multiple for one in held]:
         counts = tuple([len(one.values) + 1 if one.is_multiple else 0 for one in held])
-        columns = ShapeColumns(node.primary_type, _mixins(node), tuple(names), tuple(types), counts)
-        values = [value for one in held for value in one.values]
-    body = tree_pb2.NodeBody(shape=encode_shape(columns), value=values)  # type: ignore[arg-type]  # texts only
-    if node.child_order is not None:
-        body.order.name.extend(node.child_order)
-        body.order.SetInParent()
-    return body, binaries
+        return Columns(names, types, counts), [value for one in held for value in one.values]
+    return Columns(names, types), [one.values[0] for one in held]
+
+
+def _encode_order(child_order: tuple[str, ...]) -> bytes:
+    return framed(b"\x22", tree_pb2.NodeOrder(name=child_order).SerializeToString() if child_order else b"")
+
+
+def _encode_binaries(binaries: Sequence[Binary], data: Sequence[bytes | None]) -> bytes:
+    values = [binary.digest if one is None else one for binary, one in zip(binaries, data, strict=True)]
+    content = b"".join([framed(b"\x0a", value) for value in values])
+    if None in data:
+        lengths = [
+            varint(binary.length_bytes + 1 if one is None else 0) for binary, one in zip(binaries, data, strict=True)
+        ]
+        content += framed(b"\x12", b"".join(lengths))
+    return framed(_BINARIES_TAG, content)
 
 
 def binaries_of(node: Node) -> list[Binary]:
     """All binaries of a node, in the order of its body."""
-    held = sorted([one for one in node.properties if one.type is _BINARY], key=_name)
-    return [value for one in held for value in one.values if isinstance(value, Binary)]
-
-
-def put_binaries(body: tree_pb2.NodeBody, binaries: Sequence[Binary], data: Sequence[bytes | None]) -> None:
-    """Put the binaries' data into the body; where it is None, digest and length instead."""
-    body.ClearField("binaries")
-    body.binaries.value.extend(
-        [binary.digest if one is None else one for binary, one in zip(binaries, data, strict=True)]
-    )
-    if None in data:
-        lengths = [binary.length_bytes + 1 if one is None else 0 for binary, one in zip(binaries, data, strict=True)]
-        body.binaries.length.extend(lengths)
-
-
-def _split_columns(node: Node, held: Sequence[Property], binaries: list[Binary]) -> tuple[ShapeColumns, list[object]]:
-    texts = [one for one in held if one.type is not _BINARY]
-    carried = [one for one in held if one.type is _BINARY]
-    binaries += [value for one in carried for value in one.values if isinstance(value, Binary)]
-    columns = ShapeColumns(
-        node.primary_type,
-        _mixins(node),
-        tuple([one.name for one in texts]),
-        tuple([one.type for one in texts]),
-        _counts(texts),
-        tuple([one.name for one in carried]),
-        _counts(carried),
-    )
-    return columns, [value for one in texts for value in one.values]
-
-
-def _counts(held: Sequence[Property]) -> tuple[int, ...]:
-    return tuple([len(one.values) + 1 if one.is_multiple else 0 for one in held])
-
-
-def _mixins(node: Node) -> tuple[str, ...]:
-    return tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
+    return split_body(node).binaries
 
 
 # ---------------------------------------------------------------------------------------------- decoding and checking

@@ -59,29 +59,32 @@ class Shape(NamedTuple):
     binary_count: int
 
 
-class ShapeColumns(NamedTuple):
-    """What is encoded: names sorted, a type and a count (0 single, n+1 multiple) for each."""
+class Columns(NamedTuple):
+    """Properties of a node, by column: names sorted, and for each a type and a count (0 single, n+1 multiple).
 
-    primary_type: str
-    mixin_types: tuple[str, ...]
-    names: tuple[str, ...]
-    types: tuple[PropertyType, ...]
-    counts: tuple[int, ...]
-    binaries: tuple[str, ...] = ()
-    binary_counts: tuple[int, ...] = ()
+    Types are numbers and an empty tuple of counts means that all are single: so the columns are quick to compare.
+    """
+
+    names: tuple[str, ...] = ()
+    types: bytes = b""
+    counts: tuple[int, ...] = ()
+
+
+NO_COLUMNS: Final = Columns()
 
 
 @lru_cache(_REMEMBERED)
-def encode_shape(columns: ShapeColumns) -> bytes:
+def encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
     """The canonical bytes of a shape."""
+    are_all_strings = texts.types.count(_STRING) == len(texts.types)
     shape = pb.NodeShape(
-        primary_type=columns.primary_type,
-        mixin=columns.mixin_types,
-        property=columns.names,
-        property_type=columns.types if columns.types.count(PropertyType.STRING) != len(columns.types) else None,
-        property_count=columns.counts if any(columns.counts) else None,
-        binary=columns.binaries,
-        binary_count=columns.binary_counts if any(columns.binary_counts) else None,
+        primary_type=primary_type,
+        mixin=mixin_types,
+        property=texts.names,
+        property_type=None if are_all_strings else list(texts.types),
+        property_count=texts.counts,
+        binary=binaries.names,
+        binary_count=binaries.counts,
     )
     return shape.SerializeToString()
 

@@ -19,6 +19,7 @@ from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceF
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
+from mailboat.wire.framing import framed, varint
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
 FORMAT_VERSION: Final = 1
@@ -66,48 +67,31 @@ def encode_header(
     package_filter: WorkspaceFilter, ancestors: Iterable[NodeRecord], format_pattern: FormatPattern
 ) -> bytes:
     """The header, framed."""
-    header = pb.TreeHeader(
-        format_version=FORMAT_VERSION,
-        filter=[_encode_filter(one, format_pattern) for one in package_filter.sets],
-        ancestor=[pb.TreeNode(path=one.path, body=pb.NodeBody.FromString(one.body)) for one in ancestors],
-    )
-    return _framed(HEADER_TAG, header.SerializeToString())
+    content = [b"\x08%b" % varint(FORMAT_VERSION)]
+    content += [framed(b"\x12", _encode_filter(one, format_pattern).SerializeToString()) for one in package_filter.sets]
+    content += [framed(b"\x1a", _encode_node(one.path, one.body)) for one in ancestors]
+    return framed(MAGIC, b"".join(content))
 
 
 def encode_node_record(path: str, body: bytes) -> bytes:
     """A node, framed."""
-    encoded = path.encode()
-    content = b"\x0a%b%b\x12%b%b" % (varint(len(encoded)), encoded, varint(len(body)), body)
-    return b"\x12%b%b" % (varint(len(content)), content)
+    return framed(b"\x12", _encode_node(path, body))
 
 
 def encode_piece(data: bytes, *, is_last: bool) -> bytes:
     """A piece of a binary, framed."""
-    content = b"\x0a%b%b%b" % (varint(len(data)), data, b"\x10\x01" if is_last else b"")
-    return b"\x1a%b%b" % (varint(len(content)), content)
+    content = framed(b"\x0a", data)
+    return framed(b"\x1a", content + b"\x10\x01" if is_last else content)
 
 
 def encode_trailer(trailer: Trailer) -> bytes:
     """The trailer, framed."""
-    return _framed(
-        TRAILER_TAG, pb.TreeTrailer(node_count=trailer.node_count, digest=trailer.digest).SerializeToString()
-    )
+    message = pb.TreeTrailer(node_count=trailer.node_count, digest=trailer.digest)
+    return framed(b"\x7a", message.SerializeToString())
 
 
-def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
-    if number < 0x80:
-        return b"%c" % number
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _framed(tag: int, content: bytes) -> bytes:
-    return b"%c%b%b" % (tag, varint(len(content)), content)
+def _encode_node(path: str, body: bytes) -> bytes:
+    return framed(b"\x0a", path.encode()) + framed(b"\x12", body)
 
 
 def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> pb.TreeFilter:
