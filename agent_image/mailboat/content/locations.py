@@ -6,7 +6,8 @@ checkout or package; those live above this package and are passed in). Called by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -67,8 +68,9 @@ def open_target(text: str, failpoints: Failpoints | None = None) -> Target:
     return generations.open_generations_target(location.path, failpoints)
 
 
-def open_ledger(text: str) -> TargetLedger:
-    """Open what a target keeps beside its content, also while a subscriber imports into it: for status and redrives.
+@contextmanager
+def opened_ledger(text: str) -> Iterator[TargetLedger]:
+    """What a target keeps beside its content, also while a subscriber imports into it: for status and redrives.
 
     Raises:
         SourceMissingError: There is no such target.
@@ -78,7 +80,8 @@ def open_ledger(text: str) -> TargetLedger:
     if not location.database.is_file():
         raise SourceMissingError(f"{text} is no target yet: {location.database} does not exist")
     check_database(location.database, location.kind, text)
-    return TargetLedger(connect_database(location.database, text), text)
+    with closing(connect_database(location.database, text)) as connection:
+        yield TargetLedger(connection, text)
 
 
 def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:

@@ -158,7 +158,9 @@ class Shape:
 def nodes(path: NodePath, shape: Shape | None = None) -> st.SearchStrategy[Node]:
     """One node at `path`: a plain file, a plain folder or (unless the shape forbids) one with properties."""
     wanted = shape or Shape()
-    binaries = wanted.binaries or st.one_of(small_binaries(), small_binaries(), large_binaries())
+    binaries = wanted.binaries
+    if binaries is None:
+        binaries = st.one_of(small_binaries(), small_binaries(), large_binaries())
     plain = st.one_of(st.builds(file_node, st.just(path), binaries), st.just(folder_node(path)))
     return plain if wanted.has_only_files else st.one_of(plain, _rich_nodes(path, wanted.texts, binaries))
 

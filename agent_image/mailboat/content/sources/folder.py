@@ -90,7 +90,7 @@ class FolderSource:
                 yield node
 
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
-        """Path and `node_digest` of every node of a subtree, see `DigestedSource`; files known by signature are not read."""
+        """Path and `node_digest` of every node, see `DigestedSource`; files known by signature are not read."""
         for place in self._places(path, is_deep=True, is_by_name=True):
             node = self._identity_at(place)
             if node is not None:

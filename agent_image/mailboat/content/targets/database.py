@@ -38,13 +38,16 @@ CREATE TABLE given_up (
 );
 """
 
-# What the file targets note beside it: the nodes that differ between the table and the disk (`targets/redo.py`).
+# What the file targets note beside it: the nodes that differ between the table and the disk (`staged_intake.py`). The
+# statement that fires a trigger decides about conflicts within it, hence no OR IGNORE.
 REDO_SCHEMA: Final = """
 CREATE TABLE redo (key TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER put_node AFTER INSERT ON nodes BEGIN INSERT OR IGNORE INTO redo VALUES (new.key); END;
-CREATE TRIGGER change_node AFTER UPDATE OF body ON nodes WHEN old.body IS NOT new.body
-    BEGIN INSERT OR IGNORE INTO redo VALUES (new.key); END;
-CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN INSERT OR IGNORE INTO redo VALUES (old.key); END;
+CREATE TRIGGER put_node AFTER INSERT ON nodes BEGIN
+    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END;
+CREATE TRIGGER change_node AFTER UPDATE OF body ON nodes WHEN old.body IS NOT new.body BEGIN
+    INSERT INTO redo SELECT new.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = new.key); END;
+CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN
+    INSERT INTO redo SELECT old.key WHERE NOT EXISTS (SELECT 1 FROM redo WHERE key = old.key); END;
 """
 
 

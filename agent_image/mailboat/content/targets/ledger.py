@@ -108,11 +108,6 @@ class TargetLedger:
             (_cause_text(cause), offset),
         )
 
-    def close(self) -> None:
-        """Release the connection."""
-        with self._lock:
-            self._connection.close()
-
     def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
         with self._lock, TranslatedFailures(self._uri):
             return self._connection.execute(sql, parameters).fetchall()

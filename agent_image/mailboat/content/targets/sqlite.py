@@ -15,7 +15,6 @@ from mailboat.content.held_blobs import HeldBlobs, blob_folder
 from mailboat.content.keys import SEPARATOR
 from mailboat.content.sources.sqlite import SqliteSource
 from mailboat.content.targets.database import check_database, connect_database, create_database, open_database
-from mailboat.content.targets.ledger import TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TargetParts, TreeTarget
@@ -49,8 +48,7 @@ def open_sqlite_target(file: Path) -> TreeTarget:
         except BaseException:
             lock.release()
             raise
-    ledger = TargetLedger(second, uri)
-    return TreeTarget(TargetParts(uri, lock, connection, ledger, _InTable(HeldBlobs(file)), lambda: SqliteSource(file)))
+    return TreeTarget(TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), lambda: SqliteSource(file)))
 
 
 def sweep_blobs(file: Path) -> int:

@@ -16,7 +16,6 @@ from mailboat.content.layout import STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
-from mailboat.content.targets.ledger import TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.staging import Staging
@@ -40,7 +39,7 @@ class StateFolder:
         root: The target's folder, links resolved.
         lock: Held.
         connection: For batches.
-        ledger: On a connection of its own.
+        ledger_connection: Another one, for the ledger.
         durability: Counts what is synchronised.
         staging: In the state folder.
         intake: Over connection and staging.
@@ -50,18 +49,18 @@ class StateFolder:
     root: Path
     lock: TargetLock
     connection: sqlite3.Connection
-    ledger: TargetLedger
+    ledger_connection: sqlite3.Connection
     durability: Durability
     staging: Staging
     intake: StagedIntake
 
     def parts(self, showing: Showing, open_source: Callable[[], Source]) -> TargetParts:
         """What the target is made of."""
-        return TargetParts(self.uri, self.lock, self.connection, self.ledger, showing, open_source)
+        return TargetParts(self.uri, self.lock, self.connection, self.ledger_connection, showing, open_source)
 
     def close(self) -> None:
         """Release everything."""
-        self.ledger.close()
+        self.ledger_connection.close()
         self.connection.close()
         self.lock.release()
 
@@ -89,8 +88,7 @@ def open_state_folder(folder: Path, kind: str) -> StateFolder:
     except BaseException:
         lock.release()
         raise
-    ledger = TargetLedger(second, uri)
-    return StateFolder(uri, root, lock, connection, ledger, durability, staging, StagedIntake(connection, staging))
+    return StateFolder(uri, root, lock, connection, second, durability, staging, StagedIntake(connection, staging))
 
 
 def _check_is_free(root: Path, uri: str) -> None:

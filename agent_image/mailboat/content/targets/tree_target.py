@@ -57,7 +57,7 @@ class TargetParts:
         uri: As a user would give it.
         lock: Held until the target is closed.
         connection: To the target's database, for batches.
-        ledger: On a connection of its own.
+        ledger_connection: Another one, for the ledger.
         showing: The target's kind.
         open_source: Opens the committed content.
     """
@@ -65,7 +65,7 @@ class TargetParts:
     uri: str
     lock: TargetLock
     connection: sqlite3.Connection
-    ledger: TargetLedger
+    ledger_connection: sqlite3.Connection
     showing: Showing
     open_source: Callable[[], Source] = field(repr=False)
 
@@ -76,6 +76,7 @@ class TreeTarget:
     def __init__(self, parts: TargetParts) -> None:
         """Serve the parts, which it owns from now on."""
         self._parts = parts
+        self._ledger = TargetLedger(parts.ledger_connection, parts.uri)
         self._table = TreeTable(parts.connection, parts.showing)
         self._commits = 0
         self._is_closed = False
@@ -88,7 +89,7 @@ class TreeTarget:
     @property
     def ledger(self) -> TargetLedger:
         """See `Target.ledger`."""
-        return self._parts.ledger
+        return self._ledger
 
     def batch(self) -> TreeBatch:
         """See `Target.batch`.
@@ -113,7 +114,7 @@ class TreeTarget:
         try:
             self._parts.showing.close()
         finally:
-            self._parts.ledger.close()
+            self._parts.ledger_connection.close()
             self._parts.connection.close()
             self._parts.lock.release()
 

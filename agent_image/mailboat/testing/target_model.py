@@ -1,0 +1,114 @@
+"""What packages do to a tree, said once more and plainly: the model that every target is compared with.
+
+A dictionary of nodes, no speed, no disk. `changes` draws sequences of packages over few names, so that they meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from hypothesis import strategies as st
+
+from mailboat.content.merging import merge_node
+from mailboat.model.changes import TreeChange
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.model.nodes import Node, folder_node
+from mailboat.model.paths import NodePath, ancestors_of, child_of, is_within
+from mailboat.testing.trees import Shape, in_walk_order, nodes, records, small_binaries
+
+NAMES = ("a", "b", ".node.json", "é")
+
+
+class ModelTree:
+    """The nodes by path."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.nodes: dict[NodePath, Node] = {}
+
+    def copy(self) -> ModelTree:
+        """The same nodes, to be changed apart."""
+        other = ModelTree()
+        other.nodes = dict(self.nodes)
+        return other
+
+    def walk(self) -> list[Node]:
+        """All nodes in walk order."""
+        return in_walk_order(self.nodes.values())
+
+    def apply(self, carried: Sequence[Node], workspace_filter: WorkspaceFilter) -> None:
+        """Put and remove what a package with these nodes and this filter says."""
+        before = set(self.nodes)
+        for node in carried:
+            rules = workspace_filter.set_for(node.path)
+            if rules is not None and rules.covers(node.path):
+                self._put(merge_node(self.nodes.get(node.path), node, rules))
+            elif node.path != "/" and node.path not in self.nodes:
+                self._put(node)
+        paths = {node.path for node in carried}
+        gone = [path for path in before - paths if _is_removed(path, workspace_filter)]
+        for path in sorted(gone, key=lambda path: -path.count("/")):
+            if not any(is_within(other, path) and other != path for other in self.nodes):
+                del self.nodes[path]
+
+    def remove(self, paths: Iterable[NodePath]) -> None:
+        """Remove subtrees."""
+        for root in paths:
+            self.nodes = {path: node for path, node in self.nodes.items() if not is_within(path, root)}
+
+    def _put(self, node: Node) -> None:
+        self.nodes[node.path] = node
+        for above in ancestors_of(node.path):
+            self.nodes.setdefault(above, folder_node(above))
+
+
+def _is_removed(path: NodePath, workspace_filter: WorkspaceFilter) -> bool:
+    rules = workspace_filter.set_for(path)
+    return rules is not None and rules.mode is ImportMode.REPLACE and rules.covers(path)
+
+
+def paths() -> st.SearchStrategy[NodePath]:
+    """Paths over few names, up to three deep; sometimes the root."""
+    names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)
+    return st.one_of(names.map(lambda parts: NodePath("/" + "/".join(parts))), names.map(_root_or_first))
+
+
+def _root_or_first(parts: list[str]) -> NodePath:
+    return NodePath("/") if len(parts) == 1 else child_of(NodePath("/"), parts[0])
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> WorkspaceFilter:
+    """Filters of requests mostly, sometimes with rules, property rules or modes."""
+    roots = draw(st.lists(paths(), min_size=1, max_size=3, unique=True))
+    if draw(st.integers(0, 2)):
+        deep = draw(st.lists(st.sampled_from(roots), unique=True))
+        return filter_for(roots, deep)
+    return WorkspaceFilter(tuple(draw(_sets(root)) for root in roots))
+
+
+def _sets(root: NodePath) -> st.SearchStrategy[FilterSet]:
+    rule = st.builds(FilterRule, st.booleans(), st.sampled_from(["/a(/.*)?", ".*/b", ".*b/.*", "/.*"]).map(re.compile))
+    property_rule = st.builds(FilterRule, st.booleans(), st.just(re.compile(".*/[a-m][^/]*")))
+    return st.builds(
+        FilterSet,
+        st.just(root),
+        is_shallow=st.booleans(),
+        rules=st.lists(rule, max_size=2).map(tuple),
+        property_rules=st.lists(property_rule, max_size=1).map(tuple),
+        mode=st.sampled_from(ImportMode),
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[list[Node], WorkspaceFilter]:
+    """Nodes in walk order and the filter that they come with."""
+    shape = Shape(binaries=small_binaries(20))
+    drawn = [draw(nodes(path, shape)) for path in draw(st.lists(paths(), max_size=5, unique=True))]
+    return in_walk_order(drawn), draw(filters())
+
+
+def as_change(carried: Sequence[Node], workspace_filter: WorkspaceFilter) -> TreeChange:
+    """What a codec would give to a target."""
+    return TreeChange(workspace_filter, iter(records(carried)))
