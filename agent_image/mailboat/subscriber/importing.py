@@ -17,7 +17,6 @@ from mailboat.errors import (
     MailboatError,
     MessageCorruptError,
     PackageCorruptError,
-    PermanentError,
     ProcessorFailedError,
     StopError,
     UnknownRequiredFeatureError,
@@ -29,6 +28,7 @@ from mailboat.model.changes import ChangeCount
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, PackageStatus, StatusMessage
 from mailboat.packages.port import PackageCodec
+from mailboat.packages.registry import UnknownPackageTypeError
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.processors import ProcessedPackage, Processor, processed_package
@@ -39,13 +39,6 @@ from mailboat.wire.messages import decode_message, decode_package
 _SMALL_BYTES: Final = 64 * 1024
 _HEAVY_BYTES: Final = 64 * 1024 * 1024
 _AHEAD_RECORDS: Final = 8
-
-
-class PackageTypeUnknownError(PermanentError):
-    """A followed publisher sent a package in a format that this subscriber has no codec for.
-
-    It waits in the error queue. Upgrade or configure the subscriber and re-drive it, or follow other publishers.
-    """
 
 
 class MessageUndecodableError(StopError):
@@ -226,7 +219,7 @@ class Importer:
     def _codec(self, message: PackageMessage) -> PackageCodec:
         codec = self._ports.codecs.get(message.package_type)
         if codec is None:
-            raise PackageTypeUnknownError(
+            raise UnknownPackageTypeError(
                 f"there is no codec for packages of the type {message.package_type[:40]!r}",
                 package=message.package_id,
             )

@@ -91,6 +91,7 @@ class ImportRun:
         if self._has_pending:
             self._confirmations.send()
             self._has_pending = False
+            return
         if not self._todo:
             self._read(keep_reader)
         if self._todo:

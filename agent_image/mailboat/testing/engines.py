@@ -1,0 +1,172 @@
+"""A whole distribution in one folder or in memory, to test publisher and subscriber with: real parts, short names.
+
+`Engine` owns the journal, the blob store and the publisher's state, makes publishers and subscribers on them, and says
+what the content of a target is. Everything that a test wants to own (clock, chance, failure) is passed in.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeVar
+
+from mailboat.blobs.directory import DirectoryBlobStore
+from mailboat.blobs.port import BlobStore
+from mailboat.clock import Clock, SystemClock
+from mailboat.content.digest import tree_digest
+from mailboat.content.port import Source, Target
+from mailboat.content.sources.folder import FolderSource
+from mailboat.content.targets.files import open_files_target
+from mailboat.content.targets.generations import open_generations_target
+from mailboat.content.targets.sqlite import open_sqlite_target
+from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.journal.port import Edge, Journal, ReadLimits, Record, TopicSettings
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.messages import StatusMessage
+from mailboat.model.paths import ROOT
+from mailboat.packages.port import PackageCodec
+from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.state import PublisherState
+from mailboat.subscriber.retries import RetryPolicy
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscription import Subscriber
+from mailboat.wire.messages import decode_message
+
+AUTHOR: Final = AgentName("author")
+EDGE: Final = AgentName("edge")
+PACKAGES: Final = TopicName("package")
+STATUSES: Final = TopicName("status")
+SLING_ID: Final = SlingId("5a1e0000-0000-4000-8000-000000000001")
+TARGET_KINDS: Final = ("sqlite", "files", "generations")
+_C = TypeVar("_C", bound="_Closable")
+_ALL: Final = ReadLimits(max_records=10_000, max_bytes=1 << 30)
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What a test may want to own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  # tests foresee it
+    codecs: Mapping[str, PackageCodec] = field(default_factory=lambda: {"tree": TreeCodec()})
+
+
+class Engine:
+    """The parts of one distribution below a folder. A context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        parts: EngineParts | None = None,
+        *,
+        journal: Journal | None = None,
+        blobs: BlobStore | None = None,
+    ) -> None:
+        """Open, or make, everything; a journal or blob store that is given is used instead of one in the folder."""
+        self.folder = folder
+        self.parts = parts or EngineParts()
+        self._opened = ExitStack()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.journal = journal or self._opened.enter_context(
+            SqliteJournal.create(folder / "journal.db", self.parts.clock)
+        )
+        for topic in (PACKAGES, STATUSES):
+            self.journal.ensure_topic(topic, TopicSettings())
+        self.blobs = blobs or self._close_later(DirectoryBlobStore(folder / "blobs", self.parts.clock))
+        self.state = self._close_later(PublisherState(folder / "author.db", self.parts.clock))
+        self.publishing = PublisherSettings(AUTHOR, SLING_ID)
+        self.subscribing = SubscriberSettings(
+            EDGE, SLING_ID, is_editable=True, retry=RetryPolicy(max_retries=3, first_pause_seconds=0.01)
+        )
+
+    def publisher(self, settings: PublisherSettings | None = None) -> Publisher:
+        """A publisher agent."""
+        parts = self.parts
+        ports = PublisherPorts(
+            self.journal, self.blobs, parts.codecs, self.state, parts.clock, parts.failpoints, parts.random
+        )
+        return Publisher(settings or self.publishing, ports)
+
+    def subscriber(
+        self,
+        target: Target,
+        settings: SubscriberSettings | None = None,
+        change_ports: Callable[[SubscriberPorts], SubscriberPorts] | None = None,
+    ) -> Subscriber:
+        """A subscriber agent on a target that the caller closes."""
+        parts = self.parts
+        ports = SubscriberPorts(
+            self.journal, self.blobs, parts.codecs, target, parts.clock, parts.failpoints, parts.random
+        )
+        return Subscriber(settings or self.subscribing, ports if change_ports is None else change_ports(ports))
+
+    def target(self, kind: str, name: str = "edge") -> Target:
+        """Open a target in the folder; the caller closes it."""
+        place = self.folder / f"{name}-{kind}"
+        if kind == "sqlite":
+            return open_sqlite_target(place / "content.db")
+        if kind == "files":
+            return open_files_target(place, self.parts.failpoints)
+        return open_generations_target(place, self.parts.failpoints)
+
+    def records(self, topic: TopicName = PACKAGES) -> list[Record]:
+        """All records of a topic."""
+        reader = self.journal.reader(topic, Edge.EARLIEST)
+        try:
+            return list(reader.read(_ALL, 0.0).records)
+        finally:
+            reader.close()
+
+    def statuses(self) -> list[StatusMessage]:
+        """All confirmations in the log."""
+        messages = [decode_message(record.headers, record.value) for record in self.records(STATUSES)]
+        return [message for message in messages if isinstance(message, StatusMessage)]
+
+    def with_settings(self, **values: object) -> SubscriberSettings:
+        """The subscriber's settings with some replaced."""
+        return replace(self.subscribing, **values)  # type: ignore[arg-type]  # checked by the record
+
+    def close(self) -> None:
+        """Release everything but targets."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _close_later(self, one: _C) -> _C:
+        self._opened.callback(one.close)
+        return one
+
+
+def digest_of(source: Source) -> str:
+    """The canonical digest of a source's whole tree, in hexadecimal."""
+    try:
+        return tree_digest(source.walk(ROOT)).hex()
+    finally:
+        source.close()
+
+
+def write_site(folder: Path, files: Mapping[str, str | bytes]) -> FolderSource:
+    """Make a folder with these files, and nothing else, and read it."""
+    for name, content in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return FolderSource(folder)
