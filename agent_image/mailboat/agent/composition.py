@@ -95,8 +95,9 @@ class Workspace:
 
     def publisher(self, name: str | None = None) -> Publisher:
         """A publisher agent of this home. Raises: UsageError for a name that can't be one."""
+        from mailboat.publisher.changes import ChangeBudget
         from mailboat.publisher.publication import Publisher
-        from mailboat.publisher.settings import ChangeBudget, PublisherPorts, PublisherSettings
+        from mailboat.publisher.settings import PublisherPorts, PublisherSettings
         from mailboat.publisher.state import PublisherState
 
         config = self.home.config.publisher

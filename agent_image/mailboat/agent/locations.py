@@ -11,10 +11,11 @@ from typing import Final
 
 from mailboat.content import locations
 from mailboat.content.digest import source_digest
-from mailboat.content.locations import open_ledger, open_target, parse_target
+from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Source
 
 FILEVAULT_ROOT: Final = "jcr_root"
+ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
 
 
 def absolute_target(text: str) -> str:
@@ -38,11 +39,15 @@ def open_source(text: str) -> Source:
 
 def _open_filevault(path: Path) -> Source | None:
     """A FileVault checkout or package; None for anything else."""
-    if not path.is_file() and not (path / FILEVAULT_ROOT).is_dir():
-        return None
-    from mailboat.packages.filevault.sources import open_filevault_source
+    if (path / FILEVAULT_ROOT).is_dir():
+        from mailboat.packages.filevault.sources import open_checkout_source
 
-    return open_filevault_source(path)
+        return open_checkout_source(path)
+    if path.is_file() and path.suffix.lower() in ZIP_SUFFIXES:
+        from mailboat.packages.filevault.sources import open_archive_source
+
+        return open_archive_source(path)
+    return None
 
 
-__all__ = ["absolute_target", "open_ledger", "open_source", "open_target", "source_digest"]
+__all__ = ["absolute_target", "open_source", "open_target", "opened_ledger", "source_digest"]

@@ -8,14 +8,13 @@ writes, and its position is asked of its target, which is where it is kept. Call
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import KnownSubscriber
 from mailboat.agent.inspection import Finding, records_of
-from mailboat.agent.locations import open_ledger
+from mailboat.agent.locations import opened_ledger
 from mailboat.discovery.topology import Topology
 from mailboat.errors import MailboatError, SourceMissingError
 from mailboat.model.identifiers import AgentName, Offset
@@ -90,7 +89,8 @@ def _announced(workspace: Workspace, now_ms: int) -> Iterator[SubscriberView]:
     for known in topology.subscribers():
         if known.announcement.states:  # without: it took leave for good
             view = view_of(known.announcement, known.heard_ms, is_alive=known.is_alive(now_ms))
-            yield replace(view, rate_per_second=rates.per_second(view.name))
+            is_moving = view.state not in {STOPPED, SILENT}
+            yield replace(view, rate_per_second=rates.per_second(view.name) if is_moving else None)
 
 
 def recent_announcements(workspace: Workspace) -> Iterator[tuple[DiscoveryMessage, int]]:
@@ -128,7 +128,7 @@ def _with_registry(view: SubscriberView | None, known: KnownSubscriber) -> Subsc
     view = view or SubscriberView(known.name, max_retries=known.max_retries)
     view = replace(view, target=known.target, follow=known.follow)
     try:
-        with closing(open_ledger(known.target)) as ledger:
+        with opened_ledger(known.target) as ledger:
             position, attempt = ledger.position(), ledger.attempt()
     except SourceMissingError:
         return view

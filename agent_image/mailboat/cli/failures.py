@@ -27,9 +27,13 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (5, "the target is in use, or belongs to another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
     (75, "a passing fault; try again"),
+    (77, "not permitted by the server or the file system"),
     (INTERRUPTED_EXIT_CODE, "stopped by Ctrl-C"),
     (BROKEN_PIPE_EXIT_CODE, "the reader of the output went away"),
 )
+
+_FRAMES: Final = 5
+"""How many calls the trace of a defect shows: the innermost, without those of the command line's framework."""
 
 
 def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
@@ -53,6 +57,6 @@ def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[
 
 def internal_error_lines(error: Exception) -> Iterator[str]:
     """The lines of an error that nobody foresaw: a defect of Mailboat, with its trace."""
-    yield from "".join(traceback.format_exception(error)).splitlines()
+    yield from "".join(traceback.format_exception(error, limit=-_FRAMES)).splitlines()
     yield f"error: {type(error).__name__}: {printable(str(error))}"
     yield "  this is a defect of Mailboat; the trace above says where"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -94,9 +93,9 @@ def redrive(
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors list {name}")
     (known,) = _subscribers(session.home(), name)
     wanted = [entry.offset for entry in _entries(known)] if everything else [Offset(one) for one in offsets or ()]
-    from mailboat.agent.locations import open_ledger
+    from mailboat.agent.locations import opened_ledger
 
-    with closing(open_ledger(known.target)) as ledger:
+    with opened_ledger(known.target) as ledger:
         for offset in wanted:
             ledger.request_redrive(offset)
     session.show(
@@ -120,10 +119,10 @@ def _subscribers(home: Home, name: str | None) -> Sequence[KnownSubscriber]:
 
 
 def _entries(known: KnownSubscriber) -> Sequence[GivenUp]:
-    from mailboat.agent.locations import open_ledger
+    from mailboat.agent.locations import opened_ledger
 
     try:
-        with closing(open_ledger(known.target)) as ledger:
+        with opened_ledger(known.target) as ledger:
             return ledger.given_up()
     except SourceMissingError:  # registered, but its target was never made, or was removed
         return []

@@ -200,8 +200,8 @@ def truncate(
             document,
             [name],
             lambda: [
-                f"{name}: {count_text(removed, 'message')} removed, "
-                f"oldest {new.earliest_offset}, next {new.next_offset}"
+                f"{name}: {count_text(removed, 'message')} removed",
+                f"oldest {new.earliest_offset}, next {new.next_offset}",
             ],
         )
     )

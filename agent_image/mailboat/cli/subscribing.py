@@ -80,7 +80,8 @@ def subscribe(
             finally:
                 if isinstance(listener, ProgressLine):
                     listener.end()
-    session.show(_report(subscription, found))
+    if session.output is not Output.JSON:  # there the last line said it all
+        session.show(_report(subscription, found))
 
 
 def _known(
@@ -132,7 +133,7 @@ def _stopped_by_signals(process: SubscriberProcess) -> Iterator[None]:
 
 
 class _JsonLines:
-    """Progress for programs: one JSON object a line on standard output."""
+    """Progress for programs: one JSON object a line on standard output, the last one when it has stopped."""
 
     def __init__(self, name: str) -> None:
         self._name = name

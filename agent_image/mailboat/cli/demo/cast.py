@@ -94,7 +94,7 @@ class Child:
     def _hear(self, pipe: IO[str]) -> None:
         with pipe:
             for line in pipe:
-                if line.startswith("{"):
+                if line.endswith("\n"):  # a killed process may leave half a line
                     self._ears.put(Heard(self.name, json.loads(line)))
         self._ears.put(Heard(self.name, exit_code=self._process.wait()))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import mailboat
+from mailboat.cli.demo.portions import binary_bytes
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text, seconds_text
 from mailboat.cli.session import Session, command
 from mailboat.errors import SourceMissingError, UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from mailboat.cli.demo.board import Actor, Board
     from mailboat.cli.demo.portions import Survey
     from mailboat.cli.demo.screen import Screen
+    from mailboat.content.port import Source
 
 PACKAGES: Final = 40
 KINDS: Final = ("sqlite", "files", "generations")
@@ -55,6 +57,14 @@ def demo(
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What a source or target holds."""
+
+    digest: bytes
+    content_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came out.
 
@@ -63,21 +73,26 @@ class Outcome:
         found: What the source holds.
         folder: What was published.
         home: The demo's home.
-        digest: Of the source.
-        digests: Of each subscriber's target, by name.
+        expected: What the source held in the end.
+        held: What each subscriber's target holds, by name.
     """
 
     board: Board
     found: Survey
     folder: Path
     home: Path
-    digest: bytes
-    digests: dict[str, bytes]
+    expected: Held
+    held: dict[str, Held]
 
     @property
     def is_equal(self) -> bool:
         """Whether all targets equal the source."""
-        return all(digest == self.digest for digest in self.digests.values())
+        return not self.different
+
+    @property
+    def different(self) -> list[str]:
+        """Whose target does not equal the source."""
+        return [name for name, one in self.held.items() if one.digest != self.expected.digest]
 
 
 def _source_folder(given: Path | None) -> Path:
@@ -110,7 +125,7 @@ def _new_home(session: Session) -> Home:
 
 def _play(session: Session, source: Path, home: Home, subscribers: int) -> Outcome:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.locations import open_source, source_digest
+    from mailboat.agent.locations import open_source
     from mailboat.cli.demo.portions import cut, survey
     from mailboat.cli.demo.screen import screen_for
     from mailboat.cli.demo.stage import Script, Stage
@@ -129,13 +144,23 @@ def _play(session: Session, source: Path, home: Home, subscribers: int) -> Outco
             )
         actors = _actors(home.path, subscribers)
         board = Stage(Script(workspace, opened, cut(found, PACKAGES), actors), screen).play()
-        screen.update(board)
-        digest = source_digest(opened, ROOT)
-    digests = {}
+        expected = _held(opened)
+    held = {}
     for actor in actors:
         with closing(open_source(actor.target)) as target:
-            digests[actor.name] = source_digest(target, ROOT)
-    return Outcome(board, found, folder, home.path, digest, digests)
+            held[actor.name] = _held(target)
+    return Outcome(board, found, folder, home.path, expected, held)
+
+
+def _held(source: Source) -> Held:
+    """Digest and size of a tree, read from the first byte to the last."""
+    from mailboat.content.digest import TreeHash, node_digest
+
+    total, count = TreeHash(), 0
+    for node in source.walk(ROOT):
+        total.add(node.path, node_digest(node))
+        count += binary_bytes(node)
+    return Held(total.digest(), count)
 
 
 def _announce(screen: Screen, source: Path, found: Survey, subscribers: int, home: Path) -> None:
@@ -163,7 +188,7 @@ def _report(outcome: Outcome) -> Report:
         "content_bytes": outcome.found.content_bytes,
         "packages": outcome.board.total,
         "seconds": round(outcome.board.seconds, 1),
-        "digest": outcome.digest.hex(),
+        "digest": outcome.expected.digest.hex(),
         "is_equal": outcome.is_equal,
         "subscribers": rows,
         "next": [words for words, _ in _next_commands(outcome)],
@@ -172,7 +197,7 @@ def _report(outcome: Outcome) -> Report:
 
 
 def _row(outcome: Outcome, actor: Actor) -> dict[str, Any]:
-    digest = outcome.digests[actor.name]
+    held = outcome.held[actor.name]
     return {
         "name": actor.name,
         "target": actor.target,
@@ -181,21 +206,28 @@ def _row(outcome: Outcome, actor: Actor) -> dict[str, Any]:
         "lag": outcome.board.total - actor.position,
         "packages": actor.position,
         "restarts": actor.restarts,
-        "digest": digest.hex(),
-        "is_equal": digest == outcome.digest,
+        "bytes": held.content_bytes,
+        "digest": held.digest.hex(),
+        "is_equal": held.digest == outcome.expected.digest,
     }
 
 
 def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Table | str]:
-    keys = ("name", "state", "position", "lag", "packages", "restarts")
-    columns = [Column("SUBSCRIBER"), Column("STATE"), *(Column(key.upper(), is_number=True) for key in keys[2:])]
-    cells = [[*(str(row[key]) for key in keys), _content_text(row), row["target"]] for row in rows]
-    return [
-        "",
-        Table([*columns, Column("CONTENT"), Column("TARGET", can_fold=True)], cells),
-        "",
-        *_closing_lines(outcome),
+    titles = ("SUBSCRIBER", "STATE", "PACKAGES", "BYTES", "LAG", "RESTARTS", "CONTENT")
+    columns = [Column(title, is_number=title in titles[2:6]) for title in titles]
+    cells = [
+        [
+            row["name"],
+            row["state"],
+            str(row["packages"]),
+            bytes_text(row["bytes"]),
+            str(row["lag"]),
+            str(row["restarts"]),
+            _content_text(row),
+        ]
+        for row in rows
     ]
+    return ["", Table(columns, cells), "", *_closing_lines(outcome)]
 
 
 def _content_text(row: dict[str, Any]) -> str:
@@ -204,7 +236,7 @@ def _content_text(row: dict[str, Any]) -> str:
 
 def _closing_lines(outcome: Outcome) -> list[str]:
     if not outcome.is_equal:
-        names = [name for name, digest in outcome.digests.items() if digest != outcome.digest]
+        names = outcome.different
         target = next(one.target for one in outcome.board.actors if one.name == names[0])
         diff = shlex.join([_program(), "content", "diff", str(outcome.folder), target])
         return [

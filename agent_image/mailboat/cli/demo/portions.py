@@ -9,9 +9,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from mailboat.model.nodes import Node
+from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of
+
+MAX_PATHS: Final = 400
+"""Paths of one request, below the publisher's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ def survey(nodes: Iterable[Node]) -> Survey:
     count = files = total = 0
     has_root_node = False
     for node in nodes:
-        size = sum(value.length_bytes for one in node.properties for value in one.values if not isinstance(value, str))
+        size = binary_bytes(node)
         count, files, total = count + 1, files + (node.data is not None), total + size
         if node.path == ROOT:
             has_root_node = True
@@ -58,6 +62,11 @@ def survey(nodes: Iterable[Node]) -> Survey:
         known[parent_of(node.path)].children[name_of(node.path)] = branch
     _add_up(known, bytes_per_node=total // max(count, 1) + 1)
     return Survey(top, has_root_node, count, files, total)
+
+
+def binary_bytes(node: Node) -> int:
+    """Bytes of a node's binaries."""
+    return sum(value.length_bytes for one in node.properties for value in one.values if isinstance(value, Binary))
 
 
 def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
@@ -69,14 +78,15 @@ def _add_up(known: dict[NodePath, Branch], bytes_per_node: int) -> None:
 
 
 def cut(found: Survey, wanted: int) -> Sequence[Portion]:
-    """Cut a tree into at most `wanted` portions, that many where it has enough nodes, in an order that parents lead.
+    """Cut a tree into about `wanted` portions, fewer where it has few nodes, in an order that parents lead.
 
-    The heaviest branch that can be taken apart is taken apart until there are enough pieces to fill the portions.
+    More only where a portion would name more than `MAX_PATHS` paths. The heaviest branch that can be taken apart is
+    taken apart until there are enough pieces to fill the portions.
     """
     opened, pieces = _take_apart(found.top, pieces_wanted=3 * (wanted - 1))
-    shallow = [path for path in opened if path != ROOT or found.has_root_node]
-    portions = _pack(pieces, wanted - 1 if shallow else wanted)
-    return [Portion(shallow=tuple(sorted(shallow))), *portions] if shallow else portions
+    shallow = sorted(path for path in opened if path != ROOT or found.has_root_node)
+    first = [Portion(shallow=tuple(shallow[at : at + MAX_PATHS])) for at in range(0, len(shallow), MAX_PATHS)]
+    return [*first, *_pack(pieces, max(1, wanted - len(first)))]
 
 
 def _take_apart(top: Branch, pieces_wanted: int) -> tuple[list[NodePath], list[Branch]]:
@@ -107,7 +117,7 @@ def _pack(pieces: Sequence[Branch], wanted: int) -> list[Portion]:
         weight += piece.weight
         room = wanted - len(portions)
         must_close = len(pieces) - index - 1 < room  # as many pieces left as portions: one each
-        if room > 1 and (must_close or weight >= left / room):
+        if (room > 1 and (must_close or weight >= left / room)) or len(current) == MAX_PATHS:
             portions.append(Portion(deep=tuple(current)))
             left -= weight
             current, weight = [], 0

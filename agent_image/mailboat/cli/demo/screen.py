@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from mailboat.cli.demo.board import Actor, Board
 from mailboat.cli.rendering import bytes_text, printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+
+_FAR_BEHIND: Final = 4
 
 
 class Screen(Protocol):
@@ -35,7 +37,7 @@ class LineScreen:
     def __init__(self, stream: TextIO) -> None:
         """Nothing shown yet."""
         self._stream = stream
-        self._shown: dict[str, tuple[int, str]] = {}
+        self._shown: dict[str, tuple[object, ...]] = {}
 
     def say(self, line: str) -> None:
         """See `Screen`."""
@@ -44,19 +46,18 @@ class LineScreen:
 
     def update(self, board: Board) -> None:
         """See `Screen`."""
-        self._line("author", board.published, board.total, author_text(board))
+        self._line("author", (board.published * 4 // board.total,), author_text(board))
         for actor in board.actors:
             if actor.is_started:
-                self._line(actor.name, actor.position, board.total, actor_text(actor, board))
+                news = (actor.position * 4 // board.total, actor.note, actor.error)
+                self._line(actor.name, news, actor_text(actor, board))
 
     def close(self) -> None:
         """See `Screen`."""
 
-    def _line(self, name: str, done: int, total: int, text: str) -> None:
-        quarter = done * 4 // max(total, 1)
-        note = text.partition("  ")[2] if name != "author" else ""
-        if self._shown.get(name) != (quarter, note):
-            self._shown[name] = (quarter, note)
+    def _line(self, name: str, news: tuple[object, ...], text: str) -> None:
+        if self._shown.get(name) != news:
+            self._shown[name] = news
             self.say(f"  {name:<8} {text}")
 
 
@@ -111,6 +112,8 @@ def actor_text(actor: Actor, board: Board) -> str:
     """Where a subscriber is, and what happened to it."""
     if not actor.is_started:
         return "joins later"
-    state = "current" if actor.is_running and actor.position >= board.published else ""
+    behind = board.published - actor.position
+    state = "current" if behind <= 0 else "catching up" if behind >= _FAR_BEHIND else ""
+    state = state if actor.is_running else ""
     parts = [f"{actor.position}/{board.total}", *(text for text in (actor.note, state, actor.error) if text)]
     return "  ".join(parts)

@@ -22,7 +22,7 @@ from mailboat.model.messages import Action
 from mailboat.publisher.requests import DistributionRequest
 
 AUTHOR: Final = "author"
-PLAY_SECONDS: Final = 4.0
+PLAY_SECONDS: Final = 6.0
 """How long publishing is stretched to, so that there is something to see; a large tree takes longer by itself."""
 
 STANDSTILL_SECONDS: Final = 300.0
@@ -66,6 +66,7 @@ class Stage:
         author = threading.Thread(target=self._publish, name=AUTHOR, daemon=True)
         started = moved = self._clock.monotonic()
         try:
+            self._act()
             author.start()
             while not self._board.is_done:
                 if self._listen():
@@ -73,9 +74,9 @@ class Stage:
                 if self._clock.monotonic() - moved > STANDSTILL_SECONDS:
                     raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
                 self._board.seconds = self._clock.monotonic() - started
-                for act, actor in list(decide_acts(self._board)):
-                    self._perform(act, actor)
+                self._act()
                 self._screen.update(self._board)
+            self._screen.update(self._board)
         finally:
             self._stopping.set()
             self._send_home()
@@ -130,6 +131,10 @@ class Stage:
                 target=actor.target,
                 said=self._children[actor.name].last_words() or None,
             )
+
+    def _act(self) -> None:
+        for act, actor in list(decide_acts(self._board)):
+            self._perform(act, actor)
 
     def _perform(self, act: Act, actor: Actor) -> None:
         if act is Act.KILL:
