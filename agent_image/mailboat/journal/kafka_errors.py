@@ -88,8 +88,8 @@ _NEXT_STEPS: Final[Mapping[type[MailboatError], str]] = {
 }
 
 
-def error_of(raised: KafkaException) -> KafkaError:
-    """The library's error inside its exception."""
+def error_of(raised: KafkaException | BufferError) -> KafkaError:
+    """The library's error inside its exception; a full queue of a producer is a plain BufferError."""
     found = raised.args[0] if raised.args else None
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
 

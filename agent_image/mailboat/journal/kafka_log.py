@@ -16,7 +16,6 @@ from mailboat.clock import Clock
 
 _LOGGER: Final = logging.getLogger(__name__)
 _SUMMARIES: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - the library's public constants
-_LOGINS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - as above
 
 
 class ClientLog:
@@ -41,7 +40,7 @@ class ClientLog:
                 return
             self._next_at[kind] = now + self._interval_seconds
             left_out = self._left_out.pop(kind, 0)
-        _LOGGER.log(level, f"{form}%s", *details, f" ({left_out} lines of this kind left out)" if left_out else "")
+        _LOGGER.log(level, "%s (%d more of this kind since the last)", form % details, left_out)
 
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""
@@ -55,9 +54,13 @@ class ClientLog:
             return self._last_error
 
     def refusal(self) -> KafkaError | None:
-        """The last error, if it says that the brokers refuse who we are: repeating does not help."""
+        """The last error, if it says that the brokers refuse who we are: repeating does not help.
+
+        A failed TLS handshake does not count: a broker that goes down in the middle of one looks the same.
+        """
         error = self.reason()
-        return error if error is not None and error.code() in _LOGINS else None
+        refused = KafkaError._AUTHENTICATION  # noqa: SLF001 - as above
+        return error if error is not None and error.code() == refused else None
 
     def succeeded(self) -> None:
         """A request was answered: errors noted before it explain nothing any more."""

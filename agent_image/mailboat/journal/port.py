@@ -105,7 +105,8 @@ class JournalReader(Protocol):
         Never waits for a batch to fill: a single new record is returned at once.
 
         Raises:
-            PositionOutOfRangeError: The position is below the head or beyond the end; it is not moved.
+            PositionOutOfRangeError: The position is below the head or beyond the end; it is not moved. A reader that
+                fetches ahead may first give, without a gap, what it had fetched before it was removed.
             JournalReplacedError: The topic is not the one that the reader was opened on.
             JournalUnavailableError: Try again.
         """
@@ -141,6 +142,7 @@ class Journal(Protocol):
 
         Raises:
             MessageTooLargeError: Before anything is written.
+            AppendUncertainError: No answer came in time; a beginning of the batch may be there, or come later.
             TopicMissingError, JournalUnavailableError, StorageFullError.
         """
 

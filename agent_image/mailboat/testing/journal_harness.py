@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from mailboat.errors import MailboatError
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
-from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.identifiers import TopicName
 
 _T = TypeVar("_T")
 
@@ -36,10 +36,12 @@ class JournalHarness:
     Attributes:
         open: Another handle on the same log; the test closes it.
         delete_topic: Removes a topic with its records, by whatever means the log has.
+        reads_ahead: Whether a reader may still give what it had fetched before it was removed from the log.
     """
 
     open: Callable[[], Journal]
     delete_topic: Callable[[TopicName], None]
+    reads_ahead: bool = False
 
 
 def new_topic_name() -> TopicName:
@@ -75,14 +77,15 @@ def read_count(reader: JournalReader, count: int) -> list[Record]:
     return records
 
 
-def read_without_gap(reader: JournalReader) -> NoReturn:
-    """Read a log without holes until the reader refuses: what it had fetched before may come, a gap may not."""
-    position = reader.next_offset
-    while True:
-        for record in reader.read(ReadLimits(max_records=1), PATIENCE_SECONDS).records:
+def read_without_gap(reader: JournalReader) -> None:
+    """Read a log without holes to its end, or until the reader refuses: a gap may not come."""
+    is_at_end = False
+    while not is_at_end:
+        position = reader.next_offset
+        records, _, is_at_end = reader.read(ReadLimits(max_records=1), PATIENCE_SECONDS)
+        for record in records:
             if record.offset != position:
                 raise AssertionError(f"after offset {position - 1} came {record.offset}")
-            position = Offset(position + 1)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ class _JournalMachine(RuleBasedStateMachine):
         self._topic: TopicName = new_topic_name()
         self._readers: list[JournalReader] = []
         self._records: dict[int, NewRecord] = {}
+        self._removed: dict[int, NewRecord] = {}
         self._earliest = 0
         self._next = 0
 
@@ -59,6 +60,7 @@ class _JournalMachine(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         before = data.draw(st.sampled_from([self._earliest, *self._records, self._next]), "before")
         bounds = self._journal.truncate(self._topic, Offset(before))
+        self._removed |= {offset: record for offset, record in self._records.items() if offset < before}
         self._records = {offset: record for offset, record in self._records.items() if offset >= before}
         self._earliest = max(self._earliest, before)
         assert bounds.earliest_offset == self._earliest
@@ -115,8 +117,10 @@ class _JournalMachine(RuleBasedStateMachine):
 
     def _check(self, position: int, limits: ReadLimits, batch: RecordBatch) -> None:
         """The batch holds the next records of the list, as many as the limits allow, but some where there are some."""
-        assert self._earliest <= position <= self._next
-        expected = [(offset, record) for offset, record in self._records.items() if offset >= position]
+        assert self._harness.reads_ahead or self._earliest <= position
+        assert position <= self._next
+        known = {**self._removed, **self._records}
+        expected = [(offset, record) for offset, record in known.items() if offset >= position]
         found = [(record.offset, NewRecord(record.value, record.headers, record.key)) for record in batch.records]
         assert found == expected[: len(found)]
         assert found or not expected

@@ -1,0 +1,199 @@
+"""The journal on Apache Kafka: each topic has one partition, its offsets are the journal's.
+
+Appends are acknowledged by all replicas in sync; readers are assigned exact positions and are in no consumer group;
+which log a topic is, cluster id and topic id tell. Retention is kept by the brokers. Decision 0007 says why it is so.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from mailboat.clock import Clock
+from mailboat.errors import JournalAccessDeniedError, MessageTooLargeError, TopicMissingError
+from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
+from mailboat.journal.kafka_settings import BATCH_BYTES, KafkaSettings
+from mailboat.journal.kafka_topics import KafkaTopics
+from mailboat.journal.port import Edge, NewRecord, Start, TopicSettings
+from mailboat.journal.refusals import check_sizes, journal_closed
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds, LogIdentity
+
+_ROOM_BYTES: Final = 16 * 1024
+"""What a record may have beside its value: key, headers and the log's own framing."""
+
+_SMALLEST_LIMIT_BYTES: Final = 2 * BATCH_BYTES
+"""A topic takes at least what the producer sends at once; smaller limits are kept by this process alone."""
+
+_MAX_MESSAGE: Final = "max.message.bytes"
+_LONGEST_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
+_SHORTEST_SEGMENT_MS: Final = 60_000
+
+
+class _Known(NamedTuple):
+    """What `append` remembers of a topic."""
+
+    topic_id: str
+    value_bytes: int
+    record_bytes: int
+    asked_at: float
+
+
+class KafkaJournal:
+    """The journal port over a Kafka cluster. Safe to use from several threads."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
+        """Make the clients. Nothing is asked yet, so brokers that can't be reached are met by the first call."""
+        self._settings = settings
+        self._clock = clock
+        self._log = ClientLog(clock)
+        self._topics = KafkaTopics(settings, clock, self._log)
+        self._appender = KafkaAppender(settings, clock, self._log)
+        self._lock = threading.Lock()
+        self._known: dict[TopicName, _Known] = {}
+        self._own_limits: dict[TopicName, int] = {}
+        self._readers: weakref.WeakSet[KafkaReader] = weakref.WeakSet()
+        self._is_closed = False
+
+    @property
+    def description(self) -> str:
+        """See `Journal.description`."""
+        return f"kafka {self._settings.bootstrap_servers}"
+
+    def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
+        """See `Journal.ensure_topic`. What is not named in `topic_configuration` stays as it is."""
+        self._check_open()
+        configuration = topic_configuration(settings, self._settings.min_insync_replicas)
+        try:
+            self._topics.state(topic)
+        except TopicMissingError:
+            self._topics.make(topic, configuration)
+        self._topics.configure(topic, configuration)
+        with self._lock:
+            self._own_limits[topic] = settings.max_message_bytes
+            self._known.pop(topic, None)
+
+    def topics(self) -> Sequence[TopicName]:
+        """See `Journal.topics`."""
+        self._check_open()
+        return self._topics.names()
+
+    def identity(self, topic: TopicName) -> LogIdentity:
+        """See `Journal.identity`."""
+        self._check_open()
+        return LogIdentity(self._topics.cluster_id(), self._topics.state(topic).topic_id)
+
+    def bounds(self, topic: TopicName) -> Bounds:
+        """See `Journal.bounds`."""
+        self._check_open()
+        return self._topics.bounds(topic)
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        """See `Journal.append`. When it fails, the topic may hold a beginning of the batch, in order."""
+        self._check_open()
+        known = self._knowledge(topic)
+        check_sizes(topic, records, known.value_bytes)
+        for record in records:
+            size_bytes = size_in_log_bytes(record)
+            if size_bytes > known.record_bytes:
+                raise MessageTooLargeError(
+                    f"a record for topic {topic} has up to {size_bytes} bytes with its key and headers, "
+                    f"the topic takes {known.record_bytes}",
+                    topic=topic,
+                    limit=known.record_bytes,
+                )
+        return self._appender.append(topic, records)
+
+    def reader(self, topic: TopicName, start: Start, leader_epoch: int | None = None) -> KafkaReader:
+        """See `Journal.reader`. With the leader epoch of a stored position, a lost tail that grew again is noticed."""
+        self._check_open()
+        topic_id = self._topics.state(topic).topic_id
+        if isinstance(start, Edge):
+            bounds = self._topics.bounds(topic)
+            start = bounds.earliest_offset if start is Edge.EARLIEST else bounds.next_offset
+        settings = ReaderSettings(self._settings, topic, topic_id, start, leader_epoch)
+        with self._lock:
+            self._check_open()
+            reader = KafkaReader(settings, self._topics, self._clock, self._log)
+            self._readers.add(reader)
+        return reader
+
+    def truncate(self, topic: TopicName, before: Offset) -> Bounds:
+        """See `Journal.truncate`."""
+        self._check_open()
+        if before > self._topics.bounds(topic).earliest_offset:
+            self._topics.delete_before(topic, before)
+        return self._topics.bounds(topic)
+
+    def remove_expired(self) -> int:
+        """See `Journal.remove_expired`: the brokers do it, by whole segments."""
+        self._check_open()
+        return 0
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            readers = list(self._readers)
+        for reader in readers:
+            reader.close()
+        self._appender.close()
+        self._topics.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise journal_closed(self.description)
+
+    def _knowledge(self, topic: TopicName) -> _Known:
+        """The topic's limits, not older than `topic_memory_seconds`. A topic made anew gets a new producer."""
+        now = self._clock.monotonic()
+        known = self._known.get(topic)
+        if known is not None and now - known.asked_at < self._settings.topic_memory_seconds:
+            return known
+        topic_id = self._topics.state(topic).topic_id
+        if known is not None and known.topic_id != topic_id:
+            self._appender.renew()
+        record_bytes = self._record_limit_bytes(topic)
+        value_bytes = self._own_limits.get(topic, max(record_bytes - _ROOM_BYTES, _ROOM_BYTES))
+        with self._lock:
+            self._known[topic] = _Known(topic_id, value_bytes, record_bytes, now)
+            return self._known[topic]
+
+    def _record_limit_bytes(self, topic: TopicName) -> int:
+        try:
+            return int(self._topics.configuration(topic).get(_MAX_MESSAGE) or 0) or TopicSettings().max_message_bytes
+        except JournalAccessDeniedError:  # a writer need not have the right to see it; the brokers check in any case
+            return TopicSettings().max_message_bytes
+
+
+def topic_configuration(settings: TopicSettings, min_insync_replicas: int | None) -> dict[str, str]:
+    """What Mailboat sets on its topics, by Kafka's names; everything else is the brokers' default or the operator's."""
+    retention_ms = -1 if settings.retention_seconds is None else int(settings.retention_seconds * 1000)
+    # brokers remove whole segments, so a segment may not take longer to fill than a part of the retention time
+    segment_ms = min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _LONGEST_SEGMENT_MS)
+    configuration = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+        "segment.ms": str(_LONGEST_SEGMENT_MS if retention_ms < 0 else segment_ms),
+        "message.timestamp.type": "LogAppendTime",
+        _MAX_MESSAGE: str(max(settings.max_message_bytes + _ROOM_BYTES, _SMALLEST_LIMIT_BYTES)),
+    }
+    if min_insync_replicas is not None:
+        configuration["min.insync.replicas"] = str(min_insync_replicas)
+    return configuration

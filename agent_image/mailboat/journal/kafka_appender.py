@@ -1,0 +1,189 @@
+"""Appends to Kafka topics: durable, in order, each record once, and one answer for a whole batch.
+
+One idempotent producer serves all topics and threads; a thread of its own hands out the delivery reports. Records never
+time out one by one. When an append takes too long it is given up as a whole: the producer is purged and replaced, so
+what the topic holds of the batch is a beginning of it, in order, whatever the brokers still find in their buffers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import AppendUncertainError, MailboatError
+from mailboat.journal.kafka_errors import DECISIONS, error_of, mapped
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_settings import KafkaSettings, producer_options
+from mailboat.journal.kafka_topics import PARTITION
+from mailboat.journal.port import NewRecord
+from mailboat.journal.refusals import journal_closed
+from mailboat.model.identifiers import Offset, TopicName
+
+_POLL_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 0.005
+_BATCH_HEADER_BYTES: Final = 61
+_RECORD_HEADER_BYTES: Final = 36  # length, attributes, time, offset, lengths of key and value, number of headers
+_HEADER_BYTES: Final = 10
+
+
+def size_in_log_bytes(record: NewRecord) -> int:
+    """The largest size that a record can have in the log, as the only one of its batch."""
+    headers = sum(_HEADER_BYTES + len(name.encode()) + len(value) for name, value in record.headers)
+    return _BATCH_HEADER_BYTES + _RECORD_HEADER_BYTES + len(record.key or b"") + len(record.value) + headers
+
+
+class _Outcome:
+    """What becomes of one batch. Filled by the thread that hands out delivery reports."""
+
+    def __init__(self, count: int) -> None:
+        self._missing = count
+        self.offsets: list[int] = []
+        self.error: KafkaError | None = None
+        self.is_known = threading.Event()
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """One delivery report. Must not raise: the library would take it for a failure of its own."""
+        offset = message.offset()
+        if error is None and offset is not None:
+            self.offsets.append(offset)
+        elif self.error is None:
+            self.error = error
+        self._missing -= 1
+        if self._missing == 0:
+            self.is_known.set()
+
+
+class _Client:
+    """A producer and the thread that hands out its delivery reports."""
+
+    def __init__(self, settings: KafkaSettings, log: ClientLog) -> None:
+        hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
+        self._ending = threading.Lock()
+        self.producer = Producer({**producer_options(settings), **hooks})
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Give up what is not delivered; every record that was sent before gets its report."""
+        self._is_over.set()
+        self._thread.join()
+        with self._ending:
+            self.producer.purge()
+            while self.producer.poll(0):
+                pass
+
+    def _serve(self) -> None:
+        while not self._is_over.is_set():
+            self.producer.poll(_POLL_SECONDS)
+
+
+class KafkaAppender:
+    """The producing half of the journal. Safe to use from several threads."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock, log: ClientLog) -> None:
+        """Connect with the first append only: many agents write to one topic once a minute, or never."""
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._lock = threading.Lock()
+        self._client: _Client | None = None
+        self._closing = threading.Event()
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> list[Offset]:
+        """Append in order; return the offsets once all are durable.
+
+        Raises:
+            AppendUncertainError: Some or all of the records may be in the topic, from the first on, or come later.
+            MessageTooLargeError, TopicMissingError, JournalAccessDeniedError, UsageError: As the brokers say.
+        """
+        if not records:
+            return []
+        deadline = Deadline(self._clock, self._settings.append_seconds)
+        client = self._current()
+        outcome = _Outcome(len(records))
+        try:
+            self._send(client, topic, records, outcome, deadline)
+        except (KafkaException, BufferError) as raised:
+            self._give_up(client)
+            raise self._failure(topic, records, outcome, error_of(raised)) from raised
+        if not self._is_known(outcome, deadline):
+            self._give_up(client)
+        if len(outcome.offsets) < len(records):
+            error = outcome.error or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - a public constant
+            if error.fatal():
+                self._give_up(client)
+            raise self._failure(topic, records, outcome, error)
+        self._log.succeeded()
+        return sorted(map(Offset, outcome.offsets))
+
+    def renew(self) -> None:
+        """Forget the producer: it would go on with what it knows of a topic that was deleted and made anew."""
+        with self._lock:
+            client = self._client
+        if client is not None:
+            self._give_up(client)
+
+    def close(self) -> None:
+        """Give up what is not delivered. Appends that are going on fail."""
+        self._closing.set()
+        self.renew()
+
+    def _current(self) -> _Client:
+        with self._lock:
+            if self._closing.is_set():
+                raise journal_closed(f"kafka {self._settings.bootstrap_servers}")
+            if self._client is None:
+                self._client = _Client(self._settings, self._log)
+            return self._client
+
+    def _give_up(self, client: _Client) -> None:
+        with self._lock:
+            if self._client is client:
+                self._client = None
+        client.end()
+
+    def _send(
+        self, client: _Client, topic: TopicName, records: Sequence[NewRecord], outcome: _Outcome, deadline: Deadline
+    ) -> None:
+        """Put all records into the client's queue, waiting while it is full."""
+        produce, report = client.producer.produce, outcome.report
+        for record in records:
+            while True:
+                try:
+                    produce(topic, record.value, record.key, PARTITION, report, headers=list(record.headers))
+                except BufferError:
+                    if deadline.is_over() or self._closing.is_set():
+                        raise
+                    self._clock.wait(self._closing, _PAUSE_SECONDS)
+                else:
+                    break
+
+    def _is_known(self, outcome: _Outcome, deadline: Deadline) -> bool:
+        """Wait for the last report, the end of the time, or the news that the brokers refuse this user."""
+        while not self._clock.wait(outcome.is_known, min(deadline.remaining_seconds(), _POLL_SECONDS)):
+            if deadline.is_over() or self._closing.is_set() or self._log.refusal() is not None:
+                return False
+        return True
+
+    def _failure(
+        self, topic: TopicName, records: Sequence[NewRecord], outcome: _Outcome, error: KafkaError
+    ) -> MailboatError:
+        """The error to raise: a decision of the brokers as it is, anything else as an unknown outcome."""
+        refusal = self._log.refusal()
+        if refusal is not None and not outcome.offsets:
+            return mapped(refusal, "appending to", topic)
+        if error.code() in DECISIONS:
+            return mapped(error, "appending to", topic)
+        reason = self._log.reason() or error
+        return AppendUncertainError(
+            f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records within "
+            f"{self._settings.append_seconds:g} seconds: {reason.str()}",
+            next_step="publish again with the same request id: what is there is found, and not sent twice",
+            topic=topic,
+            kafka=reason.name(),
+        )

@@ -1,0 +1,298 @@
+"""Reads one Kafka topic by assignment: every record once, from an exact position, and never from another topic.
+
+librdkafka says nothing when a topic is deleted, and goes on in a new one of the same name. So the reader asks which
+topic it reads: when it is opened, whenever it gives records after it had been idle or at the end, after a lost
+connection, and otherwise every `identity_check_seconds`. Records are given only after that answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, TopicMissingError
+from mailboat.journal.kafka_errors import OUT_OF_RANGE, error_of, mapped
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_settings import KafkaSettings, consumer_options
+from mailboat.journal.kafka_topics import PARTITION, KafkaTopics
+from mailboat.journal.port import Headers, ReadLimits, Record, RecordBatch
+from mailboat.journal.refusals import journal_closed, out_of_range, topic_replaced
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds
+
+_LOOK_SECONDS: Final = 0.05  # how soon an interrupt is heard: the library's wait can't be ended by another thread
+_CHUNK: Final = 64
+_LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
+
+
+class ReaderSettings(NamedTuple):
+    """What a reader is told about its topic.
+
+    Attributes:
+        kafka: How to reach it.
+        topic: Its name.
+        topic_id: Which one of that name.
+        start: Where to begin.
+        leader_epoch: Of the last record done (KIP-320): the brokers then notice a lost tail that grew again.
+    """
+
+    kafka: KafkaSettings
+    topic: TopicName
+    topic_id: str
+    start: Offset
+    leader_epoch: int | None = None
+
+
+class KafkaReader:
+    """The reader port over one topic."""
+
+    def __init__(self, settings: ReaderSettings, topics: KafkaTopics, clock: Clock, log: ClientLog) -> None:
+        """Use `KafkaJournal.reader`."""
+        self._settings = settings
+        self._topics = topics
+        self._clock = clock
+        self._log = log
+        self._place = TopicPartition(settings.topic, PARTITION)
+        hooks: dict[str, Any] = {"error_cb": self._hear, "logger": log}
+        self._consumer = Consumer({**consumer_options(settings.kafka), **hooks})
+        self._next_offset = settings.start
+        self._leader_epoch = settings.leader_epoch
+        self._fetched: deque[Message] = deque()
+        self._trouble: KafkaError | None = None  # met after what is fetched
+        self._seen_end = -1  # where the client, having given all before it, found nothing more
+        self._is_assigned = False
+        self._is_identity_due = True
+        self._checked_at = clock.monotonic()
+        self._in_use = threading.Lock()
+        self._is_interrupted = threading.Event()
+        self._is_closed = False
+
+    @property
+    def next_offset(self) -> Offset:
+        """See `JournalReader.next_offset`."""
+        return self._next_offset
+
+    def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
+        """See `JournalReader.read`."""
+        with self._in_use:
+            if self._is_closed:
+                raise journal_closed(f"the reader of {self._settings.topic}")
+            self._assign()
+            try:
+                if self._await_record(Deadline(self._clock, wait_seconds)) or self._await_known_record():
+                    batch = self._take(limits)
+                else:
+                    after = Offset(max(self._next_offset, self._seen_end))
+                    batch = RecordBatch((), after, not self._is_interrupted.is_set())
+            finally:
+                self._is_interrupted.clear()
+            self._next_offset = batch.next_offset
+            return batch
+
+    def interrupt(self) -> None:
+        """See `JournalReader.interrupt`."""
+        self._is_interrupted.set()
+
+    def close(self) -> None:
+        """See `JournalReader.close`. From another thread it ends the read that is going on."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        while not self._in_use.acquire(timeout=_LOOK_SECONDS):
+            self.interrupt()  # again, as the read may have cleared the first one
+        try:
+            self._fetched.clear()
+            self._consumer.close()
+        finally:
+            self._in_use.release()
+
+    def _assign(self) -> None:
+        """Begin to fetch at the position, unless that goes on already."""
+        position = self._next_offset
+        if self._is_assigned:
+            return
+        if not 0 <= position < _LARGEST:
+            raise out_of_range(self._settings.topic, position, self._topics.bounds(self._settings.topic))
+        self._fetched.clear()
+        self._trouble, self._seen_end = None, -1
+        self._consumer.assign([self._place_at(position)])
+        self._is_assigned = True
+
+    def _place_at(self, position: Offset) -> TopicPartition:
+        epoch = self._leader_epoch
+        if epoch is None:
+            return TopicPartition(self._settings.topic, PARTITION, position)
+        return TopicPartition(self._settings.topic, PARTITION, position, leader_epoch=epoch)
+
+    def _await_record(self, deadline: Deadline) -> bool:
+        """Wait until a record is fetched; False when the time is over, or somebody interrupted."""
+        self._poll(0.0)
+        while not self._fetched:
+            left_seconds = deadline.remaining_seconds()
+            if left_seconds <= 0 or self._is_interrupted.is_set():
+                return False
+            self._poll(min(left_seconds, _LOOK_SECONDS))
+            if not self._fetched:
+                self._check_identity_if(is_due=False)
+        return True
+
+    def _await_known_record(self) -> bool:
+        """Nothing is fetched: ask the topic, and wait for what it has. False when it has nothing more.
+
+        Raises:
+            PositionOutOfRangeError: The position is outside the topic.
+            JournalUnavailableError: The topic has records from the position on, but they do not come.
+        """
+        if self._is_interrupted.is_set():
+            return False
+        bounds = self._bounds_around_position()
+        patience = Deadline(self._clock, self._settings.kafka.request_seconds)
+        while not self._fetched and max(self._next_offset, self._seen_end) < bounds.next_offset:
+            if self._is_interrupted.is_set():
+                return False
+            if patience.is_over():
+                raise JournalUnavailableError(
+                    f"topic {self._settings.topic} has records from {self._next_offset} to {bounds.next_offset}, "
+                    f"but none came within {self._settings.kafka.request_seconds:g} seconds",
+                    topic=self._settings.topic,
+                )
+            self._poll(_LOOK_SECONDS)
+        return bool(self._fetched)
+
+    def _take(self, limits: ReadLimits) -> RecordBatch:
+        """What is fetched, within the limits, after making sure that it is of the right topic."""
+        taken: list[Message] = []
+        records: list[Record] = []
+        left_bytes = limits.max_bytes
+        try:
+            while len(records) < limits.max_records and self._refill(limits.max_records - len(records)):
+                record = _record(self._fetched[0])
+                left_bytes -= len(record.value)
+                if left_bytes < 0 and records:
+                    break
+                records.append(record)
+                taken.append(self._fetched.popleft())
+            self._check_identity_if(is_due=self._is_identity_due)
+        except BaseException:
+            self._fetched.extendleft(reversed(taken))
+            raise
+        last = records[-1]
+        self._leader_epoch = last.leader_epoch
+        after = Offset(last.offset + 1 if self._fetched else max(last.offset + 1, self._seen_end))
+        return RecordBatch(records, after, self._is_end(after))
+
+    def _refill(self, count: int) -> bool:
+        """Whether something is fetched; takes up to `count` more off the client's queue when not, without waiting."""
+        if not self._fetched and self._trouble is None:
+            try:
+                messages = self._consumer.consume(min(count, _CHUNK), 0)
+            except KafkaException as raised:
+                raise mapped(error_of(raised), "reading", self._settings.topic) from raised
+            self._is_identity_due |= len(messages) == 0
+            for message in messages:
+                self._meet(message)
+        return bool(self._fetched)
+
+    def _poll(self, wait_seconds: float) -> None:
+        """Take one message off the client's queue, unless there is one already."""
+        if self._fetched:
+            return
+        if self._trouble is not None:
+            self._raise_trouble(self._trouble)
+        try:
+            message = self._consumer.poll(wait_seconds)
+        except KafkaException as raised:
+            raise mapped(error_of(raised), "reading", self._settings.topic) from raised
+        if message is None:
+            self._is_identity_due = True
+        else:
+            self._meet(message)
+
+    def _meet(self, message: Message) -> None:
+        """Sort a message of the client: a record, the end, or trouble."""
+        error, offset = message.error(), message.offset()
+        if error is None:
+            self._fetched.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF and offset is not None:  # noqa: SLF001 - a public constant
+            self._seen_end = offset
+            self._is_identity_due = True
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # we are in no group
+            self._trouble = error
+
+    def _raise_trouble(self, error: KafkaError) -> None:
+        """Report what the client met; the next read begins anew at the position, and meets it again."""
+        self._is_assigned = False
+        self._trouble = None
+        self._check_identity_if(is_due=True)
+        if error.code() == KafkaError._LOG_TRUNCATION:  # noqa: SLF001 - a public constant
+            raise PositionOutOfRangeError(
+                f"topic {self._settings.topic} lost records below offset {self._next_offset} that were read before, "
+                "and has others in their place",
+                topic=self._settings.topic,
+                offset=self._next_offset,
+            )
+        if error.code() in OUT_OF_RANGE:
+            bounds = self._topics.bounds(self._settings.topic)
+            raise out_of_range(self._settings.topic, self._next_offset, bounds)
+        raise mapped(error, "reading", self._settings.topic)
+
+    def _bounds_around_position(self) -> Bounds:
+        """The topic's bounds, of the right topic and with the position between them."""
+        topic, position = self._settings.topic, max(self._next_offset, self._seen_end)
+        try:
+            bounds = self._topics.bounds(topic)
+        except TopicMissingError as error:
+            raise topic_replaced(topic, self._settings.topic_id) from error
+        self._check_identity_if(is_due=True)
+        if not bounds.earliest_offset <= position <= bounds.next_offset:
+            self._is_assigned = False
+            raise out_of_range(topic, self._next_offset, bounds)
+        return bounds
+
+    def _check_identity_if(self, *, is_due: bool) -> None:
+        """Make sure that the topic is the one that was opened, when that is due or long ago.
+
+        Raises: JournalReplacedError, JournalUnavailableError.
+        """
+        now = self._clock.monotonic()
+        if not is_due and now - self._checked_at < self._settings.kafka.identity_check_seconds:
+            return
+        topic, known_id = self._settings.topic, self._settings.topic_id
+        try:
+            found_id = self._topics.state(topic).topic_id
+        except TopicMissingError as error:
+            raise topic_replaced(topic, known_id) from error
+        if found_id != known_id:
+            raise topic_replaced(topic, known_id)
+        self._checked_at = now
+        self._is_identity_due = False
+
+    def _is_end(self, after: Offset) -> bool:
+        """Whether the topic has nothing from `after` on at this moment; False also when it can't be asked."""
+        if self._fetched or after < self._consumer.get_watermark_offsets(self._place, cached=True)[1]:
+            return False
+        try:
+            return after >= self._topics.bounds(self._settings.topic).next_offset
+        except (JournalUnavailableError, TopicMissingError):
+            return False
+
+    def _hear(self, error: KafkaError) -> None:
+        """The client lost a connection, or all: ask for the topic before anything else is given."""
+        self._is_identity_due = True
+        self._log.note(error)
+
+
+def _record(message: Message) -> Record:
+    offset, value = message.offset(), message.value()
+    _, appended_ms = message.timestamp()
+    epoch = message.leader_epoch()
+    return Record(Offset(offset or 0), value or b"", _headers(message), message.key(), appended_ms, epoch)
+
+
+def _headers(message: Message) -> Headers:
+    found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict here
+    return () if not found else tuple((name, value or b"") for name, value in found)

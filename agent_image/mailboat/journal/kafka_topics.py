@@ -1,0 +1,252 @@
+"""Topics of a Kafka cluster: which there are, what they hold, how they are kept, and which log each one is.
+
+Requests are repeated until they are answered or their time is over, and everything foreign is mapped here. Two clients
+do the work: the admin client, and an unassigned consumer, which is the cheapest way to a topic's bounds and, unlike a
+reader's own connection, never stands behind a fetch that waits. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import JournalUnavailableError, TopicMissingError, UsageError
+from mailboat.journal.kafka_errors import DECISIONS, MISSING, OUT_OF_RANGE, error_of, mapped
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
+from mailboat.journal.refusals import out_of_range, topic_missing
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Bounds
+
+_T = TypeVar("_T")
+_ATTEMPT_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.02
+_LISTEN_SECONDS: Final = 1.0
+_SETTLE_SECONDS: Final = 2.0
+_INTERNAL: Final = "__"
+
+PARTITION: Final = 0
+"""The only one: a topic is one sequence."""
+
+
+class TopicState(NamedTuple):
+    """What the brokers tell of a topic.
+
+    Attributes:
+        topic_id: Given when the topic was made, and to no other (KIP-516).
+        partitions: How many; more than one is no journal.
+    """
+
+    topic_id: str
+    partitions: int
+
+
+class KafkaTopics:
+    """The requests about topics. Close it when done."""
+
+    def __init__(self, settings: KafkaSettings, clock: Clock, log: ClientLog) -> None:
+        """Make the clients; they connect by themselves, and nothing is asked yet."""
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._closing = threading.Event()
+        hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
+        self._admin = AdminClient({**client_options(settings), **hooks})
+        self._prober = Consumer({**consumer_options(settings), **hooks})
+        self._listener = threading.Thread(target=self._listen, name="kafka-listener", daemon=True)
+        self._listener.start()
+
+    def names(self) -> list[TopicName]:
+        """All topics that this user may see, by name, but the cluster's internal ones."""
+        found = self._repeat(
+            lambda: self._admin.list_topics(timeout=_ATTEMPT_SECONDS).topics, "listing the topics", topic=None
+        )
+        return [TopicName(name) for name in sorted(found) if not name.startswith(_INTERNAL)]
+
+    def cluster_id(self) -> str:
+        """The cluster's id. Raises: JournalUnavailableError, JournalAccessDeniedError."""
+        found = self._repeat(
+            lambda: self._admin.describe_cluster(request_timeout=_ATTEMPT_SECONDS).result(), "describing the cluster"
+        )
+        return str(found.cluster_id)
+
+    def state(self, topic: TopicName) -> TopicState:
+        """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions."""
+
+        def describe() -> TopicState:
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ATTEMPT_SECONDS)
+            found = _only(asked)
+            return TopicState(str(found.topic_id), len(found.partitions))
+
+        state = self._repeat(describe, "describing", topic)
+        if state.partitions != 1:
+            raise UsageError(
+                f"topic {topic} has {state.partitions} partitions; a journal's topic has one, or its order is lost",
+                topic=topic,
+            )
+        return state
+
+    def bounds(self, topic: TopicName) -> Bounds:
+        """What the topic holds. Raises: TopicMissingError, JournalUnavailableError."""
+
+        def ask() -> Bounds:
+            place = TopicPartition(topic, PARTITION)
+            low, high = self._prober.get_watermark_offsets(place, timeout=_ATTEMPT_SECONDS)
+            return Bounds(Offset(low), Offset(high))
+
+        return self._repeat(ask, "asking for the bounds of", topic, is_there=lambda: bool(self.state(topic)))
+
+    def configuration(self, topic: TopicName) -> Mapping[str, str | None]:
+        """How the topic is kept, by Kafka's own names. Raises: TopicMissingError, JournalAccessDeniedError."""
+
+        def describe() -> Mapping[str, str | None]:
+            asked = self._admin.describe_configs([_resource(topic)], request_timeout=_ATTEMPT_SECONDS)
+            return {name: entry.value for name, entry in _only(asked).items()}
+
+        return self._repeat(describe, "reading the configuration of", topic)
+
+    def make(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
+        """Make a topic, and return when it can be used. One that is there already is left as it is."""
+        new = NewTopic(
+            topic,
+            num_partitions=1,
+            replication_factor=-1 if self._settings.replication_factor is None else self._settings.replication_factor,
+            config=dict(configuration),
+        )
+
+        def create() -> bool:
+            try:
+                _only(self._admin.create_topics([new], request_timeout=_ATTEMPT_SECONDS))
+            except KafkaException as raised:
+                if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            return True
+
+        if self._repeat(create, "making", topic):
+            self._settle(topic)
+
+    def configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
+        """Change what differs from `configuration`; the topic's other settings stay as they are."""
+        current = self.configuration(topic)
+        changes = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in configuration.items()
+            if current.get(name) != value
+        ]
+        if changes:
+            resource = _resource(topic, changes)
+            self._repeat(
+                lambda: _only(self._admin.incremental_alter_configs([resource], request_timeout=_ATTEMPT_SECONDS)),
+                "configuring",
+                topic,
+            )
+
+    def delete_before(self, topic: TopicName, before: Offset) -> None:
+        """Move the topic's head up. Raises: PositionOutOfRangeError when `before` is beyond the end."""
+        place = TopicPartition(topic, PARTITION, before)
+
+        def delete() -> None:
+            try:
+                _only(self._admin.delete_records([place], request_timeout=_ATTEMPT_SECONDS))
+            except KafkaException as raised:
+                if error_of(raised).code() in OUT_OF_RANGE:
+                    raise out_of_range(topic, before, self.bounds(topic)) from raised
+                raise
+
+        self._repeat(delete, "truncating", topic, is_there=lambda: bool(self.state(topic)))
+
+    def close(self) -> None:
+        """Let the clients go. Requests that are going on end with JournalUnavailableError."""
+        self._closing.set()
+        self._listener.join()
+        self._prober.close()
+
+    def _listen(self) -> None:
+        """Take the clients' log lines and errors off their queues, which would grow as long as the brokers are down."""
+        while not self._clock.wait(self._closing, _LISTEN_SECONDS):
+            self._hear()
+
+    def _hear(self) -> None:
+        self._admin.poll(0)
+        self._prober.poll(0)
+
+    def _settle(self, topic: TopicName) -> None:
+        """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name."""
+        deadline = Deadline(self._clock, _SETTLE_SECONDS)
+        while self._wait_for(topic).next_offset > 0 and not deadline.is_over():
+            self._clock.wait(self._closing, _PAUSE_SECONDS)
+
+    def _wait_for(self, topic: TopicName) -> Bounds:
+        deadline = Deadline(self._clock, self._settings.request_seconds)
+        while True:
+            try:
+                return self.bounds(topic)
+            except TopicMissingError:
+                if deadline.is_over():
+                    raise
+            self._clock.wait(self._closing, _PAUSE_SECONDS)
+
+    def _repeat(
+        self,
+        request: Callable[[], _T],
+        doing: str,
+        topic: TopicName | None = None,
+        is_there: Callable[[], bool] | None = None,
+    ) -> _T:
+        """Ask until there is an answer, a refusal, or the time is over.
+
+        `is_there` tells a topic that does not exist (it raises TopicMissingError) from one that a client or broker
+        does not know yet, or has no leader at this moment.
+        """
+        deadline = Deadline(self._clock, self._settings.request_seconds)
+        while not self._closing.is_set():
+            try:
+                answer = request()
+            except KafkaException as raised:
+                error = error_of(raised)
+                self._decide(error, deadline, doing, topic, is_there)
+            else:
+                self._log.succeeded()
+                return answer
+            self._clock.wait(self._closing, _PAUSE_SECONDS)
+        raise JournalUnavailableError(f"kafka {self._settings.bootstrap_servers} is closed")
+
+    def _decide(
+        self,
+        error: KafkaError,
+        deadline: Deadline,
+        doing: str,
+        topic: TopicName | None,
+        is_there: Callable[[], bool] | None,
+    ) -> None:
+        """Return when the request is worth another try, else raise."""
+        self._hear()
+        refusal = self._log.refusal()
+        if refusal is not None:
+            raise mapped(refusal, doing, topic)
+        if topic is not None and error.code() in MISSING:
+            if is_there is None:
+                raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
+            is_there()
+        elif error.code() in DECISIONS:
+            raise mapped(error, doing, topic)
+        if deadline.is_over():
+            raise mapped(self._log.reason() or error, doing, topic)
+
+
+def _only(asked: Mapping[Any, Future[Any]]) -> Any:
+    """The answer to a request about one thing."""
+    (answer,) = asked.values()
+    return answer.result()
+
+
+def _resource(topic: TopicName, changes: Sequence[ConfigEntry] | None = None) -> ConfigResource:
+    kind = ConfigResource.Type.TOPIC
+    return ConfigResource(kind, topic, incremental_configs=None if changes is None else list(changes))

@@ -1,0 +1,272 @@
+"""Runs one real Kafka broker (KRaft, broker and controller in one process) for tests and demonstrations.
+
+The jars are those that `kafka_broker.xml` names, brought by Maven once and kept under a key of that file. The broker
+listens on free ports of the loopback address, stays on them over restarts, and ends with the process that started it.
+It can be stopped, killed and started again. Nothing here is for production: one replica, a small heap, no `fsync`.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import RetryableError, UsageError
+
+_POM: Final = Path(__file__).with_suffix(".xml")
+_JVM: Final = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LOGGING: Final = (  # warnings, and the line that says that the broker answers
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+)
+_STARTED: Final = "Kafka Server started"
+_HOST: Final = "127.0.0.1"
+_FIRST_PORT: Final = 20_000
+_PORTS: Final = 12_000
+_LOOK_SECONDS: Final = 0.02
+
+
+class BrokerToolMissingError(UsageError):
+    """A program that the broker needs is not there. Install Java 17 or newer and Maven; on Debian both are packages."""
+
+
+class BrokerFailedError(RetryableError):
+    """The broker, or the download of its jars, failed. The message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """How the broker runs.
+
+    Attributes:
+        folder: Where it keeps its data and its log; made when missing.
+        cache: Where the jars are kept.
+        properties: Further lines of `server.properties`, or other values for those that are there.
+        users: User → password of a second listener that asks for SASL PLAIN; without users there is none.
+        start_seconds: How long a start may take.
+    """
+
+    folder: Path
+    cache: Path = field(default_factory=lambda: Path.home() / ".cache" / "mailboat")
+    properties: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    start_seconds: float = 60.0
+
+
+class KafkaBroker:
+    """One broker on one folder. Not safe to use from several threads.
+
+    Start it in the main thread: the broker ends when the thread that started it does.
+    """
+
+    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
+        """Choose the ports. Nothing runs before `start`."""
+        self._settings = settings
+        self._clock = clock
+        self._port, self._controller_port, self._user_port = _free_ports(3)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._jars: Path | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address of the listener that takes everybody."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def user_servers(self) -> str:
+        """The address of the listener that asks for a user and a password."""
+        return f"{_HOST}:{self._user_port}"
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker has to say."""
+        return self._settings.folder / "broker.log"
+
+    @property
+    def data_folder(self) -> Path:
+        """Where the broker keeps its topics: a folder `<topic>-0` for each."""
+        return self._settings.folder / "data"
+
+    def start(self) -> None:
+        """Start, and return when the broker answers. Raises: BrokerToolMissingError, BrokerFailedError."""
+        deadline = Deadline(self._clock, self._settings.start_seconds)
+        self._jars = self._jars or resolve_jars(self._settings.cache)
+        properties = self._settings.folder / "server.properties"
+        if not properties.exists():
+            self._format(properties)
+        seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            command = [*_until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - fixed words and own paths
+        while _STARTED not in self._log_from(seen_bytes):
+            if self._process.poll() is not None or deadline.is_over():
+                self.kill()
+                raise BrokerFailedError(f"the Kafka broker did not start:\n{self.log_tail()}")
+            self._clock.wait(threading.Event(), _LOOK_SECONDS)
+
+    def stop(self, timeout_seconds: float = 10.0) -> None:
+        """Ask the broker to end, and kill it when it does not in time. Without a running broker it does nothing."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout_seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the broker as a power cut does."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the broker's process a signal, such as SIGSTOP and SIGCONT."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of the broker's log."""
+        return "\n".join(self._log_from(0).splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _format(self, properties: Path) -> None:
+        self._settings.folder.mkdir(parents=True, exist_ok=True)
+        lines = {**self._properties(), **self._settings.properties}
+        draft = properties.with_suffix(".draft")
+        draft.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # an equals sign keeps an id that begins with a dash from being taken for an option
+        arguments = ["format", "--standalone", f"--cluster-id={cluster_id}", "-c", str(draft)]
+        _run([*self._java(), "kafka.tools.StorageTool", *arguments], "formatting the broker's folder")
+        draft.rename(properties)
+
+    def _java(self) -> list[str]:
+        return [_program("java"), *_JVM, *_LOGGING, "-cp", f"{self._jars}/*"]
+
+    def _properties(self) -> dict[str, str]:
+        listeners = {"CLIENT": ("PLAINTEXT", self._port), "CONTROLLER": ("PLAINTEXT", self._controller_port)}
+        properties = {}
+        if self._settings.users:
+            listeners["USERS"] = ("SASL_PLAINTEXT", self._user_port)
+            known = "".join(f' user_{name}="{password}"' for name, password in self._settings.users.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            properties["listener.name.users.sasl.enabled.mechanisms"] = "PLAIN"
+            properties["listener.name.users.plain.sasl.jaas.config"] = f"{module} required{known};"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "log.dirs": str(self.data_folder),
+            "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, (_, port) in listeners.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, (kind, _) in listeners.items()),
+            "inter.broker.listener.name": "CLIENT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"{_HOST}:{self._controller_port}",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            # a killed broker may come back only when the session of its former life is over
+            "broker.session.timeout.ms": "1500",
+            "broker.heartbeat.interval.ms": "300",
+            "log.cleaner.dedupe.buffer.size": "2097152",
+            **properties,
+        }
+
+    def _log_from(self, position: int) -> str:
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log:
+            log.seek(position)
+            return log.read().decode(errors="replace")
+
+
+def resolve_jars(cache: Path) -> Path:
+    """The folder with the broker's jars; Maven fills it once, also when several processes ask at the same time.
+
+    Raises:
+        BrokerToolMissingError: Maven is not installed.
+        BrokerFailedError: Maven failed.
+    """
+    key = hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]
+    jars = cache / f"kafka-{key}"
+    if jars.exists():
+        return jars
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"kafka-{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.exists():
+            draft = cache / f"kafka-{key}.draft"
+            shutil.rmtree(draft, ignore_errors=True)
+            maven = [_program("mvn"), "--quiet", "--batch-mode", "--strict-checksums", "--file", str(_POM)]
+            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={draft}"]
+            _run([*maven, *goal], "bringing the broker's jars by Maven")
+            draft.rename(jars)
+    return jars
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise BrokerToolMissingError(
+            f"a real Kafka broker needs the program {name}, which is not on the PATH",
+            next_step="install Java 17 or newer and Maven (Debian: apt-get install openjdk-17-jre-headless maven)",
+        )
+    return found
+
+
+def _run(command: list[str], doing: str) -> None:
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed words and own paths
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).decode(errors="replace").splitlines()[-20:]
+        raise BrokerFailedError(f"{doing} failed with exit code {done.returncode}:\n" + "\n".join(said))
+
+
+def _until_parent_ends() -> list[str]:
+    """Where the system can do so: words that make a command end with the thread that started it, however that ends."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on.
+
+    They lie below those that the system gives to outgoing connections: one of these could take the port of a broker
+    that is down, and a client that tries to reach the broker could even be connected to itself.
+    """
+    free: list[int] = []
+    port = _FIRST_PORT + os.getpid() * 8 % _PORTS
+    while len(free) < count:
+        port = _FIRST_PORT + (port + 1 - _FIRST_PORT) % _PORTS
+        with socket.socket() as probe:
+            try:
+                probe.bind((_HOST, port))
+            except OSError:
+                continue
+            free.append(port)
+    return free
