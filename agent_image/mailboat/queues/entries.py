@@ -1,0 +1,92 @@
+"""Entries of queues: what is kept of a package message, and where it comes from.
+
+The payload is not kept, and of the paths only the first and their number; whoever needs all reads the message itself.
+TEST messages and messages without a publisher agent are no entries (they change no content), nor are those that can't
+be decoded; the latter are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from mailboat.errors import MessageCorruptError
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.wire.messages import decode_message
+
+MAX_TEXT_BYTES: Final = 80
+"""Longer paths, user names and foreign package ids are cut in lists, at a character's border, and end in `…`."""
+
+
+class Entry(NamedTuple):
+    """A package in the log, as queues show it.
+
+    Attributes:
+        offset: Its place in the package topic.
+        publisher: The publisher agent.
+        package_id: What identifies it.
+        action: ADD, DELETE or INVALIDATE.
+        length_bytes: Size of the package.
+        appended_ms: When the log took it, milliseconds since 1970 UTC.
+        first_path: The first path of the request, cut to `MAX_TEXT_BYTES`; empty when there is none.
+        path_count: How many paths the request has.
+        user_id: Who asked; empty when the message doesn't say.
+    """
+
+    offset: Offset
+    publisher: AgentName
+    package_id: PackageId
+    action: Action
+    length_bytes: int
+    appended_ms: int
+    first_path: str = ""
+    path_count: int = 0
+    user_id: str = ""
+
+
+class DecodedRecords(NamedTuple):
+    """The entries among some records, in order, and how many records could not be decoded."""
+
+    entries: Sequence[Entry]
+    unreadable_count: int
+
+
+def decode_entries(records: Sequence[Record], publishers: Collection[AgentName]) -> DecodedRecords:
+    """The entries of these publishers among the records."""
+    entries: list[Entry] = []
+    unreadable_count = 0
+    for record in records:
+        try:
+            message = decode_message(record.headers, record.value)
+        except MessageCorruptError:
+            unreadable_count += 1
+            continue
+        if isinstance(message, PackageMessage) and message.action is not Action.TEST:
+            publisher = message.pub_agent_name
+            if publisher is not None and publisher in publishers:
+                entries.append(_entry(record, message, publisher))
+    return DecodedRecords(entries, unreadable_count)
+
+
+def cut_text(text: str) -> str:
+    """The text within `MAX_TEXT_BYTES` of UTF-8."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_TEXT_BYTES:
+        return text
+    return data[: MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "…"
+
+
+def _entry(record: Record, message: PackageMessage, publisher: AgentName) -> Entry:
+    return Entry(
+        record.offset,
+        publisher,
+        PackageId(cut_text(message.package_id)),
+        message.action,
+        message.package_length_bytes,
+        record.appended_ms,
+        cut_text(message.paths[0]) if message.paths else "",
+        len(message.paths),
+        cut_text(message.user_id or ""),
+    )

@@ -1,0 +1,100 @@
+"""Keeps a log view current: follows the end of the topic, and counts its past in the background.
+
+Both read the journal in bounded steps, each with a reader of its own, and touch the view only when a step is done; so
+nobody who looks at a queue ever waits for them. Counting the past only makes sizes exact. A view is a cache: when the
+log was replaced or lost its end, it starts anew, and says so in its counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
+from mailboat.journal.port import Journal, JournalReader, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.queues.entries import Entry, decode_entries
+from mailboat.queues.log_view import LogView
+
+STEP_LIMITS: Final = ReadLimits(max_records=500, max_bytes=4 * 1024 * 1024)
+
+READ_WAIT_SECONDS: Final = 5.0
+"""For what is known to be there; logs with a network between may need a moment."""
+
+
+class LogFollower:
+    """Brings a view what is appended. Belongs to one thread, except for `interrupt`."""
+
+    def __init__(self, view: LogView, journal: Journal, limits: ReadLimits = STEP_LIMITS) -> None:
+        """Follow from where the view ends."""
+        self._view = view
+        self._journal = journal
+        self._limits = limits
+        self._reader: JournalReader = journal.reader(view.topic, view.known_to)
+
+    def follow(self, wait_seconds: float) -> int:
+        """Read once, waiting at most so long for something new; how many records came.
+
+        Raises:
+            JournalUnavailableError: Try again; nothing was lost.
+        """
+        try:
+            batch = self._reader.read(self._limits, wait_seconds)
+        except (PositionOutOfRangeError, JournalReplacedError):
+            self._restart()
+            return 0
+        decoded = decode_entries(batch.records, self._view.publishers)
+        self._view.extend(decoded.entries, batch.next_offset, decoded.unreadable_count)
+        self._view.trim(self._journal.bounds(self._view.topic).earliest_offset)
+        return len(batch.records)
+
+    def interrupt(self) -> None:
+        """End the current or the next `follow`, from any thread."""
+        self._reader.interrupt()
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._reader.close()
+
+    def _restart(self) -> None:
+        self._reader.close()
+        bounds = self._journal.bounds(self._view.topic)
+        self._view.restart(bounds)
+        self._reader = self._journal.reader(self._view.topic, bounds.next_offset)
+
+
+def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> bool:
+    """Count one step of the past, just before the stretch that is known; whether there is more.
+
+    Several threads may do it at once, though it is of no use: only the first to finish a step counts.
+
+    Raises:
+        JournalUnavailableError: Try again.
+    """
+    end = view.known_from
+    begin = Offset(max(view.bounds.earliest_offset, end - step_offsets))
+    if begin >= end:
+        return False
+    generation = view.generation
+    reader = journal.reader(view.topic, begin)
+    try:
+        entries = _entries_until(reader, end, view.publishers)
+    except PositionOutOfRangeError:  # retention was faster
+        view.trim(journal.bounds(view.topic).earliest_offset)
+        return view.known_from > view.bounds.earliest_offset
+    finally:
+        reader.close()
+    view.extend_back(entries, begin, end, generation)
+    return begin > view.bounds.earliest_offset
+
+
+def _entries_until(reader: JournalReader, end: Offset, publishers: Collection[AgentName]) -> list[Entry]:
+    """All entries before `end`; of the records, which may be large, no more than one batch is held at a time."""
+    entries: list[Entry] = []
+    while reader.next_offset < end:
+        limits = ReadLimits(min(STEP_LIMITS.max_records, end - reader.next_offset), STEP_LIMITS.max_bytes)
+        batch = reader.read(limits, READ_WAIT_SECONDS)
+        entries += (entry for entry in decode_entries(batch.records, publishers).entries if entry.offset < end)
+        if not batch.records and batch.is_at_end:
+            break
+    return entries

@@ -1,0 +1,249 @@
+"""The shared picture of a package topic that all queues of a publisher's process look at.
+
+It has two parts. The offsets of the packages (`offsets`) say how long each queue is. The details (`columns`) are kept
+where somebody looked, which is the end, where new packages arrive, and the beginnings of the queues; a budget of bytes
+holds them down, and what was not looked at for the longest time goes first. One hundred subscribers share one picture;
+each of them is only a position.
+
+Nothing here waits or reads: all is arithmetic under a lock. Who fills it is in `following`, who reads pages in `pages`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.positions import Bounds
+from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
+from mailboat.queues.entries import Entry
+from mailboat.queues.offsets import OffsetColumns, QueueSize
+
+DETAILS_BUDGET_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ViewCounts:
+    """What happened to a view since it was made; for metrics."""
+
+    unreadable_records: int = 0
+    evicted_blocks: int = 0
+    restarts: int = 0
+
+
+class Stretch(NamedTuple):
+    """The entries between two offsets: all there are, of the publishers in question."""
+
+    entries: Sequence[Entry]
+    covers_from: Offset
+    covers_to: Offset
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    """The end of the log: entries that don't fill a block yet."""
+
+    covers_from: int
+    covers_to: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+class LogView:
+    """What is known of one package topic, for the publishers of this process. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        publishers: Collection[AgentName],
+        bounds: Bounds,
+        details_budget_bytes: int = DETAILS_BUDGET_BYTES,
+    ) -> None:
+        """Know that the topic has these bounds, and nothing else."""
+        self.topic = topic
+        self.publishers = frozenset(publishers)
+        self.counts = ViewCounts()
+        self._budget_bytes = details_budget_bytes
+        self._lock = threading.Lock()
+        self._bounds = bounds
+        self._offsets = OffsetColumns(self.publishers, bounds.next_offset)
+        self._open = _OpenBlock(bounds.next_offset, bounds.next_offset)
+        self._blocks: OrderedDict[int, EntryBlock] = OrderedDict()
+        self._details_bytes = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        """The topic's bounds when they were last heard of."""
+        return self._bounds
+
+    @property
+    def generation(self) -> int:
+        """Changes with each `restart`, so that what was read of a log that is gone is not taken in."""
+        return self.counts.restarts
+
+    @property
+    def known_from(self) -> Offset:
+        """Where the stretch begins whose packages are counted."""
+        return self._offsets.known_from
+
+    @property
+    def known_to(self) -> Offset:
+        """Where it ends: the offset that the follower reads next."""
+        return self._offsets.known_to
+
+    @property
+    def size_bytes(self) -> int:
+        """What the view costs, but for the few entries at the end that are not packed yet."""
+        with self._lock:
+            return self._offsets.size_bytes + self._details_bytes
+
+    def restart(self, bounds: Bounds) -> None:
+        """Forget everything: the log is another one, or lost its end."""
+        with self._lock:
+            self.counts.restarts += 1
+            self._bounds = bounds
+            self._offsets = OffsetColumns(self.publishers, bounds.next_offset)
+            self._open = _OpenBlock(bounds.next_offset, bounds.next_offset)
+            self._blocks.clear()
+            self._details_bytes = 0
+
+    def extend(self, entries: Sequence[Entry], known_to: Offset, unreadable_count: int = 0) -> None:
+        """Take in what the follower read: all entries up to `known_to`, in order."""
+        with self._lock:
+            begin = self._offsets.known_to
+            self._offsets.extend(entries, known_to)
+            self._bounds = Bounds(self._bounds.earliest_offset, max(self._bounds.next_offset, known_to))
+            self.counts.unreadable_records += unreadable_count
+            self._extend_details(entries, begin, known_to)
+
+    def extend_back(self, entries: Sequence[Entry], known_from: Offset, known_to: Offset, generation: int) -> bool:
+        """Take in a part of the past, if it ends where the known stretch begins; otherwise somebody was faster."""
+        with self._lock:
+            if known_to != self._offsets.known_from or known_from >= known_to or generation != self.generation:
+                return False
+            self._offsets.extend_back(entries, known_from)
+            return True
+
+    def trim(self, earliest: Offset) -> None:
+        """Forget what retention removed."""
+        with self._lock:
+            if earliest <= self._bounds.earliest_offset:
+                return
+            self._bounds = Bounds(earliest, max(earliest, self._bounds.next_offset))
+            self._offsets.trim(earliest)
+            for number in [number for number, block in self._blocks.items() if block.covers_to <= earliest]:
+                self._drop(number)
+
+    def size_after(self, publisher: AgentName, last_done: int) -> QueueSize:
+        """How many packages of a publisher a subscriber at this position has before it."""
+        self._check(publisher)
+        with self._lock:
+            return self._offsets.size_after(publisher, last_done, self._bounds)
+
+    def nth_after(self, publisher: AgentName, last_done: int, number: int) -> Offset | None:
+        """The `number`-th package after a position; None when that is not known, or there are not so many."""
+        self._check(publisher)
+        with self._lock:
+            if last_done + 1 < self._offsets.known_from and self._offsets.known_from > self._bounds.earliest_offset:
+                return None
+            return self._offsets.nth_after(publisher, last_done, number)
+
+    def last_after(self, publisher: AgentName, last_done: int) -> Offset | None:
+        """The newest package of a publisher after a position; None when there is none.
+
+        While the past is not counted, it may be the end of the known stretch that is given.
+        """
+        self._check(publisher)
+        with self._lock:
+            last = self._offsets.last(publisher)
+            if last is None and last_done + 1 < self._offsets.known_from > self._bounds.earliest_offset:
+                last = Offset(self._offsets.known_from - 1)
+            return None if last is None or last <= last_done else last
+
+    def skip_to_next(self, publisher: AgentName, offset: int) -> int:
+        """The first offset at or after this one that may hold a package of the publisher; the end when none does."""
+        self._check(publisher)
+        with self._lock:
+            if offset < self._offsets.known_from:
+                return offset
+            found = self._offsets.next_from(publisher, offset)
+            return max(offset, self._offsets.known_to) if found is None else found
+
+    def find_details(self, publisher: AgentName, offset: int) -> Stretch | None:
+        """The publisher's entries from an offset to the end of what is kept there; None when nothing is kept."""
+        with self._lock:
+            block = self._blocks.get(offset // BLOCK_OFFSETS)
+            if block is not None and block.covers_from <= offset < block.covers_to:
+                self._blocks.move_to_end(offset // BLOCK_OFFSETS)
+                return Stretch(list(block.entries(publisher, offset)), Offset(offset), Offset(block.covers_to))
+            tail = self._open
+            if tail.covers_from <= offset < tail.covers_to:
+                wanted = [one for one in tail.entries if one.publisher == publisher and one.offset >= offset]
+                return Stretch(wanted, Offset(offset), Offset(tail.covers_to))
+            return None
+
+    def offer_details(self, stretch: Stretch, generation: int) -> None:
+        """Keep what a page read from the log, which must lie within one block, for who looks next."""
+        if stretch.covers_from < stretch.covers_to <= block_end(stretch.covers_from):
+            with self._lock:
+                if generation == self.generation:
+                    self._keep(stretch)
+
+    def _extend_details(self, entries: Sequence[Entry], begin: int, end: int) -> None:
+        """Distribute the entries over the open block and those that follow; all but the last are sealed."""
+        place = 0
+        while begin < end:
+            stop = min(end, block_end(begin))
+            if begin == block_end(begin - 1):
+                self._seal(begin)
+            while place < len(entries) and entries[place].offset < stop:
+                self._open.entries.append(entries[place])
+                place += 1
+            self._open.covers_to = begin = stop
+
+    def _seal(self, next_begin: int) -> None:
+        done, self._open = self._open, _OpenBlock(next_begin, next_begin)
+        if done.covers_from < done.covers_to:
+            self._keep(Stretch(done.entries, Offset(done.covers_from), Offset(done.covers_to)))
+
+    def _keep(self, stretch: Stretch) -> None:
+        """Pack a stretch, joined with what is kept of the same block if they touch; else the longer one stays."""
+        number = stretch.covers_from // BLOCK_OFFSETS
+        kept = self._blocks.get(number)
+        if kept is not None:
+            stretch = _joined(kept, stretch)
+        self._drop(number)
+        block = EntryBlock(stretch.entries, stretch.covers_from, stretch.covers_to)
+        self._blocks[number] = block
+        self._details_bytes += block.size_bytes
+        while self._details_bytes > self._budget_bytes:
+            self._drop(next(iter(self._blocks)))
+            self.counts.evicted_blocks += 1
+
+    def _drop(self, number: int) -> None:
+        gone = self._blocks.pop(number, None)
+        if gone is not None:
+            self._details_bytes -= gone.size_bytes
+
+    def _check(self, publisher: AgentName) -> None:
+        if publisher not in self.publishers:
+            raise UsageError(f"the publisher {publisher} is not one of this process", publisher=publisher)
+
+
+def _joined(kept: EntryBlock, stretch: Stretch) -> Stretch:
+    if kept.covers_to < stretch.covers_from or stretch.covers_to < kept.covers_from:
+        kept_is_longer = kept.covers_to - kept.covers_from > stretch.covers_to - stretch.covers_from
+        return _unpacked(kept) if kept_is_longer else stretch
+    entries = {entry.offset: entry for entry in (*kept.all_entries(), *stretch.entries)}
+    return Stretch(
+        [entries[offset] for offset in sorted(entries)],
+        Offset(min(kept.covers_from, stretch.covers_from)),
+        Offset(max(kept.covers_to, stretch.covers_to)),
+    )
+
+
+def _unpacked(block: EntryBlock) -> Stretch:
+    return Stretch(list(block.all_entries()), Offset(block.covers_from), Offset(block.covers_to))

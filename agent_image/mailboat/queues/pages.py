@@ -1,0 +1,179 @@
+"""Pages of a queue, by offset: from the view where it has the details, else from the log itself.
+
+A caller reads its own stretch of the log with a reader of its own and waits for nobody. What it read stays in the view
+for the next one. Where the view knows the offsets, a page jumps over other publishers' packages; where it does not, it
+walks through them, but no farther than a limit, and tells where to go on.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from mailboat.errors import JournalUnavailableError, MessageCorruptError, PositionOutOfRangeError
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, RecordBatch
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.queues.columns import block_end
+from mailboat.queues.entries import Entry, decode_entries
+from mailboat.queues.following import READ_WAIT_SECONDS
+from mailboat.queues.log_view import LogView, Stretch
+from mailboat.wire.messages import decode_message
+
+MAX_PAGE_ENTRIES: Final = 1000
+
+
+class Page(NamedTuple):
+    """A piece of a queue.
+
+    Attributes:
+        entries: In order; at most as many as asked for.
+        next_offset: Where the next page begins.
+        is_last: There was nothing after these entries. Without it, even an empty page has a next one.
+    """
+
+    entries: list[Entry]
+    next_offset: Offset
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimits:
+    """What one page may cost.
+
+    Attributes:
+        max_walked_records: How many records are looked at, at most, before the page is given as it is.
+        read: The size of one read from the log.
+    """
+
+    max_walked_records: int = 5000
+    read: ReadLimits = field(default_factory=ReadLimits)
+
+
+class PageReader:
+    """Reads pages of the queues over one view. Safe to use from several threads."""
+
+    def __init__(self, view: LogView, journal: Journal, limits: PageLimits | None = None) -> None:
+        """Read what the view does not have from `journal`."""
+        self._view = view
+        self._journal = journal
+        self._limits = limits or PageLimits()
+
+    def page(self, publisher: AgentName, from_offset: int, max_entries: int) -> Page:
+        """The first entries of a publisher at an offset or after it.
+
+        Where retention was faster, the page begins with what is left.
+
+        Raises:
+            JournalUnavailableError: Try again.
+        """
+        wanted = min(max_entries, MAX_PAGE_ENTRIES)
+        end = self._view.known_to  # as far as sizes count
+        entries: list[Entry] = []
+        with _Walk(self._view, self._journal, self._limits) as walk:
+            position = self._next_candidate(publisher, from_offset)
+            while position < end and len(entries) < wanted and walk.walked_records < self._limits.max_walked_records:
+                stretch = self._view.find_details(publisher, position) or walk.read(position)
+                entries += [one for one in stretch.entries if one.publisher == publisher and one.offset < end]
+                if stretch.covers_to <= position:  # the log became shorter
+                    return Page(entries, Offset(position), is_last=True)
+                position = self._next_candidate(publisher, stretch.covers_to)
+        if len(entries) > wanted:
+            return Page(entries[:wanted], Offset(entries[wanted].offset), is_last=False)
+        return Page(entries, Offset(position), is_last=position >= end)
+
+    def entry(self, publisher: AgentName, offset: Offset) -> Entry | None:
+        """The entry at an offset; None when there is no such entry of that publisher (any more)."""
+        if not self._is_within(offset):
+            return None
+        found = self._view.find_details(publisher, offset)
+        if found is None:
+            with _Walk(self._view, self._journal, self._limits) as walk:
+                found = walk.read(offset, 1)
+        return next((one for one in found.entries if one.offset == offset and one.publisher == publisher), None)
+
+    def message(self, offset: Offset) -> PackageMessage | None:
+        """The whole message at an offset, with all its paths; None when there is none (any more).
+
+        Raises:
+            JournalUnavailableError: Try again.
+        """
+        if not self._is_within(offset):
+            return None
+        with closing(self._journal.reader(self._view.topic, offset)) as reader:
+            batch = _read(reader, ReadLimits(max_records=1))
+        for record in batch.records if batch is not None else ():
+            if record.offset == offset:
+                message = _decoded(record.headers, record.value)
+                return message if isinstance(message, PackageMessage) else None
+        return None
+
+    def _next_candidate(self, publisher: AgentName, offset: int) -> int:
+        return self._view.skip_to_next(publisher, max(offset, self._view.bounds.earliest_offset))
+
+    def _is_within(self, offset: int) -> bool:
+        return self._view.bounds.earliest_offset <= offset < self._view.known_to
+
+
+class _Walk:
+    """One caller's way through the log: keeps its reader while the next stretch follows the one before."""
+
+    def __init__(self, view: LogView, journal: Journal, limits: PageLimits) -> None:
+        self._view = view
+        self._journal = journal
+        self._limits = limits
+        self._generation = view.generation
+        self._reader: JournalReader | None = None
+        self.walked_records = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def read(self, position: int, max_records: int | None = None) -> Stretch:
+        """Read from a position, at most to the end of its block; a stretch without extent means the end of the log."""
+        end = Offset(block_end(position))
+        records = min(max_records or self._limits.read.max_records, end - position)
+        batch = _read(self._reader_at(Offset(position)), ReadLimits(records, self._limits.read.max_bytes))
+        if batch is None:
+            return self._after_trimming(position)
+        if not batch.records and not batch.is_at_end:
+            raise JournalUnavailableError(
+                "a read from the journal took too long", topic=self._view.topic, offset=position
+            )
+        self.walked_records += len(batch.records)
+        entries = [one for one in decode_entries(batch.records, self._view.publishers).entries if one.offset < end]
+        stretch = Stretch(entries, Offset(position), min(end, batch.next_offset))
+        self._view.offer_details(stretch, self._generation)
+        return stretch
+
+    def _reader_at(self, position: Offset) -> JournalReader:
+        if self._reader is None or self._reader.next_offset != position:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = self._journal.reader(self._view.topic, position)
+        return self._reader
+
+    def _after_trimming(self, position: int) -> Stretch:
+        """Go on where the log begins now; beyond its end there is nothing."""
+        bounds = self._journal.bounds(self._view.topic)
+        self._view.trim(bounds.earliest_offset)
+        return Stretch((), Offset(position), max(Offset(position), bounds.earliest_offset))
+
+
+def _read(reader: JournalReader, limits: ReadLimits) -> RecordBatch | None:
+    try:
+        return reader.read(limits, READ_WAIT_SECONDS)
+    except PositionOutOfRangeError:
+        return None
+
+
+def _decoded(headers: tuple[tuple[str, bytes], ...], value: bytes) -> object:
+    try:
+        return decode_message(headers, value)
+    except MessageCorruptError:
+        return None

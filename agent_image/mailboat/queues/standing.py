@@ -1,0 +1,110 @@
+"""Where a subscriber stands for one publisher, and what that makes of its queue: pure decisions.
+
+The states are the original's: a queue is IDLE when it is empty, BLOCKED when its first package failed three times or
+more (SLING-12647), else RUNNING; error queues are PASSIVE.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import DiscoveryMessage, FailureCause
+from mailboat.queues.names import QueueName
+
+BLOCKING_ATTEMPTS: Final = 3
+
+
+class QueueState(enum.StrEnum):
+    """State of a queue, and of an agent over all its queues."""
+
+    IDLE = "IDLE"
+    RUNNING = "RUNNING"
+    BLOCKED = "BLOCKED"
+    PASSIVE = "PASSIVE"
+
+
+class ItemState(enum.StrEnum):
+    """State of an item in a queue."""
+
+    QUEUED = "QUEUED"
+    ERROR = "ERROR"
+
+
+class Capability(enum.StrEnum):
+    """What may be done to a queue."""
+
+    CLEARABLE = "clearable"
+    REMOVABLE = "removable"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a subscriber stands, as it announced.
+
+    Attributes:
+        queue_name: The subscriber agent.
+        publisher: The publisher that it follows.
+        last_done_offset: The last package processed; -1 when there is none.
+        attempts: How often the package after it was tried already.
+        is_editable: Takes clear commands.
+        max_retries: Attempts after the first; None is without end, and then nothing is ever given up.
+        cause: Why the last attempt failed.
+    """
+
+    queue_name: QueueName
+    publisher: AgentName
+    last_done_offset: int
+    attempts: int = 0
+    is_editable: bool = False
+    max_retries: int | None = None
+    cause: FailureCause | None = None
+
+    @property
+    def has_error_queue(self) -> bool:
+        """Whether packages can be given up."""
+        return self.max_retries is not None
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What may be done to the queue."""
+        return frozenset(Capability) if self.is_editable else frozenset()
+
+
+def standings_of(announcement: DiscoveryMessage) -> list[Standing]:
+    """What an announcement says, for each publisher that the subscriber follows."""
+    return [
+        Standing(
+            QueueName(announcement.sub_sling_id, announcement.sub_agent_name),
+            state.pub_agent_name,
+            max(-1, state.offset),
+            max(0, state.retries),
+            announcement.is_editable,
+            announcement.max_retries,
+            announcement.cause,
+        )
+        for state in announcement.states
+    ]
+
+
+def decide_item_state(attempts: int) -> ItemState:
+    """An item that was tried and is still there has failed."""
+    return ItemState.ERROR if attempts > 0 else ItemState.QUEUED
+
+
+def decide_queue_state(count: int, head_attempts: int) -> QueueState:
+    """The state of a queue with so many packages, of which the first was tried so often."""
+    if not count:
+        return QueueState.IDLE
+    return QueueState.BLOCKED if head_attempts >= BLOCKING_ATTEMPTS else QueueState.RUNNING
+
+
+def decide_agent_state(queues: Iterable[QueueState]) -> QueueState:
+    """The state of an agent over its subscribers' queues."""
+    states = set(queues)
+    if QueueState.BLOCKED in states:
+        return QueueState.BLOCKED
+    return QueueState.RUNNING if QueueState.RUNNING in states else QueueState.IDLE
