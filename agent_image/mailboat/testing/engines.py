@@ -26,14 +26,18 @@ from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
-from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import StatusMessage
 from mailboat.model.paths import ROOT
+from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
+from mailboat.subscriber.guarding import ImportGuard
+from mailboat.subscriber.importing import Importer
+from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber
@@ -112,6 +116,16 @@ class Engine:
         )
         return Subscriber(settings or self.subscribing, ports if change_ports is None else change_ports(ports))
 
+    def importer(self, target: Target) -> Importer:
+        """What imports records into a batch, without the loop around it."""
+        ports = SubscriberPorts(self.journal, self.blobs, self.parts.codecs, target, self.parts.clock)
+        payloads = Payloads(ports.blobs, ports.references, self.subscribing.limits.max_total_bytes)
+        return Importer(self.subscribing, ports, payloads, ImportGuard(ports.clock, None))
+
+    def position(self, next_offset: int) -> Position:
+        """A position in the package topic."""
+        return Position(self.journal.identity(PACKAGES), Offset(next_offset))
+
     def target(self, kind: str, name: str = "edge") -> Target:
         """Open a target in the folder; the caller closes it."""
         place = self.folder / f"{name}-{kind}"
@@ -133,6 +147,10 @@ class Engine:
         """All confirmations in the log."""
         messages = [decode_message(record.headers, record.value) for record in self.records(STATUSES)]
         return [message for message in messages if isinstance(message, StatusMessage)]
+
+    def publishing_with(self, **values: object) -> PublisherSettings:
+        """The publisher's settings with some replaced."""
+        return replace(self.publishing, **values)  # type: ignore[arg-type]  # checked by the record
 
     def with_settings(self, **values: object) -> SubscriberSettings:
         """The subscriber's settings with some replaced."""

@@ -1,0 +1,102 @@
+"""What the processes of the crash tests do: publish a day's requests, or import them, until they die or are done.
+
+Each function is the whole of a child process. It is given a folder and a failpoint, and finds there what an earlier
+process has left. Doing everything again after a crash is what a caller would do: the same requests, the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from mailboat.content.sources.folder import FolderSource
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.identifiers import PackageId, RequestId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.publisher.changes import ChangeBudget
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.crashes import KillingFailpoints
+from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts, write_site
+from mailboat.wire.messages import encode_message
+
+POISON: Final = RequestId("poison")
+_MISSING_BLOB: Final = f"sha256:{'00' * 32}:5"
+_FIRST: Final = {
+    "index.html": "<h1>Home</h1>",
+    "news/a.html": "a" * 500,
+    "news/b.html": "b" * 500,
+    "img/large.bin": bytes(range(256)) * 400,
+    **{f"heavy/{number:02}.bin": bytes([number]) * 60_000 for number in range(15)},
+}
+_CHANGED: Final = {"index.html": "<h1>New</h1>", "late/page.html": "late", "img/large.bin": b"\x07" * 100_000}
+
+
+def prepare(folder: Path) -> None:
+    """Make the source and the home."""
+    write_site(folder / "site", _FIRST)
+    Engine(folder / "home").close()
+
+
+def publish(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Publish everything that is to be published; at the n-th time that `failpoint` is reached, die."""
+    parts = EngineParts(failpoints=_failpoints(failpoint, count))
+    with Engine(Path(folder) / "home", parts) as engine:
+        publisher = engine.publisher(engine.publishing_with(changes=ChangeBudget(max_nodes=2)))
+        source = FolderSource(Path(folder) / "site")
+        for request in _requests():
+            publisher.publish(request, source if request.action is Action.ADD else None)
+        list(publisher.publish_changed(source, [NodePath("/img"), NodePath("/news")]))
+        _append_poison(engine)
+        source = write_site(Path(folder) / "site", _CHANGED)
+        (Path(folder) / "site/news/a.html").unlink(missing_ok=True)
+        for _ in publisher.publish_changed(source):
+            pass
+
+
+def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Import everything that is there; at the n-th time that `failpoint` is reached, die."""
+    parts = EngineParts(failpoints=_failpoints(failpoint, count))
+    with Engine(Path(folder) / "home", parts) as engine:
+        target = engine.target(kind)
+        engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=3))).run(Until.CAUGHT_UP)
+        target.close()
+
+
+def _failpoints(failpoint: Failpoint | None, count: int) -> Failpoints:
+    return NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
+
+
+def _requests() -> Sequence[DistributionRequest]:
+    return [
+        DistributionRequest(
+            Action.ADD, (NodePath("/index.html"), NodePath("/img")), frozenset({NodePath("/img")}), RequestId("first")
+        ),
+        DistributionRequest(Action.ADD, (NodePath("/heavy"),), frozenset({NodePath("/heavy")}), RequestId("heavy")),
+        DistributionRequest(Action.TEST, request_id=RequestId("ping")),
+        DistributionRequest(Action.ADD, (NodePath("/news"),), frozenset({NodePath("/news")}), RequestId("news")),
+        DistributionRequest(Action.DELETE, (NodePath("/heavy/03.bin"),), request_id=RequestId("delete")),
+        DistributionRequest(Action.ADD, (ROOT,), frozenset({ROOT}), RequestId("all")),
+    ]
+
+
+def _append_poison(engine: Engine) -> None:
+    """A package whose blob nobody has stored; appended once."""
+    if any(b"poison" in record.value for record in engine.records()):
+        return
+    message = PackageMessage(
+        SLING_ID,
+        PackageId("dstrpck-0-poison"),
+        Action.ADD,
+        "tree",
+        AUTHOR,
+        payload_ref=_MISSING_BLOB,
+        package_length_bytes=5,
+        paths=(NodePath("/poisoned"),),
+        request_id=POISON,
+    )
+    headers, value = encode_message(message)
+    engine.journal.append(PACKAGES, [NewRecord(value, headers)])

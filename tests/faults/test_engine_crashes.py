@@ -1,0 +1,128 @@
+"""SIGKILL at every named failpoint of publisher, subscriber and targets: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mailboat.content.sources.folder import FolderSource
+from mailboat.failpoints import Failpoint
+from mailboat.model.messages import PackageStatus
+from mailboat.subscriber.subscription import Until
+from mailboat.testing import crash_scenario
+from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of
+from mailboat.wire.messages import decode_package
+
+PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
+SUBSCRIBER = [one for one in Failpoint if one.startswith("subscriber-")]
+IN_PLACE = [Failpoint.TARGET_REDO_STORED, Failpoint.TARGET_FILE_REPLACED, Failpoint.TARGET_REDO_DONE]
+GENERATIONS = [Failpoint.TARGET_GENERATION_BUILT, Failpoint.TARGET_GENERATION_FLIPPED]
+
+SUBSCRIBER_CASES = [
+    *((failpoint, kind) for failpoint in SUBSCRIBER for kind in TARGET_KINDS),
+    *((failpoint, "files") for failpoint in IN_PLACE),
+    *((failpoint, "generations") for failpoint in GENERATIONS),
+]
+_CHILD_SECONDS = 60
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["mailboat.testing.crash_scenario"])
+
+
+def run_child(work: Callable[..., None], *arguments: object) -> int:
+    """Run it in a process of its own; 0 or minus the signal that ended it."""
+    child = _processes.Process(target=work, args=arguments)
+    child.start()
+    child.join(_CHILD_SECONDS)
+    assert child.exitcode is not None, "the child hangs"
+    return child.exitcode
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home into which everything was published without any crash; copied by the tests."""
+    folder = tmp_path_factory.mktemp("published")
+    crash_scenario.prepare(folder)
+    crash_scenario.publish(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digests(published: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """The content's digest at every position, from a reference that imports one package at a time."""
+    folder = copy_of(published, tmp_path_factory.mktemp("reference"))
+    found = {}
+    with Engine(folder / "home") as engine:
+        target = engine.target("sqlite", "reference")
+        found[0] = digest_of(target.source())
+        for record in engine.records():
+            with target.batch() as batch:
+                message = decode_package(record.value)
+                if message.payload_ref is None or "00" * 32 not in message.payload_ref:
+                    importer = engine.importer(target)
+                    assert importer.import_records(batch, [record]).error is None
+                batch.commit(engine.position(record.offset + 1))
+            found[record.offset + 1] = digest_of(target.source())
+        target.close()
+    return found
+
+
+def copy_of(published: Path, into: Path) -> Path:
+    return Path(shutil.copytree(published, into / "copy"))
+
+
+def test_every_failpoint_has_a_crash_test() -> None:
+    covered = {*PUBLISHER, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
+    assert covered == set(Failpoint)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("failpoint", PUBLISHER)
+def test_a_publisher_killed_at_any_step_publishes_each_request_once(
+    tmp_path: Path, failpoint: Failpoint, count: int
+) -> None:
+    crash_scenario.prepare(tmp_path)
+    assert run_child(crash_scenario.publish, str(tmp_path), failpoint, count) == -signal.SIGKILL
+    assert run_child(crash_scenario.publish, str(tmp_path)) == 0
+    assert run_child(crash_scenario.publish, str(tmp_path)) == 0
+    with Engine(tmp_path / "home") as engine:
+        published = Counter(decode_package(record.value).request_id for record in engine.records())
+        assert set(published.values()) == {1}
+        assert {"first", "heavy", "ping", "news", "delete", "all", "poison"} <= set(published)
+        target = engine.target("sqlite")
+        engine.subscriber(target).run(Until.CAUGHT_UP)
+        assert digest_of(target.source()) == digest_of(FolderSource(tmp_path / "site"))
+        target.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(("failpoint", "kind"), SUBSCRIBER_CASES)
+def test_a_subscriber_killed_at_any_step_imports_each_package_once(
+    published: Path, digests: dict[int, str], tmp_path: Path, failpoint: Failpoint, kind: str, count: int
+) -> None:
+    folder = copy_of(published, tmp_path)
+    assert run_child(crash_scenario.subscribe, str(folder), kind, failpoint, count) == -signal.SIGKILL
+    with Engine(folder / "home") as engine:
+        target = engine.target(kind)
+        position = target.ledger.position()
+        assert digest_of(target.source()) == digests[0 if position is None else position.next_offset]
+        target.close()
+    assert run_child(crash_scenario.subscribe, str(folder), kind) == 0
+    with Engine(folder / "home") as engine:
+        target = engine.target(kind)
+        records = [decode_package(record.value) for record in engine.records()]
+        poison = next(offset for offset, one in enumerate(records) if one.request_id == crash_scenario.POISON)
+        confirmed = {offset for offset, one in enumerate(records) if one.request_id != "ping"}
+        assert Counter(one.offset for one in engine.statuses()) == dict.fromkeys(confirmed, 1)
+        failed = [one.offset for one in engine.statuses() if one.status is PackageStatus.REMOVED_FAILED]
+        assert failed == [poison] == [one.offset for one in target.ledger.given_up()]
+        assert target.ledger.pending_statuses(10) == []
+        position = target.ledger.position()
+        assert position is not None
+        assert position.next_offset == len(records)
+        assert digest_of(target.source()) == digest_of(FolderSource(folder / "site"))
+        target.close()
