@@ -49,7 +49,7 @@ class ModelTree:
         paths = {node.path for node in carried}
         gone = [path for path in before - paths if _is_removed(path, workspace_filter)]
         for path in sorted(gone, key=lambda path: -path.count("/")):
-            if not any(is_within(other, path) and other != path for other in self.nodes):
+            if path == "/" or not any(is_within(other, path) and other != path for other in self.nodes):
                 del self.nodes[path]
 
     def remove(self, paths: Iterable[NodePath]) -> None:

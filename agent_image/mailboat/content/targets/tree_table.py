@@ -13,8 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, Protocol
 
-from mailboat.content.coverage import SimpleCoverage
-from mailboat.content.keys import ROOT_KEY, SEPARATOR, Key, below_range, key_of, parent_key, path_of, subtree_range
+from mailboat.content.coverage import SimpleCoverage, is_whole
+from mailboat.content.keys import (
+    PAST_SEPARATOR,
+    ROOT_KEY,
+    SEPARATOR,
+    Key,
+    below_range,
+    key_of,
+    parent_key,
+    path_of,
+    subtree_range,
+)
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
@@ -58,15 +68,34 @@ class TreeTable:
         """Work on a connection whose database has the schema of `targets/database.py`."""
         self._connection = connection
         self._intake = intake
-        self._known: set[str] = set()
+        self._known: set[str] = {""}
+
+    def apply_subtree(self, change: TreeChange, stamp: int) -> ChangeCount | None:
+        """The hot path: a small package with one whole subtree below a known node; None where it is not that simple.
+
+        When the first record is the root and the parent of every other is among the records, all lie within the root.
+        """
+        sets, records = change.filter.sets, change.records
+        if len(sets) != 1 or not isinstance(records, list) or not 0 < len(records) <= CHUNK_RECORDS:
+            return None
+        low = sets[0].root.replace("/", SEPARATOR)
+        if not is_whole(sets[0]) or low[: low.rindex(SEPARATOR)] not in self._known or low == ROOT_KEY:
+            return None
+        keys = [record[0].replace("/", SEPARATOR) for record in records]
+        if keys[0] != low or not {*keys}.issuperset([key[: key.rindex(SEPARATOR)] for key in keys[1:]]):
+            return None
+        rows = self._intake.rows(records, stamp)
+        self._connection.executemany(_UPSERT, rows)
+        removed = self._delete(_DELETE_OTHERS, (low, low + PAST_SEPARATOR, stamp))
+        return ChangeCount(len(rows), removed, _size(records))
 
     def apply_simple(self, change: TreeChange, stamp: int) -> ChangeCount:
         """Put and remove what a change with a simple filter says."""
         coverage = SimpleCoverage(change.filter)
         put = size = 0
         uncarried = set(coverage.shallow)
-        records = iter(change.records)
-        while chunk := list(islice(records, CHUNK_RECORDS)):
+        stream = iter(change.records)
+        while chunk := list(islice(stream, CHUNK_RECORDS)):
             covered = [record for record in chunk if coverage.covers(record.path)]
             if len(covered) != len(chunk):
                 put += self._make_ancestors(chunk, coverage.covers, stamp)
@@ -126,13 +155,19 @@ class TreeTable:
             high = page[-1][0]
 
     def delete_alone(self, key: Key) -> int:
-        """Remove one node, unless others that nobody asked to remove lie below it. How many were removed."""
+        """Remove one node, unless others that nobody asked to remove lie below it. How many were removed.
+
+        The root goes in any case: nothing needs a node there.
+        """
         below = self._connection.execute("SELECT 1 FROM nodes WHERE key >= ? AND key < ? LIMIT 1", below_range(key))
-        return 0 if below.fetchone() else self._delete("DELETE FROM nodes WHERE key = ?", (key,))
+        if key != ROOT_KEY and below.fetchone():
+            return 0
+        return self._delete("DELETE FROM nodes WHERE key = ?", (key,))
 
     def forget(self) -> None:
-        """The transaction was rolled back: what was known may not be there."""
+        """What was known to be there may be gone: something was removed, or the transaction rolled back."""
         self._known.clear()
+        self._known.add("")
 
     def _make_ancestors(self, records: Iterable[NodeRecord], covers: Covers, stamp: int) -> int:
         return sum(self.make_ancestor(record, stamp, covers) for record in records if not covers(record.path))
@@ -154,13 +189,13 @@ class TreeTable:
 
     def _remember(self, key: str) -> None:
         if len(self._known) >= KNOWN_KEYS:
-            self._known.clear()
+            self.forget()
         self._known.add(key)
 
     def _delete(self, sql: str, parameters: tuple[object, ...]) -> int:
         removed = self._connection.execute(sql, parameters).rowcount
         if removed:
-            self._known.clear()
+            self.forget()
         return removed
 
 

@@ -147,9 +147,10 @@ class TreeBatch:
         """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
         self._changes += 1
         try:
-            if change.filter.is_simple:
-                return self._table.apply_simple(change, self._changes)
-            return apply_filtered(self._table, change, self._changes)
+            count = self._table.apply_subtree(change, self._changes)
+            if count is None and change.filter.is_simple:
+                count = self._table.apply_simple(change, self._changes)
+            return apply_filtered(self._table, change, self._changes) if count is None else count
         except BaseException as error:
             self._has_failed = True
             self._translate(error, stamp)
