@@ -12,13 +12,12 @@ from itertools import islice
 from typing import BinaryIO, Final
 
 from mailboat.content.digest import TreeHash
-from mailboat.errors import LimitExceededError, SourceChangedError
+from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import java_form
 from mailboat.packages.port import PackageContents, PackageSummary
 from mailboat.packages.tree_order import PathOrder, is_in_key_order
-from mailboat.packages.tree_reading import not_covered
 from mailboat.wire.nodes import encode_node, split_body
 from mailboat.wire.tree import (
     MAX_RECORD_BYTES,
@@ -59,7 +58,8 @@ class TreePackageWriter:
         """Write all records.
 
         Raises:
-            PackageCorruptError: Nodes come in an order that a package can't have, or the filter doesn't cover one.
+            PackageCorruptError: Nodes come in an order that a package can't have.
+            UsageError: The filter does not cover a node.
             LimitExceededError: A node has more text than fits a record.
             SourceChangedError: A binary is not what its digest and length say.
         """
@@ -82,7 +82,7 @@ class TreePackageWriter:
             paths = [node.path for node in chunk]
             uncovered = self._contents.filter.first_uncovered(paths)
             if uncovered is not None:
-                raise not_covered(uncovered)
+                raise UsageError(f"{uncovered} is not covered by the package's filter", path=uncovered)
             is_all = order is None and len(chunk) < CHUNK_NODES
             if not is_all or not is_in_key_order(paths, are_collisions_refused=False):
                 order = order or PathOrder(are_collisions_refused=False)

@@ -90,6 +90,8 @@ def content_root(archive: Archive, entries: Iterable[Entry]) -> ArchiveDirectory
                 _enter(by_path, entry.name[:-1]).is_explicit = True
         elif slash and (path == CONTENT_ROOT or path.startswith(f"{CONTENT_ROOT}/")):
             _enter(by_path, path).put(name, ArchiveFile(archive, entry))
+        else:
+            archive.data_offset(entry)  # its name must be true in both headers, or content was renamed away
     return root
 
 
