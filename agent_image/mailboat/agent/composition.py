@@ -7,7 +7,7 @@ command pays for the parts that it uses. Called by the command line; pods will u
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
+from mailboat.config import PackageType
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from mailboat.blobs.port import BlobStore
     from mailboat.config import LimitsConfig, RetentionConfig
     from mailboat.journal.port import Journal
-    from mailboat.packages.port import PackageLimits
+    from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry
     from mailboat.publisher.publication import Publisher
 
@@ -58,9 +59,9 @@ class Workspace:
         return store
 
     @cached_property
-    def codecs(self) -> PackageRegistry:
-        """The package formats by package type."""
-        return package_registry()
+    def codecs(self) -> Mapping[str, PackageCodec]:
+        """The package formats by package type, each loaded when it is first needed."""
+        return CodecsOnDemand()
 
     @cached_property
     def limits(self) -> PackageLimits:
@@ -176,13 +177,42 @@ def retention_of(role: TopicRole, retention: RetentionConfig) -> float | None:
     return retention.package_seconds if role is TopicRole.PACKAGE else retention.status_seconds
 
 
+class CodecsOnDemand(Mapping[str, "PackageCodec"]):
+    """All formats, imported one by one: a subscriber that meets tree packages only never loads the other one."""
+
+    def __init__(self) -> None:
+        """Nothing loaded."""
+        self._loaded: dict[str, PackageCodec] = {}
+
+    def __getitem__(self, package_type: str) -> PackageCodec:
+        if package_type not in self._loaded:
+            self._loaded[package_type] = _load_codec(package_type)
+        return self._loaded[package_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, PackageType)
+
+    def __len__(self) -> int:
+        return len(PackageType)
+
+
+def _load_codec(package_type: str) -> PackageCodec:
+    if package_type == PackageType.TREE:
+        from mailboat.packages.tree import TreeCodec
+
+        return TreeCodec()
+    if package_type == PackageType.FILEVAULT:
+        from mailboat.packages.filevault.codec import FilevaultCodec
+
+        return FilevaultCodec()
+    raise KeyError(package_type)
+
+
 def package_registry() -> PackageRegistry:
     """The package formats that this version reads and writes."""
-    from mailboat.packages.filevault.codec import FilevaultCodec
     from mailboat.packages.registry import PackageRegistry
-    from mailboat.packages.tree import TreeCodec
 
-    return PackageRegistry([TreeCodec(), FilevaultCodec()])
+    return PackageRegistry(map(_load_codec, PackageType))
 
 
 def package_limits(limits: LimitsConfig) -> PackageLimits:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from mailboat.agent.glossary import Explanation, explanations
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 
 

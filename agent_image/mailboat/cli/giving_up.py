@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mailboat.cli.completion import subscriber_names
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 

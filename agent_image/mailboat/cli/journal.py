@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 from mailboat.journal.port import Record, Start
 from mailboat.model.identifiers import Offset, TopicName

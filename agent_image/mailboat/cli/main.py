@@ -1,7 +1,7 @@
 """Where `mailboat` starts: finds the command, runs it, turns whatever comes out into an exit code.
 
-Command modules are imported when their command is called: a subscriber that restarts with nothing to do should not
-pay for the demo. Help, completion and misspelt names import them all.
+Command modules, and the framework that reads their options, are imported when they are needed: a subscriber that
+restarts with nothing to do should not pay for them (`quick.py`). Help, completion and misspelt names import them all.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from mailboat import __version__
 from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
@@ -24,8 +21,12 @@ from mailboat.cli.failures import (
     internal_error_lines,
     print_error,
 )
-from mailboat.cli.session import Defaults, HomeOption, VerboseOption
+from mailboat.cli.quick import run_quickly
+from mailboat.cli.session import Defaults
 from mailboat.errors import MailboatError, UsageError
+
+if TYPE_CHECKING:
+    import typer
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -86,6 +87,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
+    if run_quickly(arguments):
+        return 0
+    import typer
+
     app = build_app(_named_command(arguments))
     command = typer.main.get_command(app)
     try:
@@ -99,36 +104,13 @@ def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
 
 def build_app(named: str | None = None) -> typer.Typer:
     """The application: with all commands, or with nothing but the one named."""
-    app = typer.Typer(
-        name="mailboat",
-        help="Distributes content from publishers to subscribers over a persisted log, exactly once.",
-        epilog=EPILOG,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(before_command)
+    from mailboat.cli.application import new_application
+
+    app = new_application(EPILOG)
     wanted = COMMANDS.values() if named is None else [COMMANDS[named]]
     for module in dict.fromkeys(wanted):
         importlib.import_module(f"mailboat.cli.{module}").register(app)
     return app
-
-
-def before_command(
-    context: typer.Context,
-    home: HomeOption = None,
-    verbose: VerboseOption = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    """Distributes content from publishers to subscribers over a persisted log, exactly once."""
-    if version:
-        typer.echo(f"mailboat {__version__}")
-        raise typer.Exit
-    defaults = context.ensure_object(Defaults)
-    defaults.home = home
-    defaults.is_verbose = defaults.is_verbose or verbose
 
 
 def _named_command(arguments: Sequence[str]) -> str | None:

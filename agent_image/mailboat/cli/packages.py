@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.rendering import Report, bytes_text, count_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.config import PackageType
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
         yield PackageFiles(package_registry(), package_limits(LimitsConfig()))
         return
     with Workspace(home) as workspace:
-        yield PackageFiles(workspace.codecs, workspace.limits, workspace.open_blob)
+        yield PackageFiles(package_registry(), workspace.limits, workspace.open_blob)
 
 
 @command

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Report, bytes_text, count_text, seconds_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, RequestId, parse_agent_name, parse_request_id
 from mailboat.model.messages import Action

@@ -1,35 +1,21 @@
-"""What every command is given: the options that all of them share, and the way to the home.
+"""What every command is given: where the home is, how to print, and the way to the engine.
 
-`@command` adds `--home`, `-o/--output` and `--verbose` to a function whose first parameter is a `Session`, so that
-they mean the same everywhere and can stand behind the command as well as before it.
+Knows nothing of the command line's framework, so that a subscriber can start without it (`quick.py`).
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING
 
-import typer
-
-from mailboat.agent.settings import Settings, current_settings
+from mailboat.agent.settings import Settings
 from mailboat.cli.rendering import Output, Report, printable, show
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.agent.home import Home
-
-P = ParamSpec("P")
-
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of the embedded home; MAILBOAT_HOME, or .mailboat here.")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of errors; MAILBOAT_VERBOSE=1.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +73,3 @@ def session_from(settings: Settings, defaults: Defaults, home: Path | None, outp
         is_verbose=verbose or defaults.is_verbose or settings.is_verbose,
         is_home_given=home is not None or defaults.home is not None,
     )
-
-
-def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-    """Add the shared options to a command."""
-
-    @functools.wraps(function)
-    def run(context: typer.Context, **values: Any) -> None:
-        home, output, verbose = (values.pop(name) for name in ("home", "output", "verbose"))
-        defaults = context.obj if isinstance(context.obj, Defaults) else Defaults()
-        session = session_from(current_settings(), defaults, home, output, verbose)
-        if session.is_verbose:
-            defaults.is_verbose = True
-        function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature
-
-    own = inspect.signature(function, eval_str=True).parameters
-    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(own.values())[1:]]
-    shared = [
-        _parameter("context", typer.Context),
-        *kept,
-        _parameter("output", OutputOption, Output.TABLE),
-        _parameter("home", HomeOption, None),
-        _parameter("verbose", VerboseOption, False),
-    ]
-    run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
-    run.__annotations__ = {one.name: one.annotation for one in shared}
-    return run
-
-
-def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

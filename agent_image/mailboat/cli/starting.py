@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Report
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.config import Config, commented_yaml
 
 

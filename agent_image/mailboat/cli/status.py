@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.cli.declaring import command
 from mailboat.cli.rendering import (
     ABSENT,
     Column,
@@ -19,7 +20,7 @@ from mailboat.cli.rendering import (
     seconds_text,
     time_text,
 )
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.model.identifiers import Offset
 
 if TYPE_CHECKING:

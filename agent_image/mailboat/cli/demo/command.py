@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import mailboat
+from mailboat.cli.declaring import command
 from mailboat.cli.demo.portions import binary_bytes
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text, seconds_text
-from mailboat.cli.session import Session, command
+from mailboat.cli.session import Session
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.paths import ROOT
 

@@ -70,7 +70,8 @@ def _copy(entry: Entry, place: Path) -> None:
 
 def _entries(root: str, odd: Odd) -> Iterator[Entry]:
     """Everything that can be published, parents first."""
-    todo = [("", root, frozenset[tuple[int, int]]())]
+    top = os.stat(root)  # noqa: PTH116  # as below
+    todo = [("", root, frozenset({(top.st_dev, top.st_ino)}))]
     while todo:
         relative, folder, trail = todo.pop()
         try:

@@ -1,0 +1,42 @@
+"""The application without its commands: what holds before a command's name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mailboat import __version__
+from mailboat.cli.declaring import HomeOption, VerboseOption
+from mailboat.cli.session import Defaults
+
+
+def new_application(epilog: str) -> typer.Typer:
+    """An application that knows its own options, and no command yet."""
+    app = typer.Typer(
+        name="mailboat",
+        help="Distributes content from publishers to subscribers over a persisted log, exactly once.",
+        epilog=epilog,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(before_command)
+    return app
+
+
+def before_command(
+    context: typer.Context,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Distributes content from publishers to subscribers over a persisted log, exactly once."""
+    if version:
+        typer.echo(f"mailboat {__version__}")
+        raise typer.Exit
+    defaults = context.ensure_object(Defaults)
+    defaults.home = home
+    defaults.is_verbose = defaults.is_verbose or verbose

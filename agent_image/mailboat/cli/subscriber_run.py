@@ -1,0 +1,149 @@
+"""Runs a subscriber from the command line: what was asked for and remembered, signals, progress, the last word."""
+
+from __future__ import annotations
+
+import enum
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mailboat.agent.home import Home, KnownSubscriber
+from mailboat.agent.locations import absolute_target
+from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.cli.progress_line import ProgressLine
+from mailboat.cli.rendering import Output, Report, count_text
+from mailboat.cli.session import Session
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import AgentName, parse_agent_name
+from mailboat.subscriber.subscription import Until
+
+if TYPE_CHECKING:
+    from mailboat.agent.composition import Workspace
+    from mailboat.subscriber.progress import SubscriberStatistics
+
+
+class UntilOption(enum.StrEnum):
+    """When the command ends by itself."""
+
+    CAUGHT_UP = "caught-up"
+    FOREVER = "forever"
+
+
+class AskedSubscription(NamedTuple):
+    """What the command line says; what it leaves out the home remembers, or the configuration says."""
+
+    name: str
+    into: str | None = None
+    follow: tuple[str, ...] = ()
+    max_retries: int | None = None
+    until: UntilOption = UntilOption.FOREVER
+    is_gap_accepted: bool = False
+
+
+def run_subscriber(session: Session, asked: AskedSubscription) -> None:
+    """Import until done, or until SIGTERM or Ctrl-C. Raises: as `SubscriberProcess.run`."""
+    with session.workspace() as workspace:
+        known = _known(workspace.home, asked)
+        subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
+        listener = _listener(session, known.name)
+        process = SubscriberProcess(workspace, subscription, listener)
+        with closing(process), _stopped_by_signals(process):
+            workspace.home.remember_subscriber(known)
+            try:
+                found = process.run(Until(asked.until.value))
+            finally:
+                if isinstance(listener, ProgressLine):
+                    listener.end()
+    if session.output is not Output.JSON:  # there the last line said it all
+        session.show(_report(subscription, found))
+
+
+def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
+    """What holds for this subscriber: the options, else what the home remembers of its last start."""
+    name = parse_agent_name(asked.name)
+    known = home.known_subscriber(name)
+    if known is None:
+        if asked.into is None:
+            raise UsageError(
+                f"{name} has no target yet",
+                next_step=f"mailboat subscribe {name} --into files:DIR, generations:DIR or sqlite:FILE",
+            )
+        known = KnownSubscriber(name, "")
+    return KnownSubscriber(
+        name,
+        known.target if asked.into is None else absolute_target(asked.into),
+        tuple(map(parse_agent_name, asked.follow)) or known.follow,
+        known.max_retries if asked.max_retries is None else asked.max_retries,
+    )
+
+
+def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accepted: bool) -> Subscription:
+    retries = workspace.home.config.subscriber.max_retries if known.max_retries is None else known.max_retries
+    is_endless = retries is not None and retries < 0
+    return Subscription(known.name, known.target, known.follow, None if is_endless else retries, is_gap_accepted)
+
+
+def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
+    return _JsonLines(name) if session.output is Output.JSON else ProgressLine(name, sys.stderr)
+
+
+@contextmanager
+def _stopped_by_signals(process: SubscriberProcess) -> Iterator[None]:
+    """SIGTERM and Ctrl-C finish the batch at hand; a second Ctrl-C ends at once."""
+
+    def stop(number: int, _: object) -> None:
+        process.stop()
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _JsonLines:
+    """Progress for programs: one JSON object a line on standard output, the last one when it has stopped."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, statistics: SubscriberStatistics) -> None:
+        sys.stdout.write(json.dumps(progress_document(self._name, statistics), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+
+
+def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, Any]:
+    """A snapshot for JSON and YAML."""
+    cause = statistics.cause
+    return {
+        "subscriber": name,
+        "state": str(statistics.phase),
+        "position": statistics.next_offset,
+        "lag": statistics.lag,
+        "imported": statistics.imported,
+        "failed": statistics.failed,
+        "skipped": statistics.skipped,
+        "put": statistics.put,
+        "removed": statistics.removed,
+        "content_bytes": statistics.content_bytes,
+        "attempts": statistics.attempts,
+        "error": None if cause is None else {"code": cause.code, "message": cause.message, "path": cause.path},
+    }
+
+
+def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:
+    parts = [f"{count_text(found.imported, 'package')} imported"]
+    parts += [f"{found.failed} given up: mailboat errors list {subscription.name}"] if found.failed else []
+    position = "nothing read" if found.next_offset is None else f"stands at {found.next_offset}"
+    behind = f", {found.lag} behind" if found.lag else ""
+    return Report(
+        {**progress_document(subscription.name, found), "target": subscription.target},
+        [subscription.name],
+        lambda: [f"{subscription.name}: {', '.join(parts)}, {position}{behind}"],
+    )
