@@ -1,0 +1,273 @@
+"""All queues of a publisher: what announcements and statuses make of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.errors import UsageError
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import (
+    Action,
+    DiscoveryMessage,
+    FailureCause,
+    Message,
+    PackageMessage,
+    PackageStatus,
+    PingMessage,
+    StatusMessage,
+    SubscriberState,
+)
+from mailboat.queues.failures import ErrorQueue, FailedPackages, FailureFollower
+from mailboat.queues.following import count_past
+from mailboat.queues.log_view import LogView
+from mailboat.queues.names import QueueName
+from mailboat.queues.pages import PageReader
+from mailboat.queues.publisher_queues import PublisherQueues, QueueMissingError, QueueSources
+from mailboat.queues.standing import QueueState, Standing, decide_agent_state, standings_of
+from mailboat.queues.subscriber_queue import SubscriberQueue
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
+from mailboat.wire.messages import encode_message
+
+PACKAGES, STATUSES = TopicName("package"), TopicName("status")
+AUTHOR, OTHER = AgentName("author"), AgentName("other")
+SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
+EDGE, WEST = QueueName(SLING_ID, AgentName("edge")), QueueName(SLING_ID, AgentName("west"))
+CAUSE = FailureCause("StorageFull", "no space left on device", "/content/a", "Traceback …")
+
+
+def record_of(message: Message) -> NewRecord:
+    headers, value = encode_message(message)
+    return NewRecord(value, headers)
+
+
+def package(publisher: AgentName = AUTHOR) -> NewRecord:
+    return record_of(PackageMessage(SLING_ID, PackageId("p"), Action.ADD, "tree", publisher))
+
+
+def status(
+    offset: int,
+    kind: PackageStatus = PackageStatus.REMOVED_FAILED,
+    name: QueueName = EDGE,
+    publisher: AgentName = AUTHOR,
+) -> StatusMessage:
+    return StatusMessage(
+        name.sling_id, name.agent_name, publisher, Offset(offset), kind, PackageId(f"package {offset}"), CAUSE, 4
+    )
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    journal = MemoryJournal(ManualClock())
+    for topic in (PACKAGES, STATUSES):
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=None))
+    return journal
+
+
+@pytest.fixture
+def failed() -> FailedPackages:
+    return FailedPackages()
+
+
+@pytest.fixture
+def sources(journal: MemoryJournal, failed: FailedPackages) -> QueueSources:
+    """Twenty packages, the odd ones of another publisher."""
+    journal.append(PACKAGES, [package(AUTHOR), package(OTHER)] * 10)
+    view = LogView(PACKAGES, {AUTHOR, OTHER}, journal.bounds(PACKAGES))
+    count_past(view, journal)
+    return QueueSources(view, PageReader(view, journal), failed)
+
+
+class TestAnnouncements:
+    def test_an_announcement_gives_a_standing_for_each_publisher_followed(self) -> None:
+        announcement = DiscoveryMessage(
+            SLING_ID,
+            AgentName("edge"),
+            (SubscriberState(AUTHOR, 7, 2), SubscriberState(OTHER, -1)),
+            is_editable=True,
+            max_retries=10,
+            cause=CAUSE,
+        )
+        first, second = standings_of(announcement)
+        assert first == Standing(EDGE, AUTHOR, 7, 2, is_editable=True, max_retries=10, cause=CAUSE)
+        assert (second.publisher, second.last_done_offset, second.attempts) == (OTHER, -1, 0)
+
+    def test_absurd_numbers_do_no_harm(self, sources: QueueSources) -> None:
+        states = (SubscriberState(AUTHOR, -(2**63), -5), SubscriberState(AUTHOR, 2**63 - 1, 2**31))
+        for standing, count in zip(
+            standings_of(DiscoveryMessage(SLING_ID, AgentName("edge"), states)), (10, 0), strict=True
+        ):
+            queue = SubscriberQueue(standing, sources.view, sources.pages)
+            assert queue.size().count == count
+            assert len(queue.page().items) == count
+
+    @given(states=st.lists(st.sampled_from([QueueState.IDLE, QueueState.RUNNING, QueueState.BLOCKED])))
+    def test_the_worst_queue_is_the_agents_state(self, states: list[QueueState]) -> None:
+        order = [QueueState.IDLE, QueueState.RUNNING, QueueState.BLOCKED]
+        assert decide_agent_state(states) is max(states, key=order.index, default=QueueState.IDLE)
+
+
+class TestQueuesOfAPublisher:
+    @pytest.fixture
+    def standings(self) -> list[Standing]:
+        return [
+            Standing(WEST, AUTHOR, 18, max_retries=0),
+            Standing(EDGE, AUTHOR, 3, attempts=5),
+            Standing(EDGE, OTHER, 19),
+        ]
+
+    @pytest.fixture
+    def queues(self, sources: QueueSources, standings: list[Standing]) -> PublisherQueues:
+        return PublisherQueues(AUTHOR, sources, lambda: standings)
+
+    def test_each_follower_has_a_queue_and_an_error_queue_if_it_ever_gives_up(self, queues: PublisherQueues) -> None:
+        assert queues.names() == [f"{SLING_ID}-edge", f"{SLING_ID}-west", f"{SLING_ID}-west-error"]
+
+    def test_a_queue_is_found_by_its_name(self, queues: PublisherQueues) -> None:
+        edge, west_errors = queues.find(f"{SLING_ID}-edge"), queues.find(f"{SLING_ID}-west-error")
+        assert isinstance(edge, SubscriberQueue)
+        assert edge.size().count == 8
+        assert isinstance(west_errors, ErrorQueue)
+        assert west_errors.name == f"{SLING_ID}-west-error"
+
+    @pytest.mark.parametrize("name", [f"{SLING_ID}-north", f"{SLING_ID}-edge-error", f"{'x' * 36}-edge"])
+    def test_a_queue_that_is_not_there_is_named(self, queues: PublisherQueues, name: str) -> None:
+        with pytest.raises(QueueMissingError, match=name):
+            queues.find(name)
+
+    def test_what_is_no_queue_name_is_refused(self, queues: PublisherQueues) -> None:
+        with pytest.raises(UsageError, match="is no queue"):
+            queues.find("edge")
+
+    def test_an_agent_whose_name_looks_like_an_error_queue_is_found(
+        self, queues: PublisherQueues, standings: list[Standing]
+    ) -> None:
+        standings.append(Standing(QueueName(SLING_ID, AgentName("edge-error")), AUTHOR, -1))
+        found = queues.find(f"{SLING_ID}-edge-error")
+        assert isinstance(found, SubscriberQueue)
+        assert found.size().count == 10
+
+    def test_the_agent_is_blocked_as_long_as_one_queue_is(
+        self, queues: PublisherQueues, standings: list[Standing]
+    ) -> None:
+        assert queues.state() is QueueState.BLOCKED
+        standings[1] = Standing(EDGE, AUTHOR, 3, attempts=2)
+        assert queues.state() is QueueState.RUNNING
+        standings[1] = Standing(EDGE, AUTHOR, 18)
+        assert queues.state() is QueueState.IDLE
+        standings.clear()
+        assert queues.state() is QueueState.IDLE
+        assert queues.names() == []
+
+    def test_of_two_standings_of_one_subscriber_the_last_counts(
+        self, queues: PublisherQueues, standings: list[Standing]
+    ) -> None:
+        standings.append(Standing(EDGE, AUTHOR, 17))
+        assert [queue.size().count for queue in queues.subscriber_queues()] == [1, 0]
+
+
+class TestErrorQueues:
+    @pytest.fixture
+    def errors(self, sources: QueueSources) -> ErrorQueue:
+        return ErrorQueue(EDGE, AUTHOR, sources.failed, sources.view)
+
+    def test_without_failures_it_is_empty(self, errors: ErrorQueue, sources: QueueSources) -> None:
+        assert errors.size() == 0
+        assert errors.page(sources.pages) == []
+
+    def test_it_is_passive_and_can_not_be_edited(self, errors: ErrorQueue, failed: FailedPackages) -> None:
+        failed.hear(status(4))
+        assert errors.state() is QueueState.PASSIVE
+        assert errors.capabilities == frozenset()
+
+    def test_packages_given_up_are_in_it_by_offset_with_their_cause(
+        self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
+    ) -> None:
+        for offset in (8, 4):
+            failed.hear(status(offset))
+        first, second = errors.page(sources.pages)
+        assert (str(first.id), str(second.id)) == ("package-0@4", "package-0@8")
+        assert (first.failed.cause, first.failed.attempts, first.failed.package_id) == (CAUSE, 4, "package 4")
+        assert first.entry is not None
+        assert first.entry.offset == 4
+        assert [one.id.offset for one in errors.page(sources.pages, 5)] == [8]
+        assert [one.id.offset for one in errors.page(sources.pages, 0, 1)] == [4]
+
+    def test_only_what_was_given_up_counts(self, errors: ErrorQueue, failed: FailedPackages) -> None:
+        failed.hear(status(4, PackageStatus.IMPORTED))
+        failed.hear(status(6, PackageStatus.REMOVED))
+        failed.hear(status(8, name=WEST))
+        failed.hear(status(9, publisher=OTHER))
+        assert errors.size() == 0
+
+    def test_the_same_failure_twice_is_one(self, errors: ErrorQueue, failed: FailedPackages) -> None:
+        failed.hear(status(4))
+        failed.hear(status(4))
+        assert errors.size() == 1
+
+    def test_a_package_that_was_imported_after_all_leaves_it(self, errors: ErrorQueue, failed: FailedPackages) -> None:
+        failed.hear(status(4))
+        failed.hear(status(6))
+        failed.hear(status(4, PackageStatus.IMPORTED))
+        assert errors.size() == 1
+
+    def test_what_retention_removed_is_neither_shown_nor_counted(
+        self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
+    ) -> None:
+        for offset in (2, 4, 8):
+            failed.hear(status(offset))
+        sources.view.trim(Offset(4))
+        assert errors.size() == 2
+        assert [one.id.offset for one in errors.page(sources.pages)] == [4, 8]
+        failed.trim(Offset(8))
+        assert failed.of(AUTHOR, EDGE, Offset(0))[0].offset == 8
+
+    def test_a_status_for_an_offset_that_never_was_has_no_entry(
+        self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
+    ) -> None:
+        failed.hear(status(2**62))
+        (item,) = errors.page(sources.pages)
+        assert item.entry is None
+
+    def test_invented_failures_do_not_fill_the_memory(self) -> None:
+        failed = FailedPackages(max_failures=50)
+        for number, offset in itertools.product(range(30), range(10)):
+            failed.hear(status(offset, name=QueueName(SLING_ID, AgentName(f"agent{number}"))))
+        assert failed.forgotten_count == 250
+        assert len(failed._packages) == 50
+        assert len(failed._queues) == 5
+
+    def test_they_are_rebuilt_from_the_status_topic(self, journal: MemoryJournal, failed: FailedPackages) -> None:
+        garbage = NewRecord(b"\xff", (("type", b"3"), ("version", b"1")))
+        journal.append(STATUSES, [record_of(status(4)), garbage, record_of(PingMessage()), record_of(status(6))])
+        follower = FailureFollower(failed, journal, STATUSES)
+        assert follower.follow(0.0) == 4
+        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [4, 6]
+        journal.append(STATUSES, [record_of(status(4, PackageStatus.IMPORTED))])
+        follower.follow(0.0)
+        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
+        follower.close()
+
+    def test_a_status_topic_that_was_made_anew_is_read_anew(
+        self, journal: MemoryJournal, failed: FailedPackages
+    ) -> None:
+        journal.append(STATUSES, [record_of(status(4))])
+        follower = FailureFollower(failed, journal, STATUSES)
+        follower.follow(0.0)
+        journal.delete_topic(STATUSES)
+        journal.ensure_topic(STATUSES, TopicSettings())
+        journal.append(STATUSES, [record_of(status(6))])
+        follower.follow(0.0)
+        follower.follow(0.0)
+        assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
+
+    def test_a_follower_that_waits_can_be_interrupted(self, journal: MemoryJournal, failed: FailedPackages) -> None:
+        follower = FailureFollower(failed, journal, STATUSES)
+        with in_background(lambda: follower.follow(LONG_WAIT_SECONDS)) as following:
+            follower.interrupt()
+            assert following.result(PATIENCE_SECONDS) == 0
