@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
-from types import MappingProxyType
 from typing import Final
 
 from mailboat.errors import UntrustedInputError
 from mailboat.model.nodes import PropertyType
 
+# ISO 8601 as org.apache.jackrabbit.util.ISO8601 demands it.
 _DATE: Final = re.compile(
-    r"([+-]?\d{4,9})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})(Z|[+-]\d\d:\d\d)\Z"
-)  # ISO 8601 as org.apache.jackrabbit.util.ISO8601 demands it
+    r"(?P<year>[+-]?[0-9]{4,9})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\Z"
+)
+_LONG: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?\Z")
+_MAX_NUMBER_LENGTH: Final = 400
 _LONG_RANGE: Final = range(-(2**63), 2**63)
-_SPECIAL_DOUBLES: Final = MappingProxyType({"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"})
+_SPECIAL_DOUBLES: Final = frozenset({"NaN", "Infinity", "-Infinity"})
+_GREGORIAN_FROM: Final = 1583  # java.util.GregorianCalendar is Julian before, with a leap year every fourth
 
 
 class ValueRefusedError(UntrustedInputError):
@@ -34,7 +39,7 @@ def canonical_value(kind: PropertyType, text: str) -> str:
     Raises:
         ValueRefusedError: When the text is no value of that type.
     """
-    check = _CHECKS.get(kind)
+    check = _CHECKS[kind]
     if check is None:
         return text
     try:
@@ -44,19 +49,16 @@ def canonical_value(kind: PropertyType, text: str) -> str:
 
 
 def _long(text: str) -> str:
-    value = int(text) if text.isascii() and "_" not in text and len(text) <= 20 else None
+    value = int(text) if _LONG.match(text) else None
     if value is None or value not in _LONG_RANGE:
         raise ValueError(text)
     return str(value)
 
 
 def _double(text: str) -> str:
-    special = _SPECIAL_DOUBLES.get(text)
-    if special is not None:
-        return special
-    if not text.isascii() or "_" in text or len(text) > 400:
-        raise ValueError(text)
-    value = float(text)
+    if text in _SPECIAL_DOUBLES:
+        return text
+    value = float(_number(text))
     if not math.isfinite(value):
         raise ValueError(text)
     return repr(value)
@@ -71,26 +73,38 @@ def _boolean(text: str) -> str:
 
 def _date(text: str) -> str:
     match = _DATE.match(text)
-    if match is None or not text.isascii():
+    if match is None:
         raise ValueError(text)
-    month, day, hour, minute, second = (int(match[group]) for group in range(2, 7))
-    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
+    if match["day"] > "28" and int(match["day"]) > _days_of(int(match["year"]), match["month"]):
         raise ValueError(text)
     return text
+
+
+def _days_of(year: int, month: str) -> int:
+    if month == "02":
+        is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0 or year < _GREGORIAN_FROM)
+        return 29 if is_leap else 28
+    return 30 if month in {"04", "06", "09", "11"} else 31
 
 
 def _decimal(text: str) -> str:
-    if len(text) > 400 or "_" in text or not Decimal(text).is_finite():
+    return str(Decimal(_number(text)))  # the rules of java.math.BigDecimal.toString
+
+
+def _number(text: str) -> str:
+    if len(text) > _MAX_NUMBER_LENGTH or not _NUMBER.match(text):
         raise ValueError(text)
     return text
 
 
-_CHECKS: Final[Mapping[PropertyType, Callable[[str], str]]] = MappingProxyType(
+# By the number of the type; None where any text is a value.
+_CHECKS: Final[Sequence[Callable[[str], str] | None]] = tuple(
     {
         PropertyType.LONG: _long,
         PropertyType.DOUBLE: _double,
         PropertyType.BOOLEAN: _boolean,
         PropertyType.DATE: _date,
         PropertyType.DECIMAL: _decimal,
-    }
+    }.get(kind)  # type: ignore[call-overload]  # 0 is no type
+    for kind in range(max(PropertyType) + 1)
 )

@@ -7,7 +7,7 @@ import json
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent
-from mailboat.model.paths import parse_path
+from mailboat.model.paths import NodePath, parse_path
 
 
 def encode_event(event: DistributedEvent) -> bytes:
@@ -23,21 +23,34 @@ def encode_event(event: DistributedEvent) -> bytes:
 
 
 def decode_event(value: bytes) -> DistributedEvent:
-    """Decode a record of the event topic; unknown keys are ignored. Raises: MessageCorruptError."""
+    """Decode a record of the event topic; unknown keys are ignored. Raises: MessageCorruptError, PathRefusedError."""
     try:
         document = json.loads(value)
         return DistributedEvent(
             AgentName(_text(document["pubAgentName"])),
             PackageId(_text(document["packageId"])),
-            Offset(int(document["offset"])),
-            tuple(parse_path(_text(path)) for path in document["paths"]),
-            tuple(parse_path(_text(path)) for path in document["deepPaths"]),
+            _offset(document["offset"]),
+            _paths(document["paths"]),
+            _paths(document["deepPaths"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r}") from error
+        raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
+        raise TypeError(f"{value!r:.80} is not a text")
+    value.encode()  # raises on half of a surrogate pair, which JSON can name but nothing can store
     return value
+
+
+def _offset(value: object) -> Offset:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r:.80} is not an offset")
+    return Offset(value)
+
+
+def _paths(value: object) -> tuple[NodePath, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.80} is not a list of paths")
+    return tuple(parse_path(_text(path)) for path in value)

@@ -44,6 +44,9 @@ _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = Mappin
 _ACTIONS: Final = (Action.ADD, Action.DELETE, Action.TEST)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
 
+MAX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: what a wall time can be."""
+
 P = TypeVar("P", bound=Protobuf)
 
 
@@ -109,7 +112,9 @@ def decode_package(value: bytes) -> PackageMessage:
     action = _ACTIONS[wire.req_type]
     if action is Action.TEST and wire.action == pb.PackageMessage.INVALIDATE:
         action = Action.INVALIDATE
-    payload = wire.pkg_binary
+    payload, length, created_ms = wire.pkg_binary, wire.pkg_length, wire.created_ms
+    if length < 0 or not 0 <= created_ms <= MAX_MS:
+        raise MessageCorruptError(f"a PackageMessage of {length} bytes, made at {created_ms} ms, can't be")
     paths, deep_paths = wire.paths[:], wire.deep_paths[:]
     checked = tuple(parse_paths(paths))
     fields = (
@@ -118,7 +123,7 @@ def decode_package(value: bytes) -> PackageMessage:
         action,
         wire.pkg_type,
         wire.pub_agent_name or None,
-        wire.pkg_length,
+        length,
         payload if payload or wire.HasField("pkg_binary") else None,
         wire.pkg_binary_ref or None,
         checked,
@@ -127,7 +132,7 @@ def decode_package(value: bytes) -> PackageMessage:
         wire.request_id or None,
         _digest(wire.package_digest),
         _digest(wire.tree_digest),
-        wire.created_ms or None,
+        created_ms or None,
         tuple(map(_blob, wire.blobs)) if len(wire.blobs) else (),
         tuple(wire.required_features) if len(wire.required_features) else (),
         wire.trace_parent or None,
@@ -167,7 +172,7 @@ def _decode_status(value: bytes) -> StatusMessage:
         SlingId(wire.sub_sling_id),
         AgentName(wire.sub_agent_name),
         AgentName(wire.pub_agent_name),
-        Offset(wire.offset),
+        _offset(wire.offset),
         _STATUSES[wire.status],
         PackageId(wire.pkg_id) or None,
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
@@ -225,7 +230,7 @@ def _decode_command(value: bytes) -> CommandMessage:
     return CommandMessage(
         SlingId(wire.sub_sling_id),
         AgentName(wire.sub_agent_name),
-        Offset(wire.clear_command.offset),
+        _offset(wire.clear_command.offset),
         AgentName(wire.pub_agent_name) or None,
     )
 
@@ -241,9 +246,16 @@ def _decode_cause(wire: pb.Cause) -> FailureCause:
 
 
 def _blob(wire: pb.BlobReference) -> Binary:
-    if wire.length < 0:
-        raise MessageCorruptError(f"a blob reference has the length {wire.length}")
-    return Binary(digest=_digest(wire.digest) or b"", length_bytes=wire.length)
+    digest = _digest(wire.digest)
+    if digest is None or wire.length < 0:
+        raise MessageCorruptError(f"a blob reference has a digest of {len(wire.digest)} bytes, length {wire.length}")
+    return Binary(digest=digest, length_bytes=wire.length)
+
+
+def _offset(value: int) -> Offset:
+    if value < 0:
+        raise MessageCorruptError(f"{value} is not an offset")
+    return Offset(value)
 
 
 def _digest(value: bytes) -> bytes | None:
