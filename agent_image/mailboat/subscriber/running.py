@@ -2,7 +2,8 @@
 
 A batch that fails is rolled back and narrowed: what came before the failing package is imported in one batch again, the
 package itself alone, and what follows normally. Where a failure can't be told to be of one package, all of the batch is
-imported one by one. Only a package that fails alone is a failing package.
+imported one by one. Only a package that fails alone is a failing package. After a failure of the journal or the target
+nothing in memory is believed: a commit that failed may have happened, so the run goes on from what the target says.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class ImportRun:
         sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
         self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
         self._has_pending = True
+        self._is_lost = False
         self._position: Position | None = None
+        self._stored: Position | None = None
         self._reader: JournalReader | None = None
         self._todo: deque[Record] = deque()
         self._after_todo = Offset(0)
@@ -88,6 +91,8 @@ class ImportRun:
     # ------------------------------------------------------------------------------------------------------ the loop
 
     def _step(self, keep_reader: Callable[[JournalReader], None]) -> None:
+        if self._is_lost:
+            self._open(keep_reader, is_gap_accepted=False)
         if self._has_pending:
             self._confirmations.send()
             self._has_pending = False
@@ -108,6 +113,7 @@ class ImportRun:
                 action()
             except RetryableError as error:
                 failures += 1
+                self._is_lost = True
                 self._payloads.forget()
                 self._reporter.wait_out(error, failures)
             else:
@@ -136,12 +142,15 @@ class ImportRun:
         if start != stored:
             self._target.ledger.reset_position(start)
         self._desk.load()
-        self._position, self._after_todo = start, start.next_offset
+        self._position = self._stored = start
+        self._after_todo = start.next_offset
         self._todo.clear()
         self._skipped = 0
         if self._reader is not None:
             self._reader.close()
         self._reader = self._ports.journal.reader(topic, start.next_offset)
+        self._is_lost = False
+        self._has_pending = True
         keep_reader(self._reader)
         self._reporter.opened(start, bounds.next_offset)
 
@@ -224,6 +233,7 @@ class ImportRun:
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
 
     def _note_commit(self) -> None:
+        self._stored = self._position
         self._desk.forget()
         self._skipped = 0
         self._committed_at = self._ports.clock.monotonic()
@@ -246,8 +256,9 @@ class ImportRun:
         return None if attempt is None else (attempt.offset, attempt.count)
 
     def _narrow_unattributed(self, records: Sequence[Record], error: Exception) -> None:
-        if len(records) > 1:
+        if len(records) > 1 or self._target.ledger.position() != self._stored:
             self._sizes = deque([1] * len(records))
+            self._is_lost = True
             return
         try:
             message = self._importer.decode(records[0])

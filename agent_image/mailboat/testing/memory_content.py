@@ -1,0 +1,231 @@
+"""A source and a target in memory: the ports of content with nothing behind them, for unit tests and simulated runs.
+
+`MemoryStore` is the disk: it outlives the target that was opened on it, as a file outlives a process. A batch works on
+a copy that replaces the store's content at the commit, so a batch that dies leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from mailboat.content.keys import key_of
+from mailboat.content.port import Attempt, GivenUp, PendingStatus
+from mailboat.errors import TargetOwnedError, UsageError
+from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.nodes import Node, folder_node
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.model.positions import Position
+from mailboat.wire.nodes import decode_node, encode_node
+
+
+class MemorySource:
+    """Nodes by path, to be read and changed."""
+
+    def __init__(self, nodes: Sequence[Node] = (), uri: str = "memory:source") -> None:
+        """Hold these nodes."""
+        self.uri = uri
+        self.nodes = {node.path: node for node in nodes}
+
+    def node(self, path: NodePath) -> Node | None:
+        """See `Source.node`."""
+        return self.nodes.get(path)
+
+    def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        """See `Source.walk`; siblings come by name."""
+        for found in sorted(self.nodes, key=key_of):
+            if found == path or (is_deep and is_within(found, path)):
+                yield self.nodes[found]
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+@dataclass
+class MemoryStore:
+    """What lasts: bodies by path, and the ledger."""
+
+    bodies: dict[NodePath, bytes] = field(default_factory=dict)
+    position: Position | None = None
+    owner: AgentName | None = None
+    attempt: Attempt | None = None
+    pending: list[PendingStatus] = field(default_factory=list)
+    last_sequence: int = 0
+    errors: dict[Offset, GivenUp] = field(default_factory=dict)
+    wanted: set[Offset] = field(default_factory=set)
+    commits: int = 0
+
+
+class MemoryLedger:
+    """See `Ledger`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Keep it in `store`."""
+        self._store = store
+
+    def position(self) -> Position | None:
+        """See `Ledger.position`."""
+        return self._store.position
+
+    def subscriber(self) -> AgentName | None:
+        """See `Ledger.subscriber`."""
+        return self._store.owner
+
+    def claim(self, name: AgentName) -> None:
+        """See `Ledger.claim`."""
+        if self._store.owner not in {None, name}:
+            raise TargetOwnedError(f"the target belongs to {self._store.owner}")
+        self._store.owner = name
+
+    def reset_position(self, position: Position) -> None:
+        """See `Ledger.reset_position`."""
+        self._store.position = position
+
+    def attempt(self) -> Attempt | None:
+        """See `Ledger.attempt`."""
+        return self._store.attempt
+
+    def store_attempt(self, attempt: Attempt | None) -> None:
+        """See `Ledger.store_attempt`."""
+        self._store.attempt = attempt
+
+    def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
+        """See `Ledger.pending_statuses`."""
+        return self._store.pending[:limit]
+
+    def forget_statuses(self, up_to_sequence: int) -> None:
+        """See `Ledger.forget_statuses`."""
+        self._store.pending = [one for one in self._store.pending if one.sequence > up_to_sequence]
+
+    def given_up(self) -> Sequence[GivenUp]:
+        """See `Ledger.given_up`."""
+        return [self._store.errors[offset] for offset in sorted(self._store.errors)]
+
+    def redrives(self) -> Sequence[GivenUp]:
+        """See `Ledger.redrives`."""
+        return [one for one in self.given_up() if one.offset in self._store.wanted]
+
+    def request_redrive(self, offset: Offset) -> None:
+        """See `Ledger.request_redrive`."""
+        if offset not in self._store.errors:
+            raise UsageError(f"there is no entry {offset}")
+        self._store.wanted.add(offset)
+
+    def refuse_redrive(self, offset: Offset, cause: FailureCause) -> None:
+        """See `Ledger.refuse_redrive`."""
+        self._store.wanted.discard(offset)
+        if offset in self._store.errors:
+            self._store.errors[offset] = replace(self._store.errors[offset], cause=cause)
+
+
+class MemoryTarget:
+    """See `Target`."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        """Open `store`, or a new one."""
+        self.store = MemoryStore() if store is None else store
+        self.uri = "memory:target"
+        self._ledger = MemoryLedger(self.store)
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        """See `Target.ledger`."""
+        return self._ledger
+
+    def batch(self) -> MemoryBatch:
+        """See `Target.batch`."""
+        return MemoryBatch(self.store)
+
+    def source(self) -> MemorySource:
+        """See `Target.source`."""
+        return MemorySource([decode_node(path, body) for path, body in self.store.bodies.items()], self.uri)
+
+    def statistics(self) -> Mapping[str, int]:
+        """See `Target.statistics`."""
+        return {"commits": self.store.commits, "nodes": len(self.store.bodies)}
+
+    def close(self) -> None:
+        """See `Target.close`."""
+
+
+class MemoryBatch:
+    """See `Batch`. Simple filters only."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Work on a copy."""
+        self._store = store
+        self._bodies = dict(store.bodies)
+        self._statuses: list[StatusMessage] = []
+        self._entries: list[GivenUp] = []
+        self._resolved: list[Offset] = []
+
+    def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
+        """See `Batch.apply`."""
+        carried = set()
+        content_bytes = 0
+        for record in change.records:
+            for binary in record.binaries:
+                with binary.open() as stream:
+                    content_bytes += len(stream.read())
+            self._make_ancestors(record.path)
+            if not change.filter.covers(record.path):
+                self._bodies.setdefault(record.path, record.body)
+                continue
+            carried.add(record.path)
+            self._bodies[record.path] = record.body
+            content_bytes += len(record.body)
+        gone = [path for path in self._bodies if change.filter.covers(path) and path not in carried]
+        for path in gone:
+            del self._bodies[path]
+        return ChangeCount(len(carried), len(gone), content_bytes)
+
+    def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
+        """See `Batch.remove`."""
+        gone = [path for path in self._bodies if any(is_within(path, root) for root in paths)]
+        for path in gone:
+            del self._bodies[path]
+        return ChangeCount(removed=len(gone))
+
+    def add_status(self, message: StatusMessage) -> None:
+        """See `Batch.add_status`."""
+        self._statuses.append(message)
+
+    def give_up(self, entry: GivenUp) -> None:
+        """See `Batch.give_up`."""
+        self._entries.append(entry)
+
+    def resolve(self, offset: Offset) -> None:
+        """See `Batch.resolve`."""
+        self._resolved.append(offset)
+
+    def commit(self, position: Position) -> None:
+        """See `Batch.commit`."""
+        store = self._store
+        store.bodies, store.position, store.attempt = self._bodies, position, None
+        store.commits += 1
+        for message in self._statuses:
+            store.last_sequence += 1
+            store.pending = [*store.pending, PendingStatus(store.last_sequence, message)]
+        for entry in self._entries:
+            store.errors[entry.offset] = entry
+        for offset in self._resolved:
+            store.errors.pop(offset, None)
+            store.wanted.discard(offset)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to do: without a commit the copy is dropped."""
+
+    def _make_ancestors(self, path: NodePath) -> None:
+        if path == ROOT:
+            return
+        for above in ancestors_of(path):
+            self._bodies.setdefault(above, encode_node(folder_node(above)).body)
