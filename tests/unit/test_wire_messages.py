@@ -27,6 +27,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.messages import UnknownMessageError, decode_message, decode_package, encode_message, encode_package
@@ -35,35 +36,6 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "wire"
 SLING_ID = SlingId("0b1f9ad1-3c55-4a2c-9f4e-3a3a7b0c1d2e")
 OTHER_ID = SlingId("7e2d5c11-9b0a-4c1d-8e2f-5a6b7c8d9e0f")
 PACKAGE_ID = PackageId("dstrpck-1767225600000-5f2d7c9c-0b4e-4a52-8a8e-2f6f0f6f2f0e")
-
-
-# ------------------------------------------------------------------------- protobuf by hand: no schema to agree with
-
-
-def varint(number: int) -> bytes:
-    """Base 128, low groups first; negative numbers as 64 bits of two's complement."""
-    number &= (1 << 64) - 1
-    groups = []
-    while True:
-        number, group = number >> 7, number & 0x7F
-        groups.append(group | (0x80 if number else 0))
-        if not number:
-            return bytes(groups)
-
-
-def number(field: int, value: int) -> bytes:
-    """A field of wire type 0."""
-    return varint(field << 3) + varint(value)
-
-
-def data(field: int, value: bytes) -> bytes:
-    """A field of wire type 2."""
-    return varint(field << 3 | 2) + varint(len(value)) + value
-
-
-def text(field: int, value: str) -> bytes:
-    """A string."""
-    return data(field, value.encode())
 
 
 CAUSE = FailureCause("StorageFull", "no space is left", "/news/ä", "line 1\nline 2")
@@ -275,30 +247,6 @@ REQUIRED = {
     "discovery": (("sub_sling_id", 1), ("sub_agent_name", 2), ("subscriber_configuration", 4)),
     "command": (("sub_sling_id", 1), ("sub_agent_name", 2)),
 }
-
-
-def fields_of(value: bytes) -> list[tuple[int, bytes]]:
-    """The fields of a message with their bytes, for messages of wire types 0 and 2."""
-    fields, at = [], 0
-
-    def take() -> int:
-        nonlocal at
-        result = shift = 0
-        while True:
-            byte = value[at]
-            at += 1
-            result |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return result
-
-    while at < len(value):
-        start = at
-        key = take()
-        length = take()
-        at += length if key & 7 == 2 else 0
-        fields.append((key >> 3, value[start:at]))
-    return fields
 
 
 @pytest.mark.parametrize(

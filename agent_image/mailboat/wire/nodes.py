@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath, reason_against_name
-from mailboat.model.values import canonical_value
+from mailboat.model.values import ValueRefusedError, canonical_value
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
 from mailboat.wire.framing import framed, varint
@@ -227,7 +227,11 @@ def _opener(open_binary: OpenBinary, digest: bytes) -> Callable[[], BinaryIO]:
 def _check_values(path: NodePath, shape: Shape, values: list[str]) -> None:
     for name, kind, _, start, end in shape.typed:
         for value in values[start:end]:
-            if canonical_value(kind, value) != value:
+            try:
+                is_canonical = canonical_value(kind, value) == value
+            except ValueRefusedError as error:
+                raise PackageCorruptError(f"property {name!r}: {error.message}", path=path) from error
+            if not is_canonical:
                 raise PackageCorruptError(
                     f"{value[:80]!r} of property {name!r} is not the canonical form of a {kind.name}", path=path
                 )

@@ -22,6 +22,7 @@ MAX_NAME_LENGTH: Final = 1024
 
 _REMEMBERED: Final = 1024
 _MAX_REMEMBERED_BYTES: Final = 2048
+_MAX_REMEMBERED_NAMES: Final = 64
 _STRING: Final = PropertyType.STRING.value
 _TYPES: Final = tuple(PropertyType)
 _KEPT_ELSEWHERE: Final = frozenset({"jcr:primaryType", "jcr:mixinTypes"})
@@ -73,9 +74,14 @@ class Columns(NamedTuple):
 NO_COLUMNS: Final = Columns()
 
 
-@lru_cache(_REMEMBERED)
 def encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
     """The canonical bytes of a shape."""
+    is_small = len(texts.names) + len(binaries.names) + len(mixin_types) <= _MAX_REMEMBERED_NAMES
+    encode = _remembered_encoding if is_small else _encode_shape
+    return encode(primary_type, mixin_types, texts, binaries)
+
+
+def _encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
     are_all_strings = texts.types.count(_STRING) == len(texts.types)
     shape = pb.NodeShape(
         primary_type=primary_type,
@@ -87,6 +93,9 @@ def encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns
         binary_count=binaries.counts,
     )
     return shape.SerializeToString()
+
+
+_remembered_encoding: Final = lru_cache(_REMEMBERED)(_encode_shape)
 
 
 def shape_of(encoded: bytes) -> Shape:
