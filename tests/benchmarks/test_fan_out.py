@@ -29,7 +29,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
 
     # two at a time is the comparison that two cores can make: one alone has both caches and a whole core to itself
     samples = bench.ratios(lambda: side(1), lambda: side(many), bench.length(1, 4))
-    bench.report_ratio("fan-out", samples, 1.25, subscribers=many, packages=packages)
+    bench.report_ratio("fan-out", samples, target=1.25, subscribers=many, packages=packages)
 
 
 def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
@@ -53,4 +53,4 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
         return result
 
     samples = bench.ratios(lambda: side(1), lambda: side(many), bench.length(2, 4))
-    bench.report_ratio("publisher-fan-out", samples, 1.1, subscribers=many, packages=packages)
+    bench.report_ratio("publisher-fan-out", samples, target=1.1, subscribers=many, packages=packages)

@@ -31,7 +31,7 @@ def test_importing_costs_little_more_than_a_bare_loop(
         return result
 
     samples = bench.ratios(floor, project, bench.length(4, 6))
-    bench.report_ratio(f"import-{package_type}", samples, limit, count=count, batch=BATCH, nodes=3)
+    bench.report_ratio(f"import-{package_type}", samples, target=limit, count=count, batch=BATCH, nodes=3)
 
 
 def test_a_long_backlog_costs_no_more_per_package(bench: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_long_backlog_costs_no_more_per_package(bench: Any) -> None:
         return {"cpu_seconds": total, "count": done}
 
     samples = bench.ratios(lambda: side("short", short), lambda: side("long", long), bench.length(2, 4))
-    bench.report_ratio("catch-up", samples, 1.1, short=short, long=long)
+    bench.report_ratio("catch-up", samples, target=1.1, short=short, long=long)
 
 
 def test_a_backlog_needs_few_synchronisations(bench: Any, fsync_counter: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_backlog_needs_few_synchronisations(bench: Any, fsync_counter: Path) -
         assert result["count"] == 1_000
         figures[name] = int.from_bytes(counter.read_bytes(), "little")
     # with files, each new file is made durable by itself before the redo record goes: a count per batch means nothing
-    bench.report_count("fsyncs-backlog", figures["sqlite"], 20, **figures)
+    bench.report_count("fsyncs-backlog", figures["sqlite"], target=20, unit="fsyncs", **figures)
 
 
 def test_restarting_with_nothing_to_do_costs_little(bench: Any) -> None:
@@ -95,5 +95,9 @@ def test_restarting_with_nothing_to_do_costs_little(bench: Any) -> None:
         milliseconds.append(above["process_cpu_seconds"] * 1000)
         samples.append(above["process_cpu_seconds"] / below["process_cpu_seconds"])
     bench.report_ratio(
-        "restart", samples[1:], 4.0, median_cpu_ms=round(statistics.median(milliseconds[1:]), 1), wanted_cpu_ms=150
+        "restart",
+        samples[1:],
+        target=4.0,
+        median_cpu_ms=round(statistics.median(milliseconds[1:]), 1),
+        wanted_cpu_ms=150,
     )

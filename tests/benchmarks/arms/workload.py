@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mailboat.agent.composition import package_registry
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import NodePath
@@ -46,11 +47,5 @@ def contents(number: int, *, has_ancestors: bool = False) -> PackageContents:
 
 
 def codec_for(package_type: str) -> PackageCodec:
-    """The codec under test."""
-    if package_type == "tree":
-        from mailboat.packages.tree import TreeCodec
-
-        return TreeCodec()
-    from mailboat.packages.filevault.codec import FileVaultCodec
-
-    return FileVaultCodec()
+    """The codec under test, as agents have it."""
+    return package_registry().codec_for(package_type)
