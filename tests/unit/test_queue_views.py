@@ -326,7 +326,7 @@ class TestTrimmingAndReplacement:
         generation = view.generation
         view.restart(journal.bounds(TOPIC))
         view.offer_details(Stretch((), Offset(0), Offset(10)), generation)
-        assert view.find_details(A, 0) is None
+        assert view.find_details(A, 0, 1) is None
         assert view.extend_back((), Offset(0), Offset(10), generation) is False
 
     def test_a_log_that_is_shorter_than_the_view_ends_the_page(self, journal: Counting) -> None:

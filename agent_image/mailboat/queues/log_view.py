@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.errors import UsageError
@@ -172,17 +173,17 @@ class LogView:
             found = self._offsets.next_from(publisher, offset)
             return max(offset, self._offsets.known_to) if found is None else found
 
-    def find_details(self, publisher: AgentName, offset: int) -> Stretch | None:
-        """The publisher's entries from an offset to the end of what is kept there; None when nothing is kept."""
+    def find_details(self, publisher: AgentName, offset: int, max_entries: int) -> Stretch | None:
+        """The publisher's first entries from an offset on, as far as they are kept; None when nothing is kept there."""
         with self._lock:
             block = self._blocks.get(offset // BLOCK_OFFSETS)
             if block is not None and block.covers_from <= offset < block.covers_to:
                 self._blocks.move_to_end(offset // BLOCK_OFFSETS)
-                return Stretch(list(block.entries(publisher, offset)), Offset(offset), Offset(block.covers_to))
+                return _first_of(block.entries(publisher, offset), max_entries, offset, block.covers_to)
             tail = self._open
             if tail.covers_from <= offset < tail.covers_to:
-                wanted = [one for one in tail.entries if one.publisher == publisher and one.offset >= offset]
-                return Stretch(wanted, Offset(offset), Offset(tail.covers_to))
+                wanted = (one for one in tail.entries if one.publisher == publisher and one.offset >= offset)
+                return _first_of(wanted, max_entries, offset, tail.covers_to)
             return None
 
     def offer_details(self, stretch: Stretch, generation: int) -> None:
@@ -231,6 +232,13 @@ class LogView:
     def _check(self, publisher: AgentName) -> None:
         if publisher not in self.publishers:
             raise UsageError(f"the publisher {publisher} is not one of this process", publisher=publisher)
+
+
+def _first_of(entries: Iterable[Entry], max_entries: int, covers_from: int, covers_to: int) -> Stretch:
+    """The first of some entries; cut short, the stretch ends after the last of them."""
+    first = list(islice(entries, max_entries))
+    end = first[-1].offset + 1 if len(first) == max_entries else covers_to
+    return Stretch(first, Offset(covers_from), Offset(end))
 
 
 def _joined(kept: EntryBlock, stretch: Stretch) -> Stretch:

@@ -74,7 +74,8 @@ class PageReader:
         with _Walk(self._view, self._journal, self._limits) as walk:
             position = self._next_candidate(publisher, from_offset)
             while position < end and len(entries) < wanted and walk.walked_records < self._limits.max_walked_records:
-                stretch = self._view.find_details(publisher, position) or walk.read(position)
+                left = wanted - len(entries)
+                stretch = self._view.find_details(publisher, position, left) or walk.read(position)
                 entries += [one for one in stretch.entries if one.publisher == publisher and one.offset < end]
                 if stretch.covers_to <= position:  # the log became shorter
                     return Page(entries, Offset(position), is_last=True)
@@ -87,7 +88,7 @@ class PageReader:
         """The entry at an offset; None when there is no such entry of that publisher (any more)."""
         if not self._is_within(offset):
             return None
-        found = self._view.find_details(publisher, offset)
+        found = self._view.find_details(publisher, offset, 1)
         if found is None:
             with _Walk(self._view, self._journal, self._limits) as walk:
                 found = walk.read(offset, 1)
