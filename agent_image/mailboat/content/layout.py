@@ -20,6 +20,7 @@ from mailboat.wire.nodes import OpenBinary, decode_node, encode_node
 SIDECAR: Final = ".node.json"
 MAX_SIDECAR_BYTES: Final = 64 * 1024 * 1024
 STATE_FOLDER: Final = ".mailboat"
+STATE_FILE: Final = "state.db"
 KEPT_AT_TOP: Final = frozenset({STATE_FOLDER, ".git", "lost+found"})
 """What is no content in the top folder: our own state, a repository's, and what a file system puts on a new volume."""
 

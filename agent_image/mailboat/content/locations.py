@@ -2,6 +2,7 @@
 
 A text without one of these words before a colon is a folder, or something that a format opener knows (a FileVault
 checkout or package; those live above this package and are passed in). Called by the command line and the agents.
+Each kind is imported when it is opened: a subscriber's restart should not pay for the targets that it does not have.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.content.layout import STATE_FOLDER
+from mailboat.content.layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source, Target
-from mailboat.content.sources.folder import FolderSource
-from mailboat.content.sources.sqlite import SqliteSource
-from mailboat.content.targets import files, generations, sqlite
 from mailboat.content.targets.database import check_database, connect_database
 from mailboat.content.targets.ledger import TargetLedger
-from mailboat.content.targets.state_folder import STATE_FILE
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.failpoints import Failpoints
 
-TARGET_KINDS: Final = (files.KIND, generations.KIND, sqlite.KIND)
+FILES: Final = "files"
+GENERATIONS: Final = "generations"
+SQLITE: Final = "sqlite"
+TARGET_KINDS: Final = (FILES, GENERATIONS, SQLITE)
 
 SourceOpener = Callable[[Path], Source | None]
 """Opens a path that is of its format; None leaves it to the others."""
@@ -42,7 +42,7 @@ class TargetLocation:
     @property
     def database(self) -> Path:
         """The file with the target's state."""
-        return self.path if self.kind == sqlite.KIND else self.path / STATE_FOLDER / STATE_FILE
+        return self.path if self.kind == SQLITE else self.path / STATE_FOLDER / STATE_FILE
 
 
 def parse_target(text: str) -> TargetLocation:
@@ -54,18 +54,24 @@ def parse_target(text: str) -> TargetLocation:
             next_step=f"for a folder of plain files: files:{text}" if text and not colon else None,
         )
     if not place or "\0" in place:
-        raise UsageError(f"{text!r} names no place: write {kind}:" + ("FILE" if kind == sqlite.KIND else "DIR"))
+        raise UsageError(f"{text!r} names no place: write {kind}:" + ("FILE" if kind == SQLITE else "DIR"))
     return TargetLocation(kind, Path(place))
 
 
 def open_target(text: str, failpoints: Failpoints | None = None) -> Target:
     """Open a target to import into, made if there is nothing yet. Raises: UsageError; as the targets' own openers."""
     location = parse_target(text)
-    if location.kind == sqlite.KIND:
-        return sqlite.open_sqlite_target(location.path)
-    if location.kind == files.KIND:
-        return files.open_files_target(location.path, failpoints)
-    return generations.open_generations_target(location.path, failpoints)
+    if location.kind == SQLITE:
+        from mailboat.content.targets.sqlite import open_sqlite_target
+
+        return open_sqlite_target(location.path)
+    if location.kind == FILES:
+        from mailboat.content.targets.files import open_files_target
+
+        return open_files_target(location.path, failpoints)
+    from mailboat.content.targets.generations import open_generations_target
+
+    return open_generations_target(location.path, failpoints)
 
 
 @contextmanager
@@ -103,12 +109,20 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
             return source
     if not path.is_dir():
         raise UsageError(f"{text} is a file of no known format: a source is a folder, a package or sqlite:FILE")
+    from mailboat.content.sources.folder import FolderSource
+
     return FolderSource(path)
 
 
 def _open_target_source(location: TargetLocation) -> Source:
-    if location.kind == sqlite.KIND:
+    if location.kind == SQLITE:
+        from mailboat.content.sources.sqlite import SqliteSource
+
         return SqliteSource(location.path)
-    if location.kind == generations.KIND:
-        return generations.open_generations_source(location.path)
+    if location.kind == GENERATIONS:
+        from mailboat.content.targets.generations import open_generations_source
+
+        return open_generations_source(location.path)
+    from mailboat.content.sources.folder import FolderSource
+
     return FolderSource(location.path, uri=str(location))

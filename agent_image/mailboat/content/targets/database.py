@@ -25,7 +25,7 @@ CREATE TABLE nodes (key TEXT PRIMARY KEY, stamp INTEGER NOT NULL, held, body BLO
 CREATE VIEW content AS SELECT replace(key, char(1), '/') AS path, body FROM nodes;
 CREATE TABLE state (
     id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, owner TEXT, cluster_id TEXT, topic_id TEXT,
-    next_offset INTEGER, leader_epoch INTEGER, changes INTEGER NOT NULL DEFAULT 0, generation TEXT
+    next_offset INTEGER, leader_epoch INTEGER, changes INTEGER NOT NULL DEFAULT 0, generations TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE attempt (
     id INTEGER PRIMARY KEY CHECK (id = 1), at_offset INTEGER NOT NULL, count INTEGER NOT NULL, cause TEXT NOT NULL,

@@ -35,7 +35,7 @@ class Durability:
             self._sync_all()
             return
         for path in touched:
-            with contextlib.suppress(FileNotFoundError):  # replaced or removed since
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # replaced or removed since
                 self._sync_one(path)
 
     def forget(self) -> None:

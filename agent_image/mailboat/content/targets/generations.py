@@ -96,8 +96,8 @@ class _Generations:
         self._own = f"{self._root}/{STATE_FOLDER}"
         self._failpoints = failpoints
         self._kept = kept
-        self._generation = _stored_generation(state.connection)
-        self._built: str | None = None
+        self._names = _stored_generations(state.connection)
+        self._built: list[str] | None = None
         os.makedirs(f"{self._own}/{_NOTHING}", exist_ok=True)  # noqa: PTH103
         self._recover()
 
@@ -110,31 +110,28 @@ class _Generations:
     def begin(self) -> None:
         self._finish()
         self._state.staging.clear()
-        self._intake.begin(None if self._generation is None else f"{self._root}/{self._generation}")
+        self._intake.begin(f"{self._root}/{self._names[0]}" if self._names else None)
 
     def prepare(self, position: Position) -> None:
-        if self._generation is not None and not self._intake.has_redo():
+        if self._names and not self._intake.has_redo():
             return
         name = f"{position.next_offset:020d}-{self._tree_digest().hex()[:8]}"
-        if name == self._generation:
-            self._intake.forget_redo()
-            return
-        self._build(name)
+        if not self._names or name != self._names[0]:
+            self._build(name)
+            self._built = [name, *(other for other in self._names if other != name)][: self._kept]
+            self._state.connection.execute("UPDATE state SET generations = ?", (" ".join(self._built),))
+            self._failpoints.reach(Failpoint.TARGET_GENERATION_BUILT)
         self._intake.forget_redo()
-        self._state.connection.execute("UPDATE state SET generation = ?", (name,))
-        self._built = name
-        self._failpoints.reach(Failpoint.TARGET_GENERATION_BUILT)
 
     def show(self) -> None:
         if self._built is not None:
-            self._generation, self._built = self._built, None
+            self._names, self._built = self._built, None
             self._finish()
             self._failpoints.reach(Failpoint.TARGET_GENERATION_FLIPPED)
 
     def discard(self) -> None:
-        if self._built is not None:
-            self._throw_away(f"{self._root}/{self._built}")
-            self._built = None
+        self._built = None
+        self._prune()
         self._state.durability.forget()
 
     def statistics(self) -> Mapping[str, int]:
@@ -148,37 +145,38 @@ class _Generations:
         """Do what a killed process left undone, and undo what it had not committed."""
         for left in (_BUILDING, _DISCARDED):
             shutil.rmtree(f"{self._own}/{left}", ignore_errors=True)
-        if self._generation is not None and not os.path.isdir(f"{self._root}/{self._generation}"):  # noqa: PTH112
+        if self._names and not os.path.isdir(f"{self._root}/{self._names[0]}"):  # noqa: PTH112
             raise TargetCorruptError(
-                f"{self._state.uri}: the generation {self._generation} is gone",
+                f"{self._state.uri}: the generation {self._names[0]} is gone",
                 next_step="restore the target from a snapshot, or empty it and import everything again",
             )
         self._finish()
+        self._prune()
 
     def _finish(self) -> None:
-        """Let `current` lead to the committed generation, and remove those that nobody should need any more."""
-        if self._generation is None or _link_target(f"{self._root}/{CURRENT}") == self._generation:
+        """Let `current` lead to the committed generation, and remove those that are kept no longer."""
+        if not self._names or _link_target(f"{self._root}/{CURRENT}") == self._names[0]:
             return
         draft = f"{self._own}/{CURRENT}.new"
         Path(draft).unlink(missing_ok=True)
-        os.symlink(self._generation, draft)  # noqa: PTH211
+        os.symlink(self._names[0], draft)  # noqa: PTH211
         os.rename(draft, f"{self._root}/{CURRENT}")  # noqa: PTH104
         self._state.durability.touch(self._root)
         self._state.durability.sync()
         self._prune()
 
     def _prune(self) -> None:
-        names = sorted((name for name in os.listdir(self._root) if _NAME.match(name)), reverse=True)  # noqa: PTH208
-        for name in [name for name in names if name != self._generation][self._kept - 1 :]:
-            self._throw_away(f"{self._root}/{name}")
+        for name in os.listdir(self._root):  # noqa: PTH208
+            if _NAME.match(name) and name not in self._names:
+                self._throw_away(f"{self._root}/{name}")
 
     def _build(self, name: str) -> None:
         building = f"{self._own}/{_BUILDING}"
         shutil.rmtree(building, ignore_errors=True)
         os.mkdir(building)  # noqa: PTH102
         durability = self._state.durability
-        if self._generation is not None:
-            copy_by_links(f"{self._root}/{self._generation}", building, durability)
+        if self._names:
+            copy_by_links(f"{self._root}/{self._names[0]}", building, durability)
         with closing(DiskTree(building, self._state.staging, durability)) as disk:
             self._intake.prepare_redo(disk)
             for redo in self._intake.redo():
@@ -208,11 +206,13 @@ class _Generations:
         return total.digest()
 
 
-def _stored_generation(connection: sqlite3.Connection) -> str | None:
-    name: str | None = connection.execute("SELECT generation FROM state").fetchone()[0]
-    if name is not None and not _NAME.match(name):
-        raise TargetCorruptError(f"the state names {name!r:.80}, which is no generation")
-    return name
+def _stored_generations(connection: sqlite3.Connection) -> list[str]:
+    """The generations that are kept, the current one first."""
+    names = str(connection.execute("SELECT generations FROM state").fetchone()[0]).split()
+    for name in names:
+        if not _NAME.match(name):
+            raise TargetCorruptError(f"the state names {name!r:.80}, which is no generation")
+    return names
 
 
 def _link_target(link: str) -> str | None:

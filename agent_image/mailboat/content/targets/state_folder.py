@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.content.layout import STATE_FOLDER
+from mailboat.content.layout import STATE_FILE, STATE_FOLDER
 from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
@@ -22,7 +22,6 @@ from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_target import Showing, TargetParts
 from mailboat.errors import TargetCorruptError, UsageError
 
-STATE_FILE: Final = "state.db"
 _LOCK_FILE: Final = "lock"
 _STAGING: Final = "staging"
 _NO_STRANGERS: Final = frozenset({STATE_FOLDER, "lost+found"})
