@@ -8,9 +8,7 @@ Called by `agent` and by the operator; knows nothing of the engine.
 
 from __future__ import annotations
 
-import difflib
 import enum
-import textwrap
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -32,7 +30,7 @@ class ConfigInvalidError(UsageError):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting:
     """What is said of one key: a sentence, the smallest value allowed, and a pattern for texts."""
 
@@ -59,7 +57,7 @@ class PackageType(enum.StrEnum):
     FILEVAULT = "filevault"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JournalConfig:
     """The persisted log."""
 
@@ -68,7 +66,7 @@ class JournalConfig:
     topic_prefix: Annotated[str, Setting("Put before the topic names, where several systems share a log.")] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlobsConfig:
     """Where large binaries and large packages are kept, by content hash."""
 
@@ -76,7 +74,7 @@ class BlobsConfig:
     path: Annotated[str, Setting("Folder of the blobs; relative to the home.")] = "blobs"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RetentionConfig:
     """How long the journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
@@ -88,7 +86,7 @@ class RetentionConfig:
     ] = 7 * DAY_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LimitsConfig:
     """What is taken from others. Input beyond a limit is refused before anything is written."""
 
@@ -102,7 +100,7 @@ class LimitsConfig:
     ] = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublisherConfig:
     """Defaults of `publish`, `delete`, `invalidate` and `ping`."""
 
@@ -119,7 +117,7 @@ class PublisherConfig:
     ] = 4 * MEBIBYTE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SubscriberConfig:
     """Defaults of `subscribe`."""
 
@@ -139,7 +137,7 @@ class SubscriberConfig:
     announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Config:
     """The whole document."""
 
@@ -191,21 +189,23 @@ def encode_config(config: Config) -> dict[str, dict[str, Any]]:
 def _decode_record(kind: type[R], document: object, where: str, prefix: str) -> R:
     if not isinstance(document, Mapping):
         raise ConfigInvalidError(f"{where}: {prefix.rstrip('.') or 'the document'} is not a mapping of keys to values")
-    known = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
+    known = {one.name: _section_kind(one) for one in fields(kind)}  # type: ignore[arg-type]  # they are dataclasses
+    keys = {} if kind is Config else {key.name: key for key in keys_of(kind)}
     values: dict[str, Any] = {}
     for name, value in document.items():
         if name not in known:
             raise _unknown_key(where, prefix, str(name), list(known))
-        section = _section_kind(known[name])
+        section = known[name]
         if section is not None:
             values[name] = _decode_record(section, {} if value is None else value, where, f"{name}.")
         else:
-            key = next(key for key in keys_of(kind) if key.name == name)
-            values[name] = _decode_value(key, value, f"{where}: {prefix}{name}")
+            values[name] = _decode_value(keys[name], value, f"{where}: {prefix}{name}")
     return kind(**values)
 
 
 def _unknown_key(where: str, prefix: str, name: str, known: list[str]) -> ConfigInvalidError:
+    import difflib  # noqa: PLC0415  # for the unlucky only
+
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {', '.join(known)}"
     return ConfigInvalidError(f"{where}: there is no key {prefix}{name}", next_step=hint, key=f"{prefix}{name}")
@@ -358,4 +358,6 @@ def _yaml_scalar(value: object) -> str:
 
 
 def _comment(text: str, indent: str) -> list[str]:
+    import textwrap  # noqa: PLC0415  # for new homes only
+
     return [f"{indent}# {line}" for line in textwrap.wrap(text, 100 - len(indent))]

@@ -12,19 +12,22 @@ target: a target knows its own position.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from mailboat.config import Config, ConfigInvalidError, commented_yaml, decode_config
+from mailboat.config import Config, ConfigInvalidError, commented_yaml, decode_config, encode_config
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
 CONFIG_FILE: Final = "mailboat.yaml"
 INSTANCE_FILE: Final = "instance"
+KEPT_CONFIG_FILE: Final = ".mailboat.json"
 
 
 class HomeMissingError(UsageError):
@@ -95,12 +98,12 @@ class Home:
         if self.known_subscriber(known.name) == known:
             return
         document = {"target": known.target, "follow": list(known.follow), "max_retries": known.max_retries}
-        write_text(self._registry_file(known.name), _yaml_text(document))
+        write_text(self._registry_file(known.name), json.dumps(document) + "\n")
 
     def known_subscriber(self, name: AgentName) -> KnownSubscriber | None:
         """What is known of a subscriber. Raises: ConfigInvalidError when its file can't be understood."""
         file = self._registry_file(name)
-        return _decode_known(name, _read_yaml(file), file) if file.is_file() else None
+        return _decode_known(name, _parse_entry(_read_text(file), file), file) if file.is_file() else None
 
     def known_subscribers(self) -> Sequence[KnownSubscriber]:
         """All subscribers that were started from this home, by name."""
@@ -122,6 +125,8 @@ def create_home(path: Path, config: Config) -> Home:
         HomeExistsError: There is one already.
         StorageReadOnlyError, StorageFullError.
     """
+    import uuid
+
     if (path / CONFIG_FILE).exists():
         raise HomeExistsError(f"{path} is a Mailboat home already", home=path.absolute())
     for folder in (path, path / "publishers", path / "subscribers"):
@@ -133,8 +138,30 @@ def create_home(path: Path, config: Config) -> Home:
 
 
 def read_config(file: Path) -> Config:
-    """Read a configuration file. Raises: ConfigInvalidError."""
-    return decode_config(_read_yaml(file), where=str(file))
+    """Read a configuration file. Raises: ConfigInvalidError.
+
+    What the file says is kept beside it as JSON, under the digest of its text: reading YAML takes longer than all else
+    that a quick command does.
+    """
+    text = _read_text(file)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    kept = file.with_name(KEPT_CONFIG_FILE)
+    document = _read_kept(kept, digest)
+    if document is None:
+        document = _parse_yaml(text, file)
+        config = decode_config(document, where=str(file))
+        with suppress(MailboatError):  # a home that can't be written is read all the same
+            write_text(kept, json.dumps({"digest": digest, "document": encode_config(config)}))
+        return config
+    return decode_config(document, where=str(file))
+
+
+def _read_kept(file: Path, digest: str) -> object:
+    try:
+        kept = json.loads(file.read_bytes())
+        return kept["document"] if kept["digest"] == digest else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_text(file: Path, text: str) -> None:
@@ -173,22 +200,24 @@ def _read_text(file: Path) -> str:
         raise ConfigInvalidError(f"{file} can't be read: {error}", path=file) from error
 
 
-def _read_yaml(file: Path) -> object:
+def _parse_yaml(text: str, file: Path) -> object:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        document: object = yaml.load(_read_text(file), Loader=loader)  # noqa: S506  # a safe loader, in C where it is built
+        document: object = yaml.load(text, Loader=loader)  # noqa: S506  # a safe loader, in C where it is built
     except yaml.YAMLError as error:
         raise ConfigInvalidError(f"{file} is not YAML: {' '.join(str(error).split())}", path=file) from error
     return document
 
 
-def _yaml_text(document: dict[str, Any]) -> str:
-    import yaml
-
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    return text
+def _parse_entry(text: str, file: Path) -> object:
+    """A registry entry, which is JSON as this program writes it, and any YAML as people may."""
+    try:
+        document: object = json.loads(text)
+    except ValueError:
+        return _parse_yaml(text, file)
+    return document
 
 
 def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscriber:

@@ -5,7 +5,6 @@ The exit code comes from the error's class (`errors.py`), so it is the same what
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from typing import Final, TextIO
 
@@ -39,6 +38,8 @@ _FRAMES: Final = 5
 def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
     """Print an error to people, with its trace when asked for."""
     if is_verbose:
+        import traceback
+
         into.write("".join(traceback.format_exception(error)))
     into.writelines(f"{line}\n" for line in error_lines(error, is_coloured=is_coloured))
     into.flush()
@@ -57,6 +58,8 @@ def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[
 
 def internal_error_lines(error: Exception) -> Iterator[str]:
     """The lines of an error that nobody foresaw: a defect of Mailboat, with its trace."""
+    import traceback
+
     yield from "".join(traceback.format_exception(error, limit=-_FRAMES)).splitlines()
     yield f"error: {type(error).__name__}: {printable(str(error))}"
     yield "  this is a defect of Mailboat; the trace above says where"
