@@ -74,9 +74,9 @@ class _InPlace:
                 self._intake.prepare_redo(disk)
             self._state.staging.seal()
             self._state.durability.sync()
-        self._is_shown = False
 
     def show(self) -> None:
+        self._is_shown = False
         if self._intake.has_redo():
             self._failpoints.reach(Failpoint.TARGET_REDO_STORED)
             with closing(self._disk()) as disk:
@@ -89,7 +89,6 @@ class _InPlace:
 
     def discard(self) -> None:
         self._state.durability.forget()
-        self._is_shown = False
 
     def statistics(self) -> Mapping[str, int]:
         return {"fsyncs": self._state.durability.fsyncs}

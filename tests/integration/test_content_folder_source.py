@@ -1,0 +1,290 @@
+"""A real directory as a source: what is content, what is refused, and what is noticed while it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tracemalloc
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from mailboat.content.digest import node_digest, source_digest, tree_digest
+from mailboat.content.sources.folder import DigestCache, FolderSource
+from mailboat.content.sources.folder_entries import FileSignature
+from mailboat.errors import (
+    PackageCorruptError,
+    PathRefusedError,
+    SourceChangedError,
+    SourceMissingError,
+    UsageError,
+)
+from mailboat.model.nodes import Node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.trees import Shape, a_file, a_folder, names, trees
+
+LARGE = 64 * 1024 + 1
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A small site."""
+    folder = tmp_path / "site"
+    (folder / "en").mkdir(parents=True)
+    (folder / "en/index.html").write_bytes(b"<h1>Hello</h1>")
+    (folder / "en/empty").touch()
+    (folder / ".well-known").mkdir()
+    (folder / "large").write_bytes(b"x" * LARGE)
+    return folder
+
+
+def paths_of(source: FolderSource, path: str = "/") -> list[str]:
+    """The paths of a walk."""
+    return [node.path for node in source.walk(NodePath(path))]
+
+
+def test_files_and_folders_are_nodes_and_the_top_is_none(site: Path) -> None:
+    source = FolderSource(site)
+    assert list(source.walk(ROOT)) == [
+        a_folder("/.well-known"),
+        a_folder("/en"),
+        a_file("/en/empty", b""),
+        a_file("/en/index.html", b"<h1>Hello</h1>"),
+        a_file("/large", b"x" * LARGE),
+    ]
+    assert source.node(ROOT) is None
+    assert source.uri == str(site)
+
+
+def test_small_files_are_held_and_large_ones_read_when_asked(site: Path) -> None:
+    source = FolderSource(site)
+    small, large = source.node(NodePath("/en/index.html")), source.node(NodePath("/large"))
+    assert small is not None
+    assert small.data is not None
+    assert small.data.data == b"<h1>Hello</h1>"
+    assert large is not None
+    assert large.data is not None
+    assert large.data.data is None
+    assert large.data.digest == hashlib.sha256(b"x" * LARGE).digest()
+    with large.data.open() as stream:
+        assert stream.read() == b"x" * LARGE
+
+
+def test_state_and_repository_at_the_top_are_no_content_but_below_they_are(site: Path) -> None:
+    for folder in (".git", ".mailboat", "lost+found", "en/.git"):
+        (site / folder).mkdir()
+    assert paths_of(FolderSource(site)) == [
+        "/.well-known",
+        "/en",
+        "/en/.git",
+        "/en/empty",
+        "/en/index.html",
+        "/large",
+    ]
+    assert FolderSource(site).node(NodePath("/.git")) is None
+
+
+def test_a_source_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError):
+        FolderSource(tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(SourceMissingError):
+        FolderSource(tmp_path / "file")
+
+
+def test_links_within_the_source_are_followed(site: Path) -> None:
+    (site / "home.html").symlink_to("en/index.html")
+    (site / "english").symlink_to(site / "en")
+    source = FolderSource(site)
+    assert source.node(NodePath("/home.html")) == a_file("/home.html", b"<h1>Hello</h1>")
+    assert paths_of(source, "/english") == ["/english", "/english/empty", "/english/index.html"]
+
+
+@pytest.mark.parametrize("leads_to", ["/etc", "../outside", "/etc/hostname", "absent", "loop"])
+def test_links_that_lead_outside_or_nowhere_are_refused_with_their_path(site: Path, leads_to: str) -> None:
+    (site.parent / "outside").mkdir()
+    (site / "loop").symlink_to("loop")
+    (site / "loop").unlink()
+    (site / "link").symlink_to(leads_to)
+    with pytest.raises(PathRefusedError, match=r"/link' is a link that leads"):
+        paths_of(FolderSource(site))
+    with pytest.raises(PathRefusedError):
+        FolderSource(site).node(NodePath("/link"))
+
+
+def test_a_link_to_a_folder_around_it_is_refused(site: Path) -> None:
+    (site / "en/again").symlink_to("../en")
+    with pytest.raises(PathRefusedError, match="a folder that it lies in"):
+        paths_of(FolderSource(site))
+
+
+def test_the_source_itself_may_be_a_link_which_is_resolved_once(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(site)
+    source = FolderSource(tmp_path / "current")
+    (tmp_path / "current").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "current").symlink_to(tmp_path / "other")
+    assert len(paths_of(source)) == 5
+
+
+def test_sockets_and_pipes_are_refused(site: Path) -> None:
+    os.mkfifo(site / "pipe")
+    with pytest.raises(PathRefusedError, match="neither a file nor a folder"):
+        paths_of(FolderSource(site))
+    (site / "pipe").unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(site / "socket"))
+        with pytest.raises(PathRefusedError, match="socket"):
+            paths_of(FolderSource(site))
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"back\\slash", b"line\nbreak"])
+def test_names_that_content_cannot_have_are_refused(site: Path, name: bytes) -> None:
+    Path(os.fsdecode(os.fsencode(site) + b"/" + name)).touch()
+    with pytest.raises(PathRefusedError):
+        paths_of(FolderSource(site))
+
+
+def test_a_large_file_that_changes_after_it_was_hashed_is_noticed(site: Path) -> None:
+    node = FolderSource(site).node(NodePath("/large"))
+    assert node is not None
+    assert node.data is not None
+    (site / "large").write_bytes(b"y" * LARGE)
+    with pytest.raises(SourceChangedError, match="changed while it was read"):
+        node.data.open()
+
+
+def test_a_large_file_that_changes_while_it_is_shipped_is_noticed(site: Path) -> None:
+    (site / "large").write_bytes(b"x" * 5_000_000)
+    node = FolderSource(site).node(NodePath("/large"))
+    assert node is not None
+    assert node.data is not None
+    with node.data.open() as stream:
+        stream.read(1_000_000)
+        with (site / "large").open("r+b") as file:
+            file.truncate(2_000_000)
+        with pytest.raises(SourceChangedError):
+            stream.read()
+
+
+def test_a_file_that_went_away_is_noticed(site: Path) -> None:
+    walk = FolderSource(site).walk(ROOT)
+    assert next(walk).path == "/.well-known"
+    assert next(walk).path == "/en"
+    assert next(walk).path == "/en/empty"
+    (site / "en/index.html").unlink()
+    with pytest.raises(SourceChangedError):
+        list(walk)
+
+
+def test_a_folder_that_cannot_be_read_is_named(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", folder)
+
+    monkeypatch.setattr("mailboat.content.sources.folder.os.listdir", refuse)
+    with pytest.raises(UsageError, match="Permission denied"):
+        paths_of(FolderSource(site))
+
+
+@pytest.mark.parametrize(
+    "sidecar",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"primaryType": 1}',
+        b'{"primaryType": "nt:x", "properties": [{"name": "a"}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_sidecar_that_tells_no_node_is_refused_with_its_path(site: Path, sidecar: bytes) -> None:
+    (site / "en/.node.json").write_bytes(sidecar)
+    with pytest.raises(PackageCorruptError, match=r"/en/\.node\.json"):
+        paths_of(FolderSource(site))
+
+
+def test_a_sidecar_s_binary_with_other_bytes_is_refused(site: Path) -> None:
+    digest = hashlib.sha256(b"real").hexdigest()
+    (site / "en/.node.json").write_text(
+        '{"primaryType": "nt:x", "properties": [{"name": "b", "type": "BINARY", "value": '
+        f'{{"sha256": "{digest}", "bytes": 4}}}}]}}'
+    )
+    (site / f"en/.node.{digest}.bin").write_bytes(b"fake")
+    with pytest.raises(Exception, match="other content"):
+        FolderSource(site).node(NodePath("/en"))
+    (site / f"en/.node.{digest}.bin").write_bytes(b"real")
+    node = FolderSource(site).node(NodePath("/en"))
+    assert node is not None
+    assert node.primary_type == "nt:x"
+
+
+@settings(max_examples=20)
+@given(tree=trees(Shape(root=NodePath("/site"), has_only_files=True, node_names=names())))
+def test_any_tree_of_plain_files_is_read_as_it_lies_there(
+    tmp_path_factory: pytest.TempPathFactory, tree: list[Node]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    for node in tree:
+        place = folder / node.path[1:]
+        if node.data is None:
+            place.mkdir()
+        else:
+            place.write_bytes(node.data.open().read())
+    source = FolderSource(folder)
+    assert list(source.walk(ROOT)) == tree
+    assert source_digest(source) == tree_digest(tree)
+    assert dict(source.digests(ROOT)) == {node.path: node_digest(node) for node in tree}
+
+
+class Remembered(DigestCache):
+    """A cache in a dictionary, which counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.digests: dict[tuple[str, FileSignature], bytes] = {}
+        self.hits = 0
+
+    def find(self, path: NodePath, signature: FileSignature) -> bytes | None:
+        found = self.digests.get((path, signature))
+        self.hits += found is not None
+        return found
+
+    def store(self, path: NodePath, signature: FileSignature, digest: bytes) -> None:
+        self.digests[path, signature] = digest
+
+
+def test_files_known_by_signature_are_not_read_again(site: Path) -> None:
+    clock, cache = ManualClock(), Remembered()
+    newest = max(path.stat().st_ctime for path in site.rglob("*"))
+    clock.advance(newest - clock.now().timestamp() + 3)
+    source = FolderSource(site, digests=cache, clock=clock)
+    first = dict(source.digests(ROOT))
+    assert (len(cache.digests), cache.hits) == (3, 0)
+    assert dict(source.digests(ROOT)) == first
+    assert cache.hits == 3
+    (site / "en/empty").write_bytes(b"not any more")
+    assert dict(source.digests(ROOT)) != first
+
+
+def test_a_file_changed_just_now_is_not_remembered(site: Path) -> None:
+    clock, cache = ManualClock(), Remembered()
+    oldest = min(path.stat().st_mtime for path in site.rglob("*"))
+    clock.advance(oldest - clock.now().timestamp() + timedelta(milliseconds=100).total_seconds())
+    source = FolderSource(site, digests=cache, clock=clock)
+    dict(source.digests(ROOT))
+    assert cache.digests == {}
+
+
+def test_memory_does_not_grow_with_a_file(site: Path) -> None:
+    with (site / "huge").open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        node = FolderSource(site).node(NodePath("/huge"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert node is not None
+    assert peak < 8 * 1024 * 1024

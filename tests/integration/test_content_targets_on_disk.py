@@ -1,0 +1,368 @@
+"""What targets look like from outside: files as people expect them, generations as git-sync's readers do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mailboat.content.digest import source_digest, tree_digest
+from mailboat.content.locations import open_source, open_target, opened_ledger
+from mailboat.content.port import Target
+from mailboat.content.sources.sqlite import SqliteSource
+from mailboat.content.targets.generations import open_generations_target
+from mailboat.content.targets.sqlite import open_sqlite_target, sweep_blobs
+from mailboat.errors import (
+    BlobMissingError,
+    StorageReadOnlyError,
+    TargetBusyError,
+    TargetCorruptError,
+    UsageError,
+)
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.nodes import file_node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.target_contract import an_entry, at, content_of, deep, names_in, publish, shallow
+from mailboat.testing.trees import a_file, a_folder, a_full_node, a_page, large_binary, sample_tree
+
+KINDS = ("sqlite", "files", "generations")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Target]:
+    """A target of plain files."""
+    with closing(open_target(f"files:{tmp_path / 'web'}")) as target:
+        yield target
+
+
+@pytest.fixture
+def generations(tmp_path: Path) -> Iterator[Target]:
+    """A target of generations."""
+    with closing(open_target(f"generations:{tmp_path / 'web'}")) as target:
+        yield target
+
+
+class TestFiles:
+    def test_plain_files_lie_there_verbatim(self, files: Target, tmp_path: Path) -> None:
+        publish(files, [a_folder("/en"), a_file("/en/index.html", b"<h1>"), a_file("/robots.txt", b"")], deep("/"))
+        found = sorted(path.relative_to(tmp_path / "web").as_posix() for path in (tmp_path / "web").rglob("*"))
+        assert [name for name in found if not name.startswith(".mailboat")] == ["en", "en/index.html", "robots.txt"]
+        assert (tmp_path / "web/en/index.html").read_bytes() == b"<h1>"
+
+    def test_other_nodes_are_folders_with_a_sidecar(self, files: Target, tmp_path: Path) -> None:
+        publish(files, [a_full_node("/page"), a_file("/page/z")], deep("/"))
+        names = {path.name for path in (tmp_path / "web/page").iterdir()}
+        assert {".node.json", "z"} < names
+        assert len([name for name in names if name.endswith(".bin")]) == 3
+        publish(files, [a_page("/page", None, title="no binaries")], shallow("/page"), 1)
+        assert {path.name for path in (tmp_path / "web/page").iterdir()} == {".node.json", "z"}
+
+    def test_a_folder_with_something_of_others_is_not_taken_over(self, tmp_path: Path) -> None:
+        (tmp_path / "web").mkdir()
+        (tmp_path / "web/precious.txt").write_text("mine")
+        with pytest.raises(UsageError, match=r"precious\.txt"):
+            open_target(f"files:{tmp_path / 'web'}")
+        assert [path.name for path in (tmp_path / "web").iterdir()] == ["precious.txt"]
+
+    def test_an_empty_folder_and_a_new_volume_are_taken(self, tmp_path: Path) -> None:
+        (tmp_path / "web/lost+found").mkdir(parents=True)
+        open_target(f"files:{tmp_path / 'web'}").close()
+
+    def test_nothing_is_written_through_a_planted_link(self, files: Target, tmp_path: Path) -> None:
+        publish(files, [a_folder("/en"), a_file("/en/a")], deep("/"))
+        (tmp_path / "outside").mkdir()
+        (tmp_path / "web/en/a").unlink()
+        (tmp_path / "web/en").rmdir()
+        (tmp_path / "web/en").symlink_to(tmp_path / "outside")
+        with pytest.raises(TargetCorruptError, match="is a link that the target did not make"):
+            publish(files, [a_folder("/en"), a_file("/en/b")], deep("/en"), 1)
+        assert list((tmp_path / "outside").iterdir()) == []
+        assert files.ledger.position() == at(1)
+        (tmp_path / "web/en").unlink()
+        publish(files, [a_folder("/en"), a_file("/en/b")], deep("/en"), 1)
+        assert names_in(files) == ["/en", "/en/b"]
+
+    def test_a_planted_link_in_the_place_of_a_file_is_replaced(self, files: Target, tmp_path: Path) -> None:
+        (tmp_path / "outside").write_text("precious")
+        (tmp_path / "web/a").symlink_to(tmp_path / "outside")
+        publish(files, [a_file("/a", b"content")], deep("/a"))
+        assert (tmp_path / "outside").read_text() == "precious"
+        assert (tmp_path / "web/a").read_bytes() == b"content"
+
+    def test_a_removed_folder_goes_with_what_others_put_there_but_links_are_not_followed(
+        self, files: Target, tmp_path: Path
+    ) -> None:
+        publish(files, [a_folder("/en"), a_file("/en/a")], deep("/"))
+        (tmp_path / "precious").mkdir()
+        (tmp_path / "precious/file").touch()
+        (tmp_path / "web/en/link").symlink_to(tmp_path / "precious")
+        publish(files, [], deep("/en"), 1)
+        assert not (tmp_path / "web/en").exists()
+        assert (tmp_path / "precious/file").exists()
+
+    def test_unchanged_files_are_not_written_again(self, files: Target, tmp_path: Path) -> None:
+        publish(files, sample_tree(), deep("/content"))
+        before = {path: path.stat().st_ino for path in (tmp_path / "web/content").rglob("*")}
+        fsyncs = files.statistics()["fsyncs"]
+        publish(files, sample_tree(), deep("/content"), 1)
+        assert {path: path.stat().st_ino for path in (tmp_path / "web/content").rglob("*")} == before
+        assert files.statistics()["fsyncs"] == fsyncs
+
+    def test_many_files_cost_few_fsyncs(self, files: Target) -> None:
+        publish(files, [a_file(f"/f{number}") for number in range(200)], deep("/"))
+        assert files.statistics()["fsyncs"] <= 2
+
+    def test_content_that_someone_lost_is_reported_when_it_is_needed(self, files: Target, tmp_path: Path) -> None:
+        publish(files, [a_file("/f")], deep("/"))
+        (tmp_path / "web/f").unlink()
+        with pytest.raises(BlobMissingError, match="/f are gone"):
+            publish(files, [a_page("/f/child")], deep("/f/child"), 1)
+        assert files.ledger.position() == at(1)
+
+
+class TestGenerations:
+    def test_current_names_the_next_offset_and_the_digest(self, generations: Target, tmp_path: Path) -> None:
+        publish(generations, sample_tree(), deep("/content"), 41)
+        link = (tmp_path / "web/current").readlink().name
+        assert link == f"{42:020d}-{tree_digest(sample_tree()).hex()[:8]}"
+        assert (tmp_path / "web/current/content/index.html").is_file()
+
+    def test_a_reader_that_resolved_current_keeps_a_whole_tree(self, generations: Target, tmp_path: Path) -> None:
+        publish(generations, [a_file("/a", b"old"), a_file("/b", b"old")], deep("/"))
+        held = (tmp_path / "web/current").resolve()
+        publish(generations, [a_file("/a", b"new")], deep("/"), 1)
+        assert (held / "a").read_bytes() == b"old"
+        assert (held / "b").read_bytes() == b"old"
+        assert [path.name for path in (tmp_path / "web/current/").iterdir()] == ["a"]
+
+    def test_unchanged_files_are_shared(self, generations: Target, tmp_path: Path) -> None:
+        publish(generations, [a_file("/a"), a_file("/deep/er/b")], deep("/"))
+        first = (tmp_path / "web/current").resolve()
+        publish(generations, [a_file("/a", b"new")], deep("/a"), 1)
+        second = (tmp_path / "web/current").resolve()
+        assert first != second
+        assert (first / "deep/er/b").stat().st_ino == (second / "deep/er/b").stat().st_ino
+        assert (first / "a").stat().st_ino != (second / "a").stat().st_ino
+
+    def test_the_last_three_are_kept(self, generations: Target, tmp_path: Path) -> None:
+        for offset in range(6):
+            publish(generations, [a_file("/a", b"%d" % offset)], deep("/"), offset)
+        left = sorted(path.name[:20] for path in (tmp_path / "web").iterdir() if path.name[0] == "0")
+        assert left == [f"{number:020d}" for number in (4, 5, 6)]
+
+    def test_how_many_are_kept_can_be_chosen(self, tmp_path: Path) -> None:
+        with closing(open_generations_target(tmp_path / "one", kept_generations=1)) as target:
+            for offset in range(3):
+                publish(target, [a_file("/a", b"%d" % offset)], deep("/"), offset)
+        assert len([path for path in (tmp_path / "one").iterdir() if path.name[0] == "0"]) == 1
+
+    def test_those_of_an_earlier_log_with_larger_offsets_go_first(self, generations: Target, tmp_path: Path) -> None:
+        for offset in (900, 0, 1, 2):
+            publish(generations, [a_file("/a", b"%d" % offset)], deep("/"), offset)
+        assert not any(path.name.startswith(f"{901:020d}") for path in (tmp_path / "web").iterdir())
+
+    def test_a_commit_without_changes_moves_the_position_only(self, generations: Target, tmp_path: Path) -> None:
+        publish(generations, sample_tree(), deep("/content"))
+        link = (tmp_path / "web/current").readlink().name
+        publish(generations, sample_tree(), deep("/content"), 7)
+        with generations.batch() as batch:
+            batch.commit(at(12))
+        assert generations.ledger.position() == at(12)
+        assert (tmp_path / "web/current").readlink().name == link
+
+    def test_there_is_a_current_as_soon_as_there_is_a_position(self, generations: Target, tmp_path: Path) -> None:
+        with generations.batch() as batch:
+            batch.commit(at(3))
+        assert (tmp_path / "web/current").readlink().name.startswith(f"{3:020d}-")
+        assert list((tmp_path / "web/current/").iterdir()) == []
+
+    def test_readers_see_whole_packages_only(self, generations: Target, tmp_path: Path) -> None:
+        publish(generations, [a_file(f"/{name}", b"0") for name in "abcdef"], deep("/"))
+        torn: list[set[bytes]] = []
+        stop = threading.Event()
+
+        def read() -> None:
+            while not stop.is_set():
+                here = (tmp_path / "web/current").resolve()
+                seen = {(here / name).read_bytes() for name in "abcdef"}
+                if len(seen) != 1:
+                    torn.append(seen)
+
+        reader = threading.Thread(target=read)
+        with closing(open_source(f"generations:{tmp_path / 'web'}")):
+            reader.start()
+            for number in range(1, 4):
+                publish(generations, [a_file(f"/{name}", b"%d" % number) for name in "abcdef"], deep("/"), number)
+            stop.set()
+            reader.join()
+        assert torn == []
+
+    def test_a_link_that_someone_moved_is_put_back(self, tmp_path: Path) -> None:
+        with closing(open_target(f"generations:{tmp_path / 'web'}")) as target:
+            publish(target, sample_tree(), deep("/content"))
+        link = (tmp_path / "web/current").readlink().name
+        (tmp_path / "web/current").unlink()
+        (tmp_path / "web/current").symlink_to("elsewhere")
+        open_target(f"generations:{tmp_path / 'web'}").close()
+        assert (tmp_path / "web/current").readlink().name == link
+
+
+class TestSqlite:
+    def test_bodies_can_be_listed_with_any_sqlite_program(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, sample_tree(), deep("/content"))
+        with closing(sqlite3.connect(tmp_path / "c.db")) as connection:
+            paths = [path for (path,) in connection.execute("SELECT path FROM content ORDER BY path")]
+        assert paths == sorted(node.path for node in sample_tree())
+
+    def test_content_can_be_read_while_it_is_imported(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, sample_tree(), deep("/content"))
+            with closing(SqliteSource(tmp_path / "c.db")) as source:
+                walk = source.walk(ROOT)
+                next(walk)
+                publish(target, [], deep("/"), 1)
+                assert len(list(walk)) == len(sample_tree()) - 1
+                assert list(source.walk(ROOT)) == []
+
+    def test_a_walk_can_be_left(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, sample_tree(), deep("/content"))
+            source = SqliteSource(tmp_path / "c.db")
+            walk = source.walk(ROOT)
+            next(walk)
+            source.close()
+            with pytest.raises(sqlite3.ProgrammingError):
+                list(walk)
+
+    def test_blobs_that_no_node_names_are_swept(self, tmp_path: Path) -> None:
+        kept, dropped = large_binary(b"kept"), large_binary(b"dropped")
+        assert sweep_blobs_of(tmp_path) == 0
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, [file_node(NodePath("/a"), kept), file_node(NodePath("/b"), dropped)], deep("/"))
+            publish(target, [file_node(NodePath("/a"), kept)], deep("/"), 1)
+            with pytest.raises(TargetBusyError):
+                sweep_blobs(tmp_path / "c.db")
+        assert sweep_blobs(tmp_path / "c.db") == 1
+        assert sweep_blobs(tmp_path / "c.db") == 0
+        with closing(SqliteSource(tmp_path / "c.db")) as source:
+            node = source.node(NodePath("/a"))
+            assert node is not None
+            assert node.data is not None
+            with node.data.open() as stream:
+                assert stream.read() == kept.open().read()
+
+    def test_a_blob_that_someone_removed_is_reported(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, [file_node(NodePath("/a"), large_binary())], deep("/"))
+            for blob in (tmp_path / "c.db.blobs").rglob("*"):
+                if blob.is_file():
+                    blob.unlink()
+            (node,) = content_of(target)
+            assert node.data is not None
+            with pytest.raises(BlobMissingError):
+                node.data.open()
+
+    def test_a_foreign_database_is_not_taken_over(self, tmp_path: Path) -> None:
+        with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+            connection.execute("CREATE TABLE precious (x)")
+        with pytest.raises(UsageError, match="not one of Mailboat's"):
+            open_sqlite_target(tmp_path / "other.db")
+
+    def test_a_large_import_stays_within_one_write_ahead_log(self, tmp_path: Path) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            for offset in range(40):
+                publish(target, [a_file(f"/{offset}/{n}", bytes(8000)) for n in range(40)], deep(f"/{offset}"), offset)
+            assert (tmp_path / "c.db-wal").stat().st_size < 40 * 1024 * 1024
+            assert source_digest(target.source()) == tree_digest(content_of(target))
+
+
+def sweep_blobs_of(folder: Path) -> int:
+    """Sweep a target that never had a blob."""
+    open_sqlite_target(folder / "none.db").close()
+    return sweep_blobs(folder / "none.db")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestAnyKind:
+    def text(self, tmp_path: Path, kind: str) -> str:
+        """The target of these tests."""
+        return f"{kind}:{tmp_path / 'target'}"
+
+    def test_the_ledger_can_be_read_and_asked_while_a_subscriber_imports(self, tmp_path: Path, kind: str) -> None:
+        text = self.text(tmp_path, kind)
+        with closing(open_target(text)) as target:
+            target.ledger.claim(AgentName("edge"))
+            with target.batch() as batch:
+                batch.give_up(an_entry(3))
+                batch.commit(at(4))
+            with opened_ledger(text) as ledger:
+                assert ledger.position() == at(4)
+                ledger.request_redrive(Offset(3))
+            assert target.ledger.redrives() == [an_entry(3)]
+
+    def test_the_holder_of_the_lock_is_named(self, tmp_path: Path, kind: str) -> None:
+        text = self.text(tmp_path, kind)
+        with closing(open_target(text)), pytest.raises(TargetBusyError, match=str(os.getpid())):
+            open_target(text)
+
+    def test_a_newer_format_is_refused(self, tmp_path: Path, kind: str) -> None:
+        text = self.text(tmp_path, kind)
+        open_target(text).close()
+        database = tmp_path / ("target" if kind == "sqlite" else "target/.mailboat/state.db")
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA user_version = 99")
+        with pytest.raises(UsageError, match="format 99"):
+            open_target(text)
+
+    def test_a_target_of_another_kind_is_refused(self, tmp_path: Path, kind: str) -> None:
+        if kind == "sqlite":
+            open_target(f"files:{tmp_path / 'target'}").close()
+            other = f"sqlite:{tmp_path / 'target/.mailboat/state.db'}"
+        else:
+            open_target(self.text(tmp_path, kind)).close()
+            other = f"{'files' if kind == 'generations' else 'generations'}:{tmp_path / 'target'}"
+        with pytest.raises(UsageError, match="kind"):
+            open_target(other)
+
+    def test_a_read_only_store_rolls_the_batch_back(self, tmp_path: Path, kind: str) -> None:
+        with closing(open_target(self.text(tmp_path, kind))) as target:
+            publish(target, sample_tree(), deep("/content"))
+            connection = target._parts.connection  # type: ignore[attr-defined]  # the one way that works for root, too
+            connection.execute("PRAGMA query_only = ON")
+            with pytest.raises(StorageReadOnlyError):
+                publish(target, [a_file("/other")], deep("/"), 1)
+            connection.execute("PRAGMA query_only = OFF")
+            assert target.ledger.position() == at(1)
+            assert content_of(target) == sample_tree()
+            publish(target, [a_file("/other")], deep("/"), 1)
+            assert names_in(target) == ["/other"]
+
+    def test_what_was_written_can_be_read_as_a_source_by_its_text(self, tmp_path: Path, kind: str) -> None:
+        with closing(open_target(self.text(tmp_path, kind))) as target:
+            publish(target, sample_tree(), deep("/content"))
+        with closing(open_source(self.text(tmp_path, kind))) as source:
+            assert list(source.walk(ROOT)) == sample_tree()
+            assert source.uri == self.text(tmp_path, kind)
+
+    def test_memory_grows_neither_with_a_binary_nor_with_the_tree(self, tmp_path: Path, kind: str) -> None:
+        huge = tmp_path / "huge"
+        with huge.open("wb") as file:
+            file.truncate(48 * 1024 * 1024)
+        with closing(open_source(str(tmp_path))) as source:
+            node = source.node(NodePath("/huge"))
+        assert node is not None
+        assert node.data is not None
+        with closing(open_target(self.text(tmp_path / "in", kind))) as target:
+            tracemalloc.start()
+            try:
+                publish(target, [file_node(NodePath("/huge"), node.data)], deep("/"))
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+        assert peak < 8 * 1024 * 1024
