@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import time
@@ -139,3 +140,11 @@ def test_an_interrupt_after_closing_touches_nobodys_descriptor(bell: Path, tmp_p
         listener.interrupt()
         assert one.tell() == two.tell() == 0
     assert (tmp_path / "other").read_bytes() == (tmp_path / "another").read_bytes() == b""
+
+
+def test_a_listener_that_nobody_closed_leaves_no_descriptors(bell: Path) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    for _ in range(20):
+        Listener(bell).arm()
+    gc.collect()
+    assert len(set(Path("/proc/self/fd").iterdir()) - before) <= 1

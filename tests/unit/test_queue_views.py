@@ -17,6 +17,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, FailureCause, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path
 from mailboat.model.positions import Bounds
+from mailboat.queues.entries import decode_entries
 from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.log_view import LogView, Stretch
 from mailboat.queues.names import EntryId, QueueName
@@ -296,6 +297,20 @@ class TestTrimmingAndReplacement:
         assert offsets_of(queue_of(journal, view)) == list(range(400, 600))
         assert view.bounds.earliest_offset == 400
         assert PageReader(view, journal).entry(A, Offset(3)) is None
+
+    def test_a_view_that_is_overtaken_by_retention_goes_on_where_the_log_begins(self, journal: Counting) -> None:
+        journal.append(TOPIC, [package_record(A)] * 1000)
+        view = LogView(TOPIC, {A}, Bounds(Offset(0), Offset(0)))
+        view.extend(
+            decode_entries(journal.reader(TOPIC, Offset(0)).read(ReadLimits(10), 0.0).records, {A}).entries, Offset(10)
+        )
+        view.trim(Offset(700))
+        view.extend(
+            decode_entries(journal.reader(TOPIC, Offset(700)).read(ReadLimits(300), 0.0).records, {A}).entries,
+            Offset(1000),
+        )
+        assert queue_of(journal, view).size() == QueueSize(300, is_exact=True)
+        assert offsets_of(queue_of(journal, view)) == list(range(700, 1000))
 
     def test_counting_that_is_overtaken_by_retention_goes_on(self, journal: Counting) -> None:
         journal.append(TOPIC, [package_record(A)] * 600)
@@ -579,7 +594,7 @@ class TestAgainstAPlainList:
             log.extend(more)
 
         def trim() -> None:
-            before = data.draw(st.integers(0, known), "before")
+            before = data.draw(st.integers(0, len(log)), "before")
             journal.truncate(TOPIC, Offset(before))
             view.trim(journal.bounds(TOPIC).earliest_offset)
 

@@ -15,6 +15,7 @@ import os
 import select
 import stat
 import threading
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,8 @@ class Listener:
         self._interrupt_reads, self._interrupt_writes = os.pipe()
         os.set_blocking(self._interrupt_reads, False)
         os.set_blocking(self._interrupt_writes, False)
+        self._descriptors = {self._interrupt_reads, self._interrupt_writes}
+        self._close_all = weakref.finalize(self, _close, self._descriptors)  # also when nobody closes the listener
 
     @property
     def is_armed(self) -> bool:
@@ -57,6 +60,7 @@ class Listener:
         """Begin to listen; without effect while listening, or when there can't be a pipe."""
         if self._ear is None and self._false_alarms < _FALSE_ALARMS:
             self._ear = _open_ear(self._bell)
+            self._descriptors |= set() if self._ear is None else {self._ear}
 
     def wait(self, timeout_seconds: float) -> None:
         """Sleep until somebody rings or interrupts, or the time is over."""
@@ -65,9 +69,9 @@ class Listener:
         if self._ear is not None:
             poll.register(self._ear, 0)  # the end of input is always reported
         ready = dict(poll.poll(max(0.0, timeout_seconds) * 1000))
-        if self._ear in ready:
+        if self._ear is not None and self._ear in ready:
             self._false_alarms += 1
-            self._disarm()  # the end of input stays, so the next wait needs a new ear
+            self._disarm(self._ear)  # the end of input stays, so the next wait needs a new ear
 
     def found_something(self) -> None:
         """The last wake-up was worth it."""
@@ -89,14 +93,17 @@ class Listener:
         """Release the descriptors. An interrupt after that does nothing."""
         with self._closing:
             self._is_closed = True
-            self._disarm()
-            os.close(self._interrupt_reads)
-            os.close(self._interrupt_writes)
+            self._close_all()
 
-    def _disarm(self) -> None:
-        if self._ear is not None:
-            os.close(self._ear)
-            self._ear = None
+    def _disarm(self, ear: int) -> None:
+        self._ear = None
+        self._descriptors.discard(ear)
+        os.close(ear)
+
+
+def _close(descriptors: set[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def _open_ear(bell: Path) -> int | None:

@@ -134,6 +134,8 @@ class LogView:
             if earliest <= self._bounds.earliest_offset:
                 return
             self._bounds = Bounds(earliest, max(earliest, self._bounds.next_offset))
+            if earliest > self._offsets.known_to:  # the follower was overtaken; what it saw is gone
+                self._open = _OpenBlock(earliest, earliest)
             self._offsets.trim(earliest)
             for number in [number for number, block in self._blocks.items() if block.covers_to <= earliest]:
                 self._drop(number)
