@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from mailboat.cli.main import main
 from mailboat.clock import SystemClock
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 
@@ -51,3 +58,60 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and broker is not None:
         report.sections.append((f"end of {broker.log_path}", broker.log_tail()))
     return report
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        """What it printed, by lines."""
+        return self.out.splitlines()
+
+
+class CommandLine:
+    """Runs command lines of one home in this process. What only a process can show needs a process."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def run(self, *words: object) -> Ran:
+        """Run `mailboat --home HOME WORDS…`."""
+        out, err = io.BytesIO(), io.BytesIO()
+        texts = [io.TextIOWrapper(one, encoding="utf-8", write_through=True) for one in (out, err)]
+        with contextlib.redirect_stdout(texts[0]), contextlib.redirect_stderr(texts[1]):
+            code = main(["--home", str(self.home), *map(str, words)])
+        return Ran(code, out.getvalue().decode(), err.getvalue().decode())
+
+    def do(self, *words: object) -> Ran:
+        """The same, for commands that must succeed."""
+        ran = self.run(*words)
+        assert ran.code == 0, f"mailboat {' '.join(map(str, words))} ended with {ran.code}:\n{ran.err}{ran.out}"
+        return ran
+
+    def json(self, *words: object) -> Any:
+        """What a command that must succeed prints with `-o json`."""
+        return self.do(*words, "-o", "json").document
+
+
+@pytest.fixture
+def new_boat(tmp_path: Path) -> CommandLine:
+    """Command lines of a home that is not made yet."""
+    return CommandLine(tmp_path / "boat")
+
+
+@pytest.fixture
+def boat(new_boat: CommandLine) -> CommandLine:
+    """Command lines of a new home."""
+    new_boat.do("init")
+    return new_boat

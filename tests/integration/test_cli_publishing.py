@@ -1,0 +1,143 @@
+"""`init`, `plan`, `publish`, `delete`, `invalidate`, `ping`: requests from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    (folder / "en" / "news").mkdir(parents=True)
+    (folder / "index.html").write_text("<h1>Home</h1>")
+    (folder / "en" / "index.html").write_text("<h1>English</h1>")
+    (folder / "en" / "news" / "1.html").write_text("<h1>News</h1>")
+    (folder / "picture.png").write_bytes(b"\x89PNG" + bytes(range(256)) * 400)
+    return folder
+
+
+def test_init_makes_a_home_once(new_boat: Any) -> None:
+    boat = new_boat
+    ran = boat.do("init")
+    assert f"home     {boat.home}" in ran.lines[0]
+    assert {one.name for one in boat.home.iterdir()} >= {"mailboat.yaml", "journal.db", "blobs", "publishers"}
+    again = boat.run("init")
+    assert (again.code, again.err.split(":")[1].strip()) == (2, "HomeExists")
+
+
+def test_init_can_print_the_configuration_and_make_nothing(new_boat: Any) -> None:
+    assert "max_retries: 10" in new_boat.do("init", "--print").out
+    assert not new_boat.home.exists()
+
+
+def test_a_command_without_a_home_says_how_to_make_one(new_boat: Any, site: Path) -> None:
+    ran = new_boat.run("publish", site)
+    assert ran.code == 2
+    assert f"next  mailboat --home {new_boat.home} init" in ran.err
+
+
+def test_a_plan_changes_nothing(boat: Any, site: Path) -> None:
+    plan = boat.json("plan", site, "/en")
+    assert (plan["packages"], plan["nodes"], plan["files"], plan["deletes"], plan["behind"]) == (1, 4, 2, 0, {})
+    assert boat.json("plan", site, "--changed")["packages"] >= 1
+    assert boat.do("plan", site, "en").lines[0].startswith("2 files, 4 nodes, 0 deletes, ")
+    assert boat.json("journal", "topics")[0]["next"] == 0
+
+
+def test_publish_prints_package_and_offset(boat: Any, site: Path) -> None:
+    ran = boat.do("publish", site, "/en", "index.html")
+    assert ran.lines[0].startswith("dstrpck-")
+    assert "  offset 0  ADD /en /index.html  5 nodes, " in ran.lines[0]
+    assert boat.do("publish", site, "-o", "name").out.startswith("dstrpck-")
+
+
+def test_each_path_can_be_a_package_of_its_own(boat: Any, site: Path) -> None:
+    packages = boat.json("publish", site, "/en", "/index.html", "--each")["packages"]
+    assert [(one["offset"], one["paths"]) for one in packages] == [(0, ["/en"]), (1, ["/index.html"])]
+
+
+def test_a_shallow_publish_ships_the_node_alone(boat: Any, site: Path) -> None:
+    assert boat.json("publish", site, "/en", "--shallow")["packages"][0]["nodes"] == 1
+
+
+def test_the_same_request_id_is_published_once(boat: Any, site: Path) -> None:
+    first = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
+    again = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
+    assert (again["offset"], again["package_id"], again["is_repeat"]) == (first["offset"], first["package_id"], True)
+    assert boat.json("journal", "topics")[0]["messages"] == 1
+    other = boat.run("publish", site, "/index.html", "--request-id", "monday")
+    assert (other.code, "RequestConflict" in other.err) == (2, True)
+    assert "published before" in boat.do("publish", site, "/en", "--request-id", "monday").out
+
+
+def test_a_request_id_stands_for_each_path_of_many(boat: Any, site: Path) -> None:
+    words = ("publish", site, "/en", "/index.html", "--each", "--request-id", "r")
+    first, again = boat.json(*words)["packages"], boat.json(*words)["packages"]
+    assert [one["request_id"] for one in first] == ["r", "r.1"]
+    assert [one["offset"] for one in again] == [one["offset"] for one in first] == [0, 1]
+
+
+def test_what_changed_is_shipped_with_deletes_and_then_nothing(boat: Any, site: Path) -> None:
+    assert boat.json("publish", site, "--changed")["packages"]
+    assert boat.do("publish", site, "--changed").lines == ["nothing to publish"]
+    (site / "en" / "news" / "1.html").unlink()
+    (site / "index.html").write_text("<h1>New</h1>")
+    packages = boat.json("publish", site, "--changed")["packages"]
+    assert sum(one["removed"] for one in packages) == 1
+    assert boat.do("plan", site, "--changed").lines == ["nothing to publish"]
+
+
+@pytest.mark.parametrize("option", ["--shallow", "--each", "--request-id=x"])
+def test_changed_cuts_by_itself(boat: Any, site: Path, option: str) -> None:
+    ran = boat.run("publish", site, "--changed", option)
+    assert (ran.code, "cuts packages by itself" in ran.err) == (2, True)
+
+
+def test_the_other_requests_are_published(boat: Any) -> None:
+    boat.do("delete", "/en", "/de/")
+    boat.do("invalidate", "/index.html")
+    boat.do("ping", "--publisher", "editor")
+    says = [one["summary"].split("   ")[0] for one in boat.json("journal", "show")]
+    assert says == ["DELETE /en /de", "INVALIDATE /index.html", "TEST"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "name"),
+    [
+        (("delete", "/"), 2, "Usage"),
+        (("publish", "SITE", "/nothing"), 2, "SourceMissing"),
+        (("publish", "/does/not/exist"), 2, "SourceMissing"),
+        (("publish", "SITE", "/en", "--publisher", "no spaces please"), 2, "Usage"),
+        (("publish", "SITE", "/a/../b"), 4, "PathRefused"),
+        (("publish", "SITE", "--request-id", "ü"), 2, "Usage"),
+        (("publish",), 2, "Usage"),
+        (("publihs",), 2, "Usage"),
+    ],
+)
+def test_what_cannot_be_meant_has_a_name_and_an_exit_code(
+    boat: Any, site: Path, words: tuple[str, ...], code: int, name: str
+) -> None:
+    ran = boat.run(*(str(site) if word == "SITE" else word for word in words))
+    assert (ran.code, ran.err.split(":")[1].strip(), ran.out) == (code, name, "")
+
+
+def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    ran = boat.run("publish", site, "--wait", "0.2")
+    assert ran.code == 3
+    assert ran.lines[-2].startswith("imported by 0/1 in ")
+    assert ran.lines[-1] == "  not yet by web: stopped"
+
+
+def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
+    followers = boat.json("publish", site, "--wait", "10")["followers"]
+    assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], {}, True)
+
+
+def test_traces_are_printed_when_asked_for(boat: Any, site: Path) -> None:
+    assert "Traceback" not in boat.run("publish", site, "/nothing").err
+    assert "Traceback" in boat.run("publish", site, "/nothing", "--verbose").err
+    assert "Traceback" in boat.run("--verbose", "publish", site, "/nothing").err
