@@ -29,6 +29,12 @@ _BATCH_HEADER_BYTES: Final = 61
 _RECORD_HEADER_BYTES: Final = 36  # length, attributes, time, offset, lengths of key and value, number of headers
 _HEADER_BYTES: Final = 10
 
+# ruff: noqa: SLF001 - the library's public constants of its own codes begin with an underscore
+_GIVEN_UP: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._TIMED_OUT, KafkaError._QUEUE_FULL}
+)
+"""What we did, or the library did for us, when the time was over; the reason is another."""
+
 
 def size_in_log_bytes(record: NewRecord) -> int:
     """The largest size that a record can have in the log, as the only one of its batch."""
@@ -63,6 +69,7 @@ class _Client:
     def __init__(self, settings: KafkaSettings, log: ClientLog) -> None:
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
         self._ending = threading.Lock()
+        self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)
@@ -74,12 +81,20 @@ class _Client:
         self._thread.join()
         with self._ending:
             self.producer.purge()
-            while self.producer.poll(0):
+            while self._poll(0):
                 pass
 
     def _serve(self) -> None:
-        while not self._is_over.is_set():
-            self.producer.poll(_POLL_SECONDS)
+        while not self._is_over.is_set() and self.failure is None:
+            self._poll(_POLL_SECONDS)
+
+    def _poll(self, wait_seconds: float) -> int:
+        """Hand out reports; how many there were, or were before the news that the producer is beyond recovery."""
+        try:
+            return self.producer.poll(wait_seconds)
+        except KafkaException as raised:
+            is_news, self.failure = self.failure is None, error_of(raised)
+            return int(is_news)
 
 
 class KafkaAppender:
@@ -111,12 +126,10 @@ class KafkaAppender:
         except (KafkaException, BufferError) as raised:
             self._give_up(client)
             raise self._failure(topic, records, outcome, error_of(raised)) from raised
-        if not self._is_known(outcome, deadline):
+        if not self._is_known(client, outcome, deadline):
             self._give_up(client)
         if len(outcome.offsets) < len(records):
-            error = outcome.error or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - a public constant
-            if error.fatal():
-                self._give_up(client)
+            error = client.failure or outcome.error or KafkaError(KafkaError._TIMED_OUT)
             raise self._failure(topic, records, outcome, error)
         self._log.succeeded()
         return sorted(map(Offset, outcome.offsets))
@@ -163,12 +176,13 @@ class KafkaAppender:
                 else:
                     break
 
-    def _is_known(self, outcome: _Outcome, deadline: Deadline) -> bool:
-        """Wait for the last report, the end of the time, or the news that the brokers refuse this user."""
+    def _is_known(self, client: _Client, outcome: _Outcome, deadline: Deadline) -> bool:
+        """Wait for the last report, the end of the time, or news after which there will be none."""
         while not self._clock.wait(outcome.is_known, min(deadline.remaining_seconds(), _POLL_SECONDS)):
-            if deadline.is_over() or self._closing.is_set() or self._log.refusal() is not None:
+            is_hopeless = client.failure is not None or self._log.refusal() is not None
+            if is_hopeless or deadline.is_over() or self._closing.is_set():
                 return False
-        return True
+        return client.failure is None
 
     def _failure(
         self, topic: TopicName, records: Sequence[NewRecord], outcome: _Outcome, error: KafkaError
@@ -179,10 +193,11 @@ class KafkaAppender:
             return mapped(refusal, "appending to", topic)
         if error.code() in DECISIONS:
             return mapped(error, "appending to", topic)
-        reason = self._log.reason() or error
+        reason = (self._log.reason() or error) if error.code() in _GIVEN_UP else error
+        confirmed = f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records"
+        when = f" within {self._settings.append_seconds:g} seconds" if error.code() in _GIVEN_UP else ""
         return AppendUncertainError(
-            f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records within "
-            f"{self._settings.append_seconds:g} seconds: {reason.str()}",
+            f"{confirmed}{when}: {reason.str()}",
             next_step="publish again with the same request id: what is there is found, and not sent twice",
             topic=topic,
             kafka=reason.name(),

@@ -57,14 +57,12 @@ class KafkaReader:
         self._clock = clock
         self._log = log
         self._place = TopicPartition(settings.topic, PARTITION)
-        hooks: dict[str, Any] = {"error_cb": self._hear, "logger": log}
-        self._consumer = Consumer({**consumer_options(settings.kafka), **hooks})
+        self._consumer: Consumer | None = None
         self._next_offset = settings.start
         self._leader_epoch = settings.leader_epoch
         self._fetched: deque[Message] = deque()
         self._trouble: KafkaError | None = None  # met after what is fetched
         self._seen_end = -1  # where the client, having given all before it, found nothing more
-        self._is_assigned = False
         self._is_identity_due = True
         self._checked_at = clock.monotonic()
         self._in_use = threading.Lock()
@@ -81,7 +79,6 @@ class KafkaReader:
         with self._in_use:
             if self._is_closed:
                 raise journal_closed(f"the reader of {self._settings.topic}")
-            self._assign()
             try:
                 if self._await_record(Deadline(self._clock, wait_seconds)) or self._await_known_record():
                     batch = self._take(limits)
@@ -105,28 +102,32 @@ class KafkaReader:
         while not self._in_use.acquire(timeout=_LOOK_SECONDS):
             self.interrupt()  # again, as the read may have cleared the first one
         try:
-            self._fetched.clear()
-            self._consumer.close()
+            self._drop_client()
         finally:
             self._in_use.release()
 
-    def _assign(self) -> None:
-        """Begin to fetch at the position, unless that goes on already."""
-        position = self._next_offset
-        if self._is_assigned:
-            return
-        if not 0 <= position < _LARGEST:
-            raise out_of_range(self._settings.topic, position, self._topics.bounds(self._settings.topic))
+    def _client(self) -> Consumer:
+        """The client that fetches from the position on; made when there is none.
+
+        After trouble there is none: a client that is assigned a second time does not check the leader epoch again.
+        """
+        if self._consumer is None:
+            position = self._next_offset
+            if not 0 <= position < _LARGEST:
+                raise self._out_of_range(self._topics.bounds(self._settings.topic))
+            hooks: dict[str, Any] = {"error_cb": self._hear, "logger": self._log}
+            epoch: dict[str, Any] = {} if self._leader_epoch is None else {"leader_epoch": self._leader_epoch}
+            self._consumer = Consumer({**consumer_options(self._settings.kafka), **hooks})
+            self._consumer.assign([TopicPartition(self._settings.topic, PARTITION, position, **epoch)])
+        return self._consumer
+
+    def _drop_client(self) -> None:
+        """Forget the client and what it fetched; the next read begins anew at the position."""
         self._fetched.clear()
         self._trouble, self._seen_end = None, -1
-        self._consumer.assign([self._place_at(position)])
-        self._is_assigned = True
-
-    def _place_at(self, position: Offset) -> TopicPartition:
-        epoch = self._leader_epoch
-        if epoch is None:
-            return TopicPartition(self._settings.topic, PARTITION, position)
-        return TopicPartition(self._settings.topic, PARTITION, position, leader_epoch=epoch)
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
 
     def _await_record(self, deadline: Deadline) -> bool:
         """Wait until a record is fetched; False when the time is over, or somebody interrupted."""
@@ -167,15 +168,17 @@ class KafkaReader:
         """What is fetched, within the limits, after making sure that it is of the right topic."""
         taken: list[Message] = []
         records: list[Record] = []
-        left_bytes = limits.max_bytes
+        left_bytes, fetched = limits.max_bytes, self._fetched
         try:
-            while len(records) < limits.max_records and self._refill(limits.max_records - len(records)):
-                record = _record(self._fetched[0])
+            while len(records) < limits.max_records:
+                if not fetched and not self._refill(limits.max_records - len(records)):
+                    break
+                record = _record(fetched[0])
                 left_bytes -= len(record.value)
                 if left_bytes < 0 and records:
                     break
                 records.append(record)
-                taken.append(self._fetched.popleft())
+                taken.append(fetched.popleft())
             self._check_identity_if(is_due=self._is_identity_due)
         except BaseException:
             self._fetched.extendleft(reversed(taken))
@@ -189,7 +192,7 @@ class KafkaReader:
         """Whether something is fetched; takes up to `count` more off the client's queue when not, without waiting."""
         if not self._fetched and self._trouble is None:
             try:
-                messages = self._consumer.consume(min(count, _CHUNK), 0)
+                messages = self._client().consume(min(count, _CHUNK), 0)
             except KafkaException as raised:
                 raise mapped(error_of(raised), "reading", self._settings.topic) from raised
             self._is_identity_due |= len(messages) == 0
@@ -204,7 +207,7 @@ class KafkaReader:
         if self._trouble is not None:
             self._raise_trouble(self._trouble)
         try:
-            message = self._consumer.poll(wait_seconds)
+            message = self._client().poll(wait_seconds)
         except KafkaException as raised:
             raise mapped(error_of(raised), "reading", self._settings.topic) from raised
         if message is None:
@@ -225,20 +228,24 @@ class KafkaReader:
 
     def _raise_trouble(self, error: KafkaError) -> None:
         """Report what the client met; the next read begins anew at the position, and meets it again."""
-        self._is_assigned = False
-        self._trouble = None
+        self._drop_client()
         self._check_identity_if(is_due=True)
-        if error.code() == KafkaError._LOG_TRUNCATION:  # noqa: SLF001 - a public constant
-            raise PositionOutOfRangeError(
-                f"topic {self._settings.topic} lost records below offset {self._next_offset} that were read before, "
-                "and has others in their place",
-                topic=self._settings.topic,
-                offset=self._next_offset,
-            )
         if error.code() in OUT_OF_RANGE:
-            bounds = self._topics.bounds(self._settings.topic)
-            raise out_of_range(self._settings.topic, self._next_offset, bounds)
+            raise self._out_of_range(self._topics.bounds(self._settings.topic))
         raise mapped(error, "reading", self._settings.topic)
+
+    def _out_of_range(self, bounds: Bounds) -> PositionOutOfRangeError:
+        """The error for a position at which there is nothing to read, or something else than what was there before."""
+        topic, position = self._settings.topic, self._next_offset
+        if not bounds.earliest_offset <= position <= bounds.next_offset:
+            return out_of_range(topic, position, bounds)
+        return PositionOutOfRangeError(
+            f"topic {topic} lost records below offset {position} that were read before, and has others in their place",
+            topic=topic,
+            offset=position,
+            earliest=bounds.earliest_offset,
+            next=bounds.next_offset,
+        )
 
     def _bounds_around_position(self) -> Bounds:
         """The topic's bounds, of the right topic and with the position between them."""
@@ -249,8 +256,8 @@ class KafkaReader:
             raise topic_replaced(topic, self._settings.topic_id) from error
         self._check_identity_if(is_due=True)
         if not bounds.earliest_offset <= position <= bounds.next_offset:
-            self._is_assigned = False
-            raise out_of_range(topic, self._next_offset, bounds)
+            self._drop_client()
+            raise self._out_of_range(bounds)
         return bounds
 
     def _check_identity_if(self, *, is_due: bool) -> None:
@@ -273,7 +280,7 @@ class KafkaReader:
 
     def _is_end(self, after: Offset) -> bool:
         """Whether the topic has nothing from `after` on at this moment; False also when it can't be asked."""
-        if self._fetched or after < self._consumer.get_watermark_offsets(self._place, cached=True)[1]:
+        if self._fetched or after < self._client().get_watermark_offsets(self._place, cached=True)[1]:
             return False
         try:
             return after >= self._topics.bounds(self._settings.topic).next_offset
@@ -287,10 +294,8 @@ class KafkaReader:
 
 
 def _record(message: Message) -> Record:
-    offset, value = message.offset(), message.value()
-    _, appended_ms = message.timestamp()
-    epoch = message.leader_epoch()
-    return Record(Offset(offset or 0), value or b"", _headers(message), message.key(), appended_ms, epoch)
+    value, key, (_, appended_ms) = message.value() or b"", message.key(), message.timestamp()
+    return tuple.__new__(Record, (message.offset(), value, _headers(message), key, appended_ms, message.leader_epoch()))
 
 
 def _headers(message: Message) -> Headers:

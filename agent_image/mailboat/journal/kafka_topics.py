@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -25,7 +26,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
 _T = TypeVar("_T")
-_ATTEMPT_SECONDS: Final = 3.0
+_ATTEMPT_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.02
 _LISTEN_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 2.0
@@ -55,6 +56,7 @@ class KafkaTopics:
         self._settings = settings
         self._clock = clock
         self._log = log
+        self._attempt_seconds = min(_ATTEMPT_SECONDS, settings.request_seconds)
         self._closing = threading.Event()
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
         self._admin = AdminClient({**client_options(settings), **hooks})
@@ -65,14 +67,15 @@ class KafkaTopics:
     def names(self) -> list[TopicName]:
         """All topics that this user may see, by name, but the cluster's internal ones."""
         found = self._repeat(
-            lambda: self._admin.list_topics(timeout=_ATTEMPT_SECONDS).topics, "listing the topics", topic=None
+            lambda: self._admin.list_topics(timeout=self._attempt_seconds).topics, "listing the topics", topic=None
         )
         return [TopicName(name) for name in sorted(found) if not name.startswith(_INTERNAL)]
 
     def cluster_id(self) -> str:
         """The cluster's id. Raises: JournalUnavailableError, JournalAccessDeniedError."""
         found = self._repeat(
-            lambda: self._admin.describe_cluster(request_timeout=_ATTEMPT_SECONDS).result(), "describing the cluster"
+            lambda: self._admin.describe_cluster(request_timeout=self._attempt_seconds).result(),
+            "describing the cluster",
         )
         return str(found.cluster_id)
 
@@ -80,7 +83,7 @@ class KafkaTopics:
         """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions."""
 
         def describe() -> TopicState:
-            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_ATTEMPT_SECONDS)
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
             found = _only(asked)
             return TopicState(str(found.topic_id), len(found.partitions))
 
@@ -97,16 +100,16 @@ class KafkaTopics:
 
         def ask() -> Bounds:
             place = TopicPartition(topic, PARTITION)
-            low, high = self._prober.get_watermark_offsets(place, timeout=_ATTEMPT_SECONDS)
+            low, high = self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)
             return Bounds(Offset(low), Offset(high))
 
-        return self._repeat(ask, "asking for the bounds of", topic, is_there=lambda: bool(self.state(topic)))
+        return self._repeat(ask, "asking for the bounds of", topic, when_missing=lambda: self._look_again(topic))
 
     def configuration(self, topic: TopicName) -> Mapping[str, str | None]:
         """How the topic is kept, by Kafka's own names. Raises: TopicMissingError, JournalAccessDeniedError."""
 
         def describe() -> Mapping[str, str | None]:
-            asked = self._admin.describe_configs([_resource(topic)], request_timeout=_ATTEMPT_SECONDS)
+            asked = self._admin.describe_configs([_resource(topic)], request_timeout=self._attempt_seconds)
             return {name: entry.value for name, entry in _only(asked).items()}
 
         return self._repeat(describe, "reading the configuration of", topic)
@@ -122,7 +125,7 @@ class KafkaTopics:
 
         def create() -> bool:
             try:
-                _only(self._admin.create_topics([new], request_timeout=_ATTEMPT_SECONDS))
+                _only(self._admin.create_topics([new], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
                 if error_of(raised).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -143,7 +146,7 @@ class KafkaTopics:
         if changes:
             resource = _resource(topic, changes)
             self._repeat(
-                lambda: _only(self._admin.incremental_alter_configs([resource], request_timeout=_ATTEMPT_SECONDS)),
+                lambda: _only(self._admin.incremental_alter_configs([resource], request_timeout=self._attempt_seconds)),
                 "configuring",
                 topic,
             )
@@ -154,13 +157,13 @@ class KafkaTopics:
 
         def delete() -> None:
             try:
-                _only(self._admin.delete_records([place], request_timeout=_ATTEMPT_SECONDS))
+                _only(self._admin.delete_records([place], request_timeout=self._attempt_seconds))
             except KafkaException as raised:
                 if error_of(raised).code() in OUT_OF_RANGE:
                     raise out_of_range(topic, before, self.bounds(topic)) from raised
                 raise
 
-        self._repeat(delete, "truncating", topic, is_there=lambda: bool(self.state(topic)))
+        self._repeat(delete, "truncating", topic, when_missing=lambda: self._look_again(topic))
 
     def close(self) -> None:
         """Let the clients go. Requests that are going on end with JournalUnavailableError."""
@@ -176,6 +179,12 @@ class KafkaTopics:
     def _hear(self) -> None:
         self._admin.poll(0)
         self._prober.poll(0)
+
+    def _look_again(self, topic: TopicName) -> None:
+        """Make sure that a topic exists, and make the client forget that it did not: it would believe so for long."""
+        self.state(topic)
+        with suppress(KafkaException):  # what is wrong is met by the next try
+            self._prober.list_topics(topic, timeout=self._attempt_seconds)
 
     def _settle(self, topic: TopicName) -> None:
         """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name."""
@@ -198,12 +207,12 @@ class KafkaTopics:
         request: Callable[[], _T],
         doing: str,
         topic: TopicName | None = None,
-        is_there: Callable[[], bool] | None = None,
+        when_missing: Callable[[], None] | None = None,
     ) -> _T:
         """Ask until there is an answer, a refusal, or the time is over.
 
-        `is_there` tells a topic that does not exist (it raises TopicMissingError) from one that a client or broker
-        does not know yet, or has no leader at this moment.
+        `when_missing` tells a topic that does not exist (it raises TopicMissingError) from one that a client or broker
+        does not know yet, or that has no leader at this moment.
         """
         deadline = Deadline(self._clock, self._settings.request_seconds)
         while not self._closing.is_set():
@@ -211,7 +220,7 @@ class KafkaTopics:
                 answer = request()
             except KafkaException as raised:
                 error = error_of(raised)
-                self._decide(error, deadline, doing, topic, is_there)
+                self._decide(error, deadline, doing, topic, when_missing)
             else:
                 self._log.succeeded()
                 return answer
@@ -224,7 +233,7 @@ class KafkaTopics:
         deadline: Deadline,
         doing: str,
         topic: TopicName | None,
-        is_there: Callable[[], bool] | None,
+        when_missing: Callable[[], None] | None,
     ) -> None:
         """Return when the request is worth another try, else raise."""
         self._hear()
@@ -232,9 +241,9 @@ class KafkaTopics:
         if refusal is not None:
             raise mapped(refusal, doing, topic)
         if topic is not None and error.code() in MISSING:
-            if is_there is None:
+            if when_missing is None:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
-            is_there()
+            when_missing()
         elif error.code() in DECISIONS:
             raise mapped(error, doing, topic)
         if deadline.is_over():

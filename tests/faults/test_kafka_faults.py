@@ -1,0 +1,304 @@
+"""What happens to the Kafka journal when a real broker is killed, stopped, damaged, or used by others."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from mailboat.clock import SystemClock
+from mailboat.errors import (
+    AppendUncertainError,
+    JournalCorruptError,
+    JournalReplacedError,
+    JournalUnavailableError,
+    MessageTooLargeError,
+    PositionOutOfRangeError,
+    TopicMissingError,
+    UsageError,
+)
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.testing.journal_harness import (
+    FOREVER,
+    LONG_WAIT_SECONDS,
+    PATIENCE_SECONDS,
+    in_background,
+    new_topic_name,
+    read_count,
+    read_to_end,
+    some_records,
+    values_of,
+    wait_until,
+)
+from mailboat.testing.kafka_broker import KafkaBroker
+
+
+@pytest.fixture
+def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
+    return KafkaSettings(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
+    with KafkaJournal(settings, SystemClock()) as journal:
+        yield journal
+
+
+@pytest.fixture
+def topic(journal: KafkaJournal) -> TopicName:
+    name = new_topic_name()
+    journal.ensure_topic(name, FOREVER)
+    return name
+
+
+@pytest.fixture
+def admin(kafka_broker: KafkaBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
+
+
+@contextmanager
+def stopped(broker: KafkaBroker) -> Iterator[None]:
+    """The broker's process stands still, its connections stay open."""
+    broker.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        broker.signal(signal.SIGCONT)
+
+
+# ------------------------------------------------------------------------------------------------- broker killed
+
+
+def test_a_broker_that_is_killed_in_mid_append_loses_and_doubles_nothing(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    batches = [some_records(400, f"batch-{number}") for number in range(60)]
+    expected = [record.value for batch in batches for record in batch]
+    reader = journal.reader(topic, Edge.EARLIEST)
+    seen: list[Record] = []
+
+    def append_all() -> list[Offset]:
+        return [offset for batch in batches for offset in journal.append(topic, batch)]
+
+    def read_all() -> None:
+        while len(seen) < len(expected):
+            with suppress(JournalUnavailableError):
+                seen.extend(reader.read(ReadLimits(), 1.0).records)
+
+    with in_background(read_all) as reading, in_background(append_all) as appending:
+        wait_until(lambda: len(seen) > 1000, "the first records")
+        kafka_broker.kill()
+        kafka_broker.start()
+        offsets = appending.result(PATIENCE_SECONDS)
+        reading.result(PATIENCE_SECONDS)
+    for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
+        assert values_of(found) == expected
+        assert [record.offset for record in found] == offsets
+
+
+def test_while_the_broker_is_down_calls_say_so_and_afterwards_all_goes_on(
+    kafka_broker: KafkaBroker, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName
+) -> None:
+    journal.append(topic, some_records(2, "before"))
+    with KafkaJournal(replace(settings, append_seconds=1.0, request_seconds=2.0), SystemClock()) as impatient:
+        reader = impatient.reader(topic, Edge.EARLIEST)
+        assert len(read_to_end(reader)) == 2
+        kafka_broker.kill()
+        with pytest.raises(JournalUnavailableError, match=kafka_broker.bootstrap_servers):
+            impatient.bounds(topic)
+        with pytest.raises(JournalUnavailableError):
+            reader.read(ReadLimits(), 0.0)
+        with pytest.raises(JournalUnavailableError):
+            impatient.append(topic, some_records(3, "never"))
+        kafka_broker.start()
+        journal.append(topic, some_records(2, "after"))
+        assert values_of(read_count(reader, 2)) == [b"after-0", b"after-1"]
+
+
+def test_a_broker_that_stands_still_leaves_a_beginning_of_the_batch_in_order(
+    kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
+) -> None:
+    records = [NewRecord(f"{number:05}".encode() * 2000) for number in range(100)]
+    with KafkaJournal(replace(settings, append_seconds=4.0), SystemClock()) as journal:
+        journal.append(topic, [NewRecord(b"first")])
+        with stopped(kafka_broker), pytest.raises(AppendUncertainError, match="0 of 100 records within 4 seconds"):
+            journal.append(topic, records)
+    with KafkaJournal(settings, SystemClock()) as journal:
+        journal.append(topic, records)
+        _, *found = values_of(read_to_end(journal.reader(topic, Edge.EARLIEST)))
+    expected = [record.value for record in records]
+    assert found[-100:] == expected
+    assert found[:-100] == expected[: len(found) - 100]
+
+
+# ------------------------------------------------------------------------------------------ topics gone or damaged
+
+
+def test_a_waiting_reader_is_told_that_its_topic_was_deleted(
+    journal: KafkaJournal, topic: TopicName, admin: AdminClient
+) -> None:
+    journal.append(topic, some_records(3))
+    reader = journal.reader(topic, Edge.NEXT)
+    with in_background(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS)) as reading:
+        admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+        with pytest.raises(JournalReplacedError, match=topic):
+            reading.result(PATIENCE_SECONDS)
+    with pytest.raises(JournalReplacedError):
+        reader.read(ReadLimits(), 0.0)
+
+
+def test_an_append_to_a_deleted_topic_says_so(journal: KafkaJournal, topic: TopicName, admin: AdminClient) -> None:
+    journal.append(topic, some_records(1))
+    admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+    with pytest.raises(TopicMissingError, match=topic):
+        journal.append(topic, some_records(1))
+
+
+def test_what_is_appended_after_a_topic_was_made_anew_is_there(
+    journal: KafkaJournal, topic: TopicName, admin: AdminClient
+) -> None:
+    """The library's producer is not relied on to notice another topic of the same name."""
+    journal.append(topic, some_records(20))
+    for round_number in range(3):
+        admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+        journal.ensure_topic(topic, FOREVER)
+        records = some_records(5, f"round-{round_number}")
+        journal.append(topic, records)
+        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [one.value for one in records]
+
+
+def test_a_lost_tail_is_noticed_also_after_the_topic_has_grown_again(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    for record in some_records(3, "kept"):
+        journal.append(topic, [record])
+    log = kafka_broker.data_folder / f"{topic}-0" / f"{0:020}.log"
+    kept_bytes = log.stat().st_size
+    for record in some_records(3, "lost"):
+        journal.append(topic, [record])
+    last = read_to_end(journal.reader(topic, Edge.EARLIEST))[-1]
+    position = Offset(last.offset + 1)
+    kafka_broker.kill()
+    os.truncate(log, kept_bytes)
+    kafka_broker.start()
+
+    with pytest.raises(PositionOutOfRangeError) as beyond:
+        journal.reader(topic, position).read(ReadLimits(), PATIENCE_SECONDS)
+    assert (beyond.value.where["offset"], beyond.value.where["next"]) == (position, 3)
+
+    with pytest.raises(AppendUncertainError):  # the producer meets a broker that has forgotten what it confirmed
+        journal.append(topic, some_records(1, "refused"))
+    journal.append(topic, some_records(10, "other"))
+    reader = journal.reader(topic, position, last.leader_epoch)
+    for _ in range(2):
+        with pytest.raises(PositionOutOfRangeError, match="lost records"):
+            reader.read(ReadLimits(), PATIENCE_SECONDS)
+    assert reader.next_offset == position
+
+
+def test_a_damaged_record_is_never_given_nor_passed(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    for record in some_records(3):
+        journal.append(topic, [record])
+    log = kafka_broker.data_folder / f"{topic}-0" / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    place = data.index(b"value-1")
+    with log.open("r+b") as file:
+        file.seek(place)
+        file.write(b"VALUE-1")
+    reader = journal.reader(topic, Edge.EARLIEST)
+    assert values_of(read_count(reader, 1)) == [b"value-0"]
+    for _ in range(2):
+        with pytest.raises(JournalCorruptError, match=topic):
+            reader.read(ReadLimits(), PATIENCE_SECONDS)
+    assert reader.next_offset == 1
+
+
+# ---------------------------------------------------------------------------------------------- used by others too
+
+
+def test_a_limit_that_was_lowered_behind_our_back_refuses_and_the_journal_stays_usable(
+    journal: KafkaJournal, topic: TopicName, admin: AdminClient
+) -> None:
+    journal.append(topic, some_records(1))
+    change = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    with pytest.raises(MessageTooLargeError, match=topic):
+        journal.append(topic, [NewRecord(os.urandom(5000))])
+    journal.append(topic, some_records(1, "small"))
+    assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [b"value-0", b"small-0"]
+
+
+def test_records_of_other_programs_are_given_as_they_are(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    place = {"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0}
+    for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
+        foreign = Producer({**place, "compression.type": compression})
+        foreign.produce(topic, None, key=b"tombstone", headers=[("empty", None), (compression, b"\xff" * 1000)])
+        foreign.produce(topic, b"\xff\x00", headers=[("same", b"1"), ("same", b"2")])
+        assert foreign.flush(PATIENCE_SECONDS) == 0
+    found = read_to_end(journal.reader(topic, Edge.EARLIEST))
+    assert len(found) == 10
+    assert (found[0].key, found[0].value, found[0].headers[0]) == (b"tombstone", b"", ("empty", b""))
+    assert (found[9].key, found[9].value) == (None, b"\xff\x00")
+    assert found[9].headers == (("same", b"1"), ("same", b"2"))
+
+
+def test_the_end_is_found_behind_the_marks_of_foreign_transactions(
+    kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
+) -> None:
+    """A transaction ends with a mark that takes an offset and is no record; what it aborts is never given."""
+    reader = journal.reader(topic, Edge.EARLIEST)
+    assert read_to_end(reader) == []
+    place = {"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0, "transactional.id": topic}
+    foreign = Producer(place)
+    foreign.init_transactions(PATIENCE_SECONDS)
+    for value, end in ((b"committed", foreign.commit_transaction), (b"aborted", foreign.abort_transaction)):
+        foreign.begin_transaction()
+        foreign.produce(topic, value)
+        foreign.flush(PATIENCE_SECONDS)
+        end(PATIENCE_SECONDS)
+    assert values_of(read_to_end(reader)) == [b"committed"]
+    assert reader.next_offset == journal.bounds(topic).next_offset == 4
+    journal.append(topic, some_records(1))
+    assert values_of(read_to_end(reader)) == [b"value-0"]
+
+
+def test_a_topic_with_several_partitions_is_refused(journal: KafkaJournal, admin: AdminClient) -> None:
+    topic = new_topic_name()
+    admin.create_topics([NewTopic(topic, num_partitions=3)])[topic].result(PATIENCE_SECONDS)
+    for call in (
+        lambda: journal.ensure_topic(topic, FOREVER),
+        lambda: journal.append(topic, some_records(1)),
+        lambda: journal.reader(topic, Edge.EARLIEST),
+    ):
+        with pytest.raises(UsageError, match="3 partitions"):
+            call()
+
+
+def test_many_threads_share_one_journal(journal: KafkaJournal, topic: TopicName) -> None:
+    journal.append(topic, some_records(1))
+
+    def use(number: int) -> list[bytes]:
+        offset = journal.append(topic, some_records(3, f"thread-{number}"))[0]
+        assert journal.bounds(topic).next_offset > offset
+        with_reader = journal.reader(topic, offset)
+        values = values_of(read_to_end(with_reader))
+        with_reader.close()
+        return [value for value in values if value.startswith(b"thread-%d-" % number)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for number, values in enumerate(pool.map(use, range(16))):
+            assert values == [record.value for record in some_records(3, f"thread-{number}")]
