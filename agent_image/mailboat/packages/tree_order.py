@@ -6,10 +6,44 @@ path that comes twice, or after its descendants, or after its subtree was left, 
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.paths import NodePath, folded_name
+
+RECENT_NAMES: Final = 65_536
+
+
+class SiblingNames:
+    """The names in one folder: so many in full, and of all before them eight bytes each."""
+
+    __slots__ = ("_hashes", "_recent")
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._recent: dict[str, str] = {}
+        self._hashes: array[int] | None = None
+
+    def add(self, key: str, name: str) -> str | None:
+        """Add a name under what counts as the same; the name that was there before under it, if any."""
+        other = self._recent.get(key)
+        if other is not None:
+            return other
+        if self._hashes is not None and self._is_among_hashes(hash(key)):
+            return key
+        self._recent[key] = name
+        if len(self._recent) >= RECENT_NAMES:
+            self._hashes = array("q", sorted([*(self._hashes or ()), *map(hash, self._recent)]))
+            self._recent.clear()
+        return None
+
+    def _is_among_hashes(self, key_hash: int) -> bool:
+        hashes = self._hashes or ()
+        index = bisect_left(hashes, key_hash)
+        return index < len(hashes) and hashes[index] == key_hash
 
 
 class PathOrder:
@@ -19,7 +53,7 @@ class PathOrder:
         """Start with nothing. `are_collisions_refused`: see `PackageLimits`."""
         self._folds = are_collisions_refused
         self._open: list[str] = []
-        self._children: list[dict[str, str]] = [{}]
+        self._children = [SiblingNames()]
         self._has_any = False
 
     def add(self, path: NodePath) -> None:
@@ -48,13 +82,11 @@ class PathOrder:
             self._enter(path, name)
 
     def _enter(self, path: NodePath, name: str) -> None:
-        siblings = self._children[-1]
-        key = folded_name(name) if self._folds else name
-        other = siblings.setdefault(key, name)
-        if other is not name:
+        other = self._children[-1].add(folded_name(name) if self._folds else name, name)
+        if other is not None:
             self._refuse(path, name, other)
         self._open.append(name)
-        self._children.append({})
+        self._children.append(SiblingNames())
 
     def _check_root(self) -> None:
         if self._has_any:
