@@ -136,7 +136,7 @@ def filter_for(paths: Iterable[NodePath], deep_paths: Iterable[NodePath]) -> Wor
     deep = set(deep_paths)
     asked = deep | set(paths)
     roots = [path for path in asked if path == "/" or not any(above in deep for above in ("/", *ancestors_of(path)))]
-    roots.sort(key=lambda root: (-root.count("/"), root))
+    roots.sort(key=lambda root: (root == "/", -root.count("/"), root))
     return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in deep) for root in roots))
 
 

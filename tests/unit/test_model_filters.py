@@ -1,0 +1,152 @@
+"""Workspace filters: coverage as FileVault means it, and the simple filters of requests."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.model.paths import NodePath
+
+
+def path(text: str) -> NodePath:
+    return NodePath(text)
+
+
+def include(pattern: str) -> FilterRule:
+    return FilterRule(True, re.compile(pattern))
+
+
+def exclude(pattern: str) -> FilterRule:
+    return FilterRule(False, re.compile(pattern))
+
+
+def over(*rules: FilterRule) -> WorkspaceFilter:
+    return WorkspaceFilter((FilterSet(path("/c"), False, rules),))
+
+
+def test_a_root_without_rules_covers_its_subtree_and_nothing_else() -> None:
+    whole = over()
+    assert [whole.covers(path(one)) for one in ("/c", "/c/a", "/c/a/b", "/cc", "/", "/d")] == [True] * 3 + [False] * 3
+
+
+def test_the_first_rule_gives_the_default() -> None:
+    assert not over(include("/c/a")).covers(path("/c/b"))
+    assert over(exclude("/c/a")).covers(path("/c/b"))
+
+
+def test_the_last_rule_that_matches_decides() -> None:
+    rules = over(include("/c/.*"), exclude("/c/a/.*"), include("/c/a/b"))
+    assert rules.covers(path("/c/x"))
+    assert not rules.covers(path("/c/a/x"))
+    assert rules.covers(path("/c/a/b"))
+    assert not rules.covers(path("/c"))
+
+
+def test_a_rule_must_match_the_whole_path() -> None:
+    assert not over(include("/c/a")).covers(path("/c/a/b"))
+    assert not over(include("c/a")).covers(path("/c/a"))
+
+
+def test_the_first_set_whose_root_contains_a_path_decides_even_against_it() -> None:
+    sets = (FilterSet(path("/c/a"), False, (exclude(".*"),)), FilterSet(path("/c")))
+    assert not WorkspaceFilter(sets).covers(path("/c/a/b"))
+    assert WorkspaceFilter(sets).covers(path("/c/b"))
+    assert WorkspaceFilter(sets[::-1]).covers(path("/c/a/b"))
+
+
+def test_rules_for_properties_decide_by_the_path_of_the_property() -> None:
+    one = FilterSet(path("/c"), property_rules=(exclude("/c/a/p"),))
+    assert not one.covers_property(path("/c/a"), "p")
+    assert one.covers_property(path("/c/b"), "p")
+    assert FilterSet(path("/"), property_rules=(exclude("/p"),)).covers_property(path("/"), "q")
+    assert not FilterSet(path("/"), property_rules=(exclude("/p"),)).covers_property(path("/"), "p")
+
+
+def test_a_shallow_root_covers_itself_alone() -> None:
+    alone = WorkspaceFilter((FilterSet(path("/c"), is_shallow=True),))
+    assert alone.covers(path("/c"))
+    assert not alone.covers(path("/c/a"))
+
+
+def test_ancestors_are_what_lies_above_roots() -> None:
+    found = WorkspaceFilter((FilterSet(path("/a/b")), FilterSet(path("/c"))))
+    above = [one for one in ("/", "/a", "/a/b", "/c", "/d", "/a/bb") if found.is_ancestor(path(one))]
+    assert above == ["/", "/a"]
+
+
+def test_the_filter_of_a_request_puts_the_most_specific_root_first() -> None:
+    found = filter_for([path("/a"), path("/a/b/c")], [path("/d"), path("/d/e"), path("/a/b")])
+    assert [(one.root, one.is_shallow) for one in found.sets] == [("/a/b", False), ("/a", True), ("/d", False)]
+    assert found.is_simple
+
+
+def test_a_path_asked_for_in_both_ways_is_deep() -> None:
+    assert filter_for([path("/a")], [path("/a")]).sets == (FilterSet(path("/a")),)
+
+
+def test_everything_is_one_root() -> None:
+    assert filter_for([path("/a"), path("/")], [path("/"), path("/b")]).sets == (FilterSet(path("/")),)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        (FilterSet(path("/a"), False, (include("x"),)),),
+        (FilterSet(path("/a"), property_rules=(include("x"),)),),
+        (FilterSet(path("/a"), mode=ImportMode.MERGE_PROPERTIES),),
+        (FilterSet(path("/a")), FilterSet(path("/a/b"), is_shallow=True)),
+        (FilterSet(path("/a/b"), is_shallow=True), FilterSet(path("/a"))),
+        (FilterSet(path("/a"), is_shallow=True), FilterSet(path("/a/b"))),
+        (FilterSet(path("/a"), is_shallow=True), FilterSet(path("/a"))),
+        (FilterSet(path("/")), FilterSet(path("/a"))),
+    ],
+)
+def test_a_filter_whose_roots_alone_do_not_decide_is_not_simple(sets: tuple[FilterSet, ...]) -> None:
+    assert not WorkspaceFilter(sets).is_simple
+
+
+PATHS = st.sampled_from(["/", "/a", "/a/b", "/a/b/c", "/ab", "/b", "/b/c"]).map(NodePath)
+SETS = st.lists(st.builds(FilterSet, PATHS, st.booleans()), min_size=1, max_size=4).map(tuple)
+
+
+@settings(deadline=None, max_examples=300)
+@given(SETS, PATHS)
+def test_where_a_filter_is_simple_its_roots_alone_tell_what_it_covers(
+    sets: tuple[FilterSet, ...], asked: NodePath
+) -> None:
+    found = WorkspaceFilter(sets)
+    if not found.is_simple:
+        return
+    below = any(asked.startswith("/" if root == "/" else f"{root}/") for root in found.deep_roots)
+    assert found.covers(asked) == (below or asked in {one.root for one in sets})
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sets(PATHS), st.sets(PATHS), PATHS)
+def test_the_filter_of_a_request_covers_what_was_asked_for(
+    alone: set[NodePath], deep: set[NodePath], asked: NodePath
+) -> None:
+    found = filter_for(alone, deep)
+    assert found.is_simple or not found.sets
+    below = any(asked == root or asked.startswith("/" if root == "/" else f"{root}/") for root in deep)
+    assert found.covers(asked) == (asked in alone or below)
+
+
+@settings(deadline=None, max_examples=200)
+@given(SETS, st.lists(PATHS, max_size=5))
+def test_the_first_uncovered_path_is_the_first_that_is_not_covered(
+    sets: tuple[FilterSet, ...], asked: list[NodePath]
+) -> None:
+    found = WorkspaceFilter(sets)
+    assert found.first_uncovered(asked) == next((one for one in asked if not found.covers(one)), None)
+
+
+def test_filters_are_compared_by_what_they_say() -> None:
+    assert over(include("a")) == over(include("a"))
+    assert over(include("a")) != over(exclude("a"))
+    assert over() != "a filter"
+    assert len({over(), over()}) == 1
+    assert "root='/c'" in repr(over())
