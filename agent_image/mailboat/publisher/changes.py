@@ -75,7 +75,7 @@ class ChangeGroup:
     @property
     def filter(self) -> WorkspaceFilter:
         """What the package owns, the most specific root first."""
-        ordered = sorted(self.roots, key=lambda root: (-root.count("/"), root))
+        ordered = sorted(self.roots, key=lambda root: (root == "/", -root.count("/"), root))
         return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in self.deep_roots) for root in ordered))
 
 
@@ -115,7 +115,7 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     puts = [change for change in changes if not change.is_removal]
     removals = tuple(change for change in changes if change.is_removal)
     deep = {removal.path for removal in removals if not removal.is_alone}
-    roots = [removal.path for removal in removals]
+    roots: list[NodePath] = []
     covered: NodePath | None = None
     for put in puts:
         if covered is not None and is_within(put.path, covered):
@@ -127,7 +127,7 @@ def _group(changes: Sequence[Change], following: Change | None) -> ChangeGroup:
     return ChangeGroup(
         tuple(put.path for put in puts),
         removals,
-        tuple(roots),
+        (*roots, *(removal.path for removal in removals)),
         frozenset(deep),
         sum(change.content_bytes for change in changes),
         sum(put.is_file for put in puts),
