@@ -147,6 +147,10 @@ class Aggregates:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
         return build_node(said, self._refer)
 
+    def bindings(self) -> dict[str, str]:
+        """Prefixes met so far that are not generally known, with their namespaces."""
+        return dict(self._documents.bindings)
+
     def root(self, directory: VaultDirectory) -> Place:
         """The place of `/`: the folder `jcr_root`."""
         return Place(ROOT, directory.entry, directory=directory)

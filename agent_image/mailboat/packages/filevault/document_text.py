@@ -55,6 +55,11 @@ def format_element(
     return f"<{name}{''.join(lines)}>{indent}{indent.join(inner)}\n{_INDENT * depth}</{name}>"
 
 
+def dedent(element: str, levels: int) -> str:
+    """The text of an element that moves outwards. Within values there are no line breaks, they are escaped."""
+    return element.replace("\n" + _INDENT * levels, "\n")
+
+
 def format_document(root: str, prefixes: Iterable[str], namespaces: Namespaces) -> str:
     """A whole document from the text of its root element, which lacks the declarations of `prefixes` yet."""
     declared = [

@@ -2,7 +2,8 @@ r"""The grammar of property values in DocView XML: `[{Type}] ( value | "[" value
 
 Values are understood as `DocViewProperty2` of FileVault 4.2 understands them, with these differences: an unknown
 type, an unclosed `{`, a `\u` without four hex digits and half of a surrogate pair are refused instead of guessed, and
-lexical forms must be those of their type. `BinaryRef` is a type of its own here. What `format_values` writes,
+lexical forms must be those of their type. Only of a Boolean, anything but `true` is false, as it is in Java: published
+packages have `{Boolean}false}`. `BinaryRef` is a type of its own here. What `format_values` writes,
 `parse_values` and Jackrabbit read back as it was.
 """
 
@@ -93,7 +94,9 @@ def parse_values(text: str) -> ParsedValues:
     else:
         values = (_unescape(text) if "\\" in text else text,)
         is_multiple = False
-    if kind not in _UNCHECKED:
+    if kind is PropertyType.BOOLEAN:
+        values = tuple(["true" if value.lower() == "true" else "false" for value in values])
+    elif kind not in _UNCHECKED:
         values = tuple([canonical_value(kind, value) for value in values])
     return ParsedValues(kind, is_multiple, values, is_reference)
 

@@ -29,6 +29,7 @@ from mailboat.packages.filevault.archive_writer import ArchiveWriter
 from mailboat.packages.filevault.document import PROBE_BYTES, ROOT_NAME, Mark, is_docview
 from mailboat.packages.filevault.document_text import (
     attributes_of,
+    dedent,
     element_prefixes,
     format_document,
     format_element,
@@ -99,25 +100,31 @@ class Layout:
         self._open: list[_Open] = []
 
     def add_ancestor(self, node: Node) -> None:
-        """Add a node above the roots: a directory or document by itself."""
-        platform = platform_path(node.path)
-        if node.is_plain_folder and node.path != ROOT:
-            self._archive.add_directory(f"{platform}/")
-        else:
-            self._open.append(self._opened(node, platform, _Document(), 0))
-            self._close()
+        """Add a node above the roots: always a document, since Jackrabbit chooses the type of a mere directory."""
+        self._open.append(self._opened(node, platform_path(node.path), _Document(), 0))
+        self._close()
 
     def add(self, node: Node, *, has_children: bool) -> None:
         """Add a covered node; its children, if it has any, must follow."""
         parent = self._parent_of(node.path)
         platform = platform_path(node.path) if parent is None else _below(parent, node)
-        if not has_children and node.data is not None and self._add_file(node, platform, parent):
-            return
-        if node.is_plain_folder and node.path != ROOT:
-            self._open.append(_Open(node, platform, None, 0, [], []))
-            return
-        if parent is not None and parent.document is not None and _takes_in(parent, node):
+        is_file = not has_children and _is_simple_file(node)
+        # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
+        is_folder = node.is_plain_folder and parent_of(node.path) != ROOT
+        if (
+            not is_file
+            and not is_folder
+            and parent is not None
+            and parent.document is not None
+            and _takes_in(parent, node)
+        ):
             self._open.append(self._opened(node, platform, parent.document, parent.depth + 1))
+            return
+        self._detach_open()
+        if is_file:
+            self._add_file(node, platform, parent)
+        elif is_folder:
+            self._open.append(_Open(node, platform, None, 0, [], []))
         else:
             self._open.append(self._opened(node, platform, _Document(), 0))
 
@@ -128,20 +135,15 @@ class Layout:
 
     # ------------------------------------------------------------------------------------------------------ files
 
-    def _add_file(self, node: Node, platform: str, parent: _Open | None) -> bool:
-        """Write a file that has no children; False where its bytes must stay a property of its own."""
-        data = node.data
-        if data is None or CONTENT_NODE in (node.child_order or ()):
-            return False
-        name = name_of(node.path)
-        if node.is_plain_file and node.child_order is None and not self._is_special(name, data):
+    def _add_file(self, node: Node, platform: str, parent: _Open | None) -> None:
+        name, data = name_of(node.path), node.data
+        if data is not None and node.is_plain_file and node.child_order is None and not self._is_special(name, data):
             folder = platform[: platform.rfind("/")]
             self._archive.add_binary(f"{folder}/{platform_name(name)}", data, name)
         else:
             self._add_unfolded(node, platform)
         if parent is not None:
             parent.has_entries = True
-        return True
 
     def _is_special(self, name: str, data: Binary) -> bool:
         """Whether the file can't be an entry of its own name: it would be read as something else, or lies elsewhere."""
@@ -172,6 +174,18 @@ class Layout:
         document.prefixes |= prefixes_in(node)
         document.size += sum([len(key) + len(text) + 8 for key, text in attributes])
         return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
+
+    def _detach_open(self) -> None:
+        """Give elements whose children are not all elements a document of their own, from the innermost outwards.
+
+        FileVault restores an order only below the root of a document.
+        """
+        for one in reversed(self._open):
+            if one.document is None or not one.depth or not one.node.child_order:
+                return
+            one.document = _Document(one.document.size, set(one.document.prefixes))
+            one.inlined = {name: dedent(text, one.depth) for name, text in one.inlined.items()}
+            one.depth = 0
 
     def _carry(self, one: Property, platform: str) -> list[str]:
         """Write the values of a binary property that travel as entries. Returns the texts of all values."""
@@ -228,6 +242,11 @@ def platform_path(path: NodePath) -> str:
 
 def _below(parent: _Open, node: Node) -> str:
     return f"{parent.platform}/{directory_name(name_of(node.path))}"
+
+
+def _is_simple_file(node: Node) -> bool:
+    """Whether the bytes of a node without children can be those of its jcr:content."""
+    return node.data is not None and CONTENT_NODE not in (node.child_order or ())
 
 
 def _takes_in(parent: _Open, node: Node) -> bool:

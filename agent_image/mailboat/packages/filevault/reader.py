@@ -22,7 +22,7 @@ from mailboat.packages.filevault.aggregates import Aggregates, Place, VaultFile
 from mailboat.packages.filevault.archive import Archive
 from mailboat.packages.filevault.archive_tree import ArchiveDirectory, binary_of, content_root
 from mailboat.packages.filevault.document import DocumentReader
-from mailboat.packages.filevault.elements import NodeText
+from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
@@ -79,11 +79,7 @@ class VaultPackage:
         def make_binary(file: VaultFile) -> Binary:
             return binary_of(file, settings.inline_binary_bytes)
 
-        def refer(text: str) -> Binary:
-            digest, length = settings.references.parse(text)
-            opener = None if open_blob is None else lambda: open_blob(digest)
-            return Binary(digest=digest, length_bytes=length, opener=opener)
-
+        refer = refer_to(settings.references, open_blob)
         collisions = self._limits.are_collisions_refused
         return Aggregates(self.documents, make_binary, refer, are_collisions_refused=collisions)
 
@@ -152,6 +148,17 @@ class _Selection:
 
     def _record(self, said: NodeText) -> NodeRecord:
         return encode_node(self._aggregates.node(said))
+
+
+def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:
+    """How the text of a reference becomes a binary; without `open_blob` it can't be opened."""
+
+    def refer(text: str) -> Binary:
+        digest, length = references.parse(text)
+        opener = None if open_blob is None else lambda: open_blob(digest)
+        return Binary(digest=digest, length_bytes=length, opener=opener)
+
+    return refer
 
 
 def open_archive(stream: BinaryIO, limits: PackageLimits) -> Archive:

@@ -1,0 +1,104 @@
+"""The folder `jcr_root` of a checkout as the files and directories that `aggregates.py` reads.
+
+Directories are listed when they are asked for. Links, sockets and files that change while they are read are treated as
+in any source folder (`content/sources/folder_entries.py`). What tools leave in checkouts is not content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import BinaryIO, Final
+
+from mailboat.content.sources.folder_entries import (
+    binary_of_file,
+    look_at,
+    open_unchanged,
+    readable_source,
+    signature_of,
+)
+from mailboat.errors import PathRefusedError
+from mailboat.model.nodes import Binary
+from mailboat.packages.filevault.aggregates import VaultFile
+from mailboat.packages.filevault.archive_tree import binary_of
+
+LEFT_BY_TOOLS: Final = frozenset(
+    {".git", ".svn", ".hg", ".DS_Store", "Thumbs.db", ".vltignore", ".gitkeep", ".gitignore"}
+)
+
+
+class CheckoutFile:
+    """A file on disk."""
+
+    __slots__ = ("_disk", "_status", "entry", "size_bytes")
+
+    def __init__(self, entry: str, disk: str, status: os.stat_result) -> None:
+        """Stand for a file that was looked at."""
+        self.entry = entry
+        self.size_bytes = status.st_size
+        self._disk = disk
+        self._status = status
+
+    def head(self, length: int) -> bytes:
+        """Its first bytes."""
+        with self.open() as stream:
+            return stream.read(length)
+
+    def read(self) -> bytes:
+        """All of it. Raises: SourceChangedError."""
+        with self.open() as stream:
+            return stream.read()
+
+    def open(self) -> BinaryIO:
+        """A stream over it, which raises SourceChangedError when the file is not what was looked at."""
+        return open_unchanged(self._disk, signature_of(self._status))
+
+    def binary(self, inline_bytes: int) -> Binary:
+        """Its bytes as a binary."""
+        if self.size_bytes <= inline_bytes:
+            return Binary(self.read())
+        return binary_of_file(self._disk, signature_of(self._status))
+
+
+class CheckoutDirectory:
+    """A directory on disk."""
+
+    is_explicit = True
+
+    def __init__(self, entry: str, disk: str, root: str) -> None:
+        """Stand for a directory; `root` is the checkout, which no link may leave."""
+        self.entry = entry
+        self._disk = disk
+        self._root = root
+        self._files: dict[str, VaultFile] | None = None
+        self._directories: dict[str, CheckoutDirectory] = {}
+
+    def files(self) -> dict[str, VaultFile]:
+        """Files in it, by name. Raises: PathRefusedError, SourceChangedError, UsageError."""
+        if self._files is None:
+            self._files = {}
+            with readable_source(self._disk):
+                for name in sorted(os.listdir(self._disk)):  # noqa: PTH208  # texts all along
+                    if name not in LEFT_BY_TOOLS:
+                        self._add(name, self._files)
+        return self._files
+
+    def directories(self) -> dict[str, CheckoutDirectory]:
+        """Directories in it, by name. Raises: as `files`."""
+        self.files()
+        return self._directories
+
+    def _add(self, name: str, files: dict[str, VaultFile]) -> None:
+        disk, entry = f"{self._disk}/{name}", f"{self.entry}/{name}"
+        if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise PathRefusedError(f"the name of {disk!a} is not UTF-8", entry=ascii(entry))
+        status = look_at(disk, self._root)
+        if stat.S_ISDIR(status.st_mode):
+            self._directories[name] = CheckoutDirectory(entry, disk, self._root)
+        else:
+            files[name] = CheckoutFile(entry, disk, status)
+
+
+def checkout_binary(file: VaultFile, inline_bytes: int) -> Binary:
+    """The bytes of a file of a checkout."""
+    return file.binary(inline_bytes) if isinstance(file, CheckoutFile) else binary_of(file, inline_bytes)

@@ -1,0 +1,143 @@
+"""FileVault checkouts and zips as sources: what `publish` and `content` read from them.
+
+Both show all nodes that are there; what their filter covers, if they have one, is `filter`. Binaries that a package
+only refers to can't be opened from here. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.errors import LimitExceededError, SourceMissingError
+from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.nodes import Binary, Node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.packages.filevault.aggregates import Aggregates, Place, VaultDirectory, VaultFile
+from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
+from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
+from mailboat.packages.filevault.document import DocumentReader
+from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
+from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.reader import (
+    INLINE_BINARY_BYTES,
+    ReadingSettings,
+    VaultPackage,
+    open_archive,
+    refer_to,
+)
+from mailboat.packages.port import PackageLimits
+from mailboat.wire.nodes import OpenBinary
+
+MAX_DOCUMENT_BYTES: Final = 32 * 1024 * 1024
+
+
+class VaultSource:
+    """The nodes of a checkout or zip. See `Source`."""
+
+    def __init__(self, uri: str, aggregates: Aggregates, directory: VaultDirectory, stream: BinaryIO | None) -> None:
+        """Read below `directory`; `stream` is closed with the source."""
+        self.uri = uri
+        self.filter: WorkspaceFilter | None = None
+        self._aggregates = aggregates
+        self._directory = directory
+        self._stream = stream
+
+    def node(self, path: NodePath) -> Node | None:
+        """See `Source.node`."""
+        return next(self.walk(path, is_deep=False), None)
+
+    def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        """See `Source.walk`."""
+        place = self._find(path)
+        if place is None:
+            return
+        if is_deep:
+            yield from self._aggregates.walk(place)
+            return
+        said = self._aggregates.expand(place).said
+        if said is not None:
+            yield self._aggregates.node(said)
+
+    def namespaces(self) -> dict[str, str]:
+        """Prefixes met so far that are not generally known, with their namespaces: give them on when writing."""
+        return self._aggregates.bindings()
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _find(self, path: NodePath) -> Place | None:
+        place: Place | None = self._aggregates.root(self._directory)
+        for name in path[1:].split("/") if path != ROOT else ():
+            if place is None:
+                return None
+            place = self._aggregates.expand(place).children.get(name)
+        return place
+
+
+def open_checkout_source(folder: Path) -> VaultSource:
+    """Open a folder that has `jcr_root`, and perhaps `META-INF/vault/filter.xml`.
+
+    Raises:
+        SourceMissingError: There is no `jcr_root`.
+        UntrustedInputError: Its filter can't be understood.
+    """
+    root = os.path.realpath(folder / CONTENT_ROOT)
+    if not os.path.isdir(root):  # noqa: PTH112  # a text from here on
+        raise SourceMissingError(f"{folder} has no folder {CONTENT_ROOT}")
+    limits = PackageLimits()
+    documents = DocumentReader(Namespaces(), limits.max_xml_depth, MAX_DOCUMENT_BYTES)
+
+    def make_binary(file: VaultFile) -> Binary:
+        return checkout_binary(file, INLINE_BINARY_BYTES)
+
+    aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), are_collisions_refused=False)
+    source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
+    source.filter = _filter_of(folder / FILTER_XML)
+    return source
+
+
+def open_archive_source(
+    file: Path, limits: PackageLimits | None = None, open_blob: OpenBinary | None = None
+) -> VaultSource:
+    """Open a FileVault zip; all its entries are checked first.
+
+    Raises:
+        SourceMissingError: There is no such file.
+        UntrustedInputError: It is no zip, or not one that may be read.
+    """
+    try:
+        stream = io.BufferedReader(io.FileIO(file))
+    except OSError as error:
+        raise SourceMissingError(f"{file} can't be opened: {error.strerror}") from error
+    try:
+        wanted = limits or PackageLimits()
+        settings = ReadingSettings(Namespaces(), ReferenceCodec())
+        package = VaultPackage(open_archive(stream, wanted), wanted, settings)
+        source = VaultSource(str(file), package.aggregates(open_blob), package.content(), stream)
+        source.filter = package.filter()
+    except BaseException:
+        stream.close()
+        raise
+    return source
+
+
+def open_filevault_source(path: Path) -> VaultSource:
+    """Open a checkout or a zip, whichever it is. Raises: as the two."""
+    return open_checkout_source(path) if path.is_dir() else open_archive_source(path)
+
+
+def _filter_of(file: Path) -> WorkspaceFilter | None:
+    with suppress(FileNotFoundError, NotADirectoryError), file.open("rb") as stream:
+        content = stream.read(MAX_FILTER_BYTES + 1)
+        if len(content) > MAX_FILTER_BYTES:
+            raise LimitExceededError("a filter is too long", entry=str(file), limit=MAX_FILTER_BYTES)
+        return parse_filter(content)
+    return None

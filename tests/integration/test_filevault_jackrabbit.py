@@ -1,0 +1,244 @@
+"""Real Jackrabbit FileVault imports what we write, and we read what it exports. Repositories are compared, not zips."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from mailboat.model.filters import WorkspaceFilter, filter_for
+from mailboat.model.nodes import (
+    CONTENT_NODE,
+    DATA_PROPERTY,
+    FILE_TYPE,
+    Binary,
+    Node,
+    Property,
+    PropertyType,
+    file_node,
+    ordered_names,
+)
+from mailboat.model.paths import NodePath, child_of, name_of, parent_of
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.names import platform_name, repository_name
+from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.testing import trees
+from mailboat.testing.trees import Shape
+from mailboat.wire.nodes import decode_node
+
+ROOT = NodePath("/content/site")
+DEEP = filter_for((), [ROOT])
+MADE_BY_THE_REPOSITORY = {
+    "jcr:primaryType", "jcr:mixinTypes", "jcr:created", "jcr:createdBy", "jcr:lastModified", "jcr:lastModifiedBy",
+    "jcr:uuid", "jcr:mimeType", "jcr:versionHistory", "jcr:baseVersion", "jcr:predecessors", "jcr:isCheckedOut",
+}  # fmt: skip
+DOCVIEW_LIKE = b'<?xml version="1.0"?>\n<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="cq:Page"/>\n'
+
+
+def write(path: Path, nodes: Iterable[Node], workspace: WorkspaceFilter = DEEP) -> Path:
+    with path.open("wb") as into:
+        FilevaultCodec().write(PackageContents(workspace, nodes, is_self_contained=True), into)
+    return path
+
+
+def read(payload: bytes) -> list[Node]:
+    change = FilevaultCodec().read_bytes(payload, PackageLimits(), None)
+    return [decode_node(one.path, one.body) for one in change.records if change.filter.covers(one.path)]
+
+
+def comparable(nodes: Sequence[Node]) -> dict[str, Any]:
+    """Nodes as a repository would show them: files unfolded, orders as lists of the children that are there."""
+    below: dict[str, list[str]] = {}
+    for node in nodes:
+        below.setdefault(parent_of(node.path), []).append(name_of(node.path))
+    shown: dict[str, Any] = {}
+    for node in nodes:
+        held, children = node.properties, below.get(node.path, [])
+        if node.data is not None:
+            held = tuple(one for one in held if one.name != DATA_PROPERTY)
+            data = Property(DATA_PROPERTY, (node.data,), PropertyType.BINARY)
+            shown[child_of(node.path, CONTENT_NODE)] = ("nt:resource", [], {DATA_PROPERTY: shown_values(data)}, None)
+        order = None if node.child_order is None else ordered_names(node.child_order, children)
+        shown[node.path] = (node.primary_type, sorted(node.mixin_types), properties_of(held), order)
+    return shown
+
+
+def properties_of(held: Iterable[Property]) -> dict[str, Any]:
+    return {one.name: shown_values(one) for one in held if one.name not in MADE_BY_THE_REPOSITORY}
+
+
+def shown_values(one: Property) -> Any:
+    values = [value.digest.hex() if isinstance(value, Binary) else value for value in one.values]
+    if one.type is PropertyType.DOUBLE:
+        values = [str(float(value)) for value in values]
+    return [int(one.type), one.is_multiple, values]
+
+
+def dumped(jackrabbit: Any, path: str = ROOT) -> dict[str, Any]:
+    shown = {}
+    for node in jackrabbit.ask("dump", path):
+        held = {name: value for name, value in node["properties"].items() if name not in MADE_BY_THE_REPOSITORY}
+        for value in held.values():
+            if value[0] == PropertyType.DOUBLE:
+                value[2] = [str(float(text)) for text in value[2]]
+        shown[node["path"]] = (node["type"], sorted(node["mixins"]), held, node["children"])
+    return shown
+
+
+def without_order(repository: dict[str, Any]) -> dict[str, Any]:
+    """The order of children that a document does not name is that of their import, which nothing prescribes."""
+    return {path: (*node[:3], sorted(node[3])) for path, node in repository.items()}
+
+
+def assert_same(repository: dict[str, Any], nodes: Sequence[Node]) -> None:
+    expected = comparable(nodes)
+    assert repository.keys() == expected.keys()
+    for path, (kind, mixins, held, order) in expected.items():
+        theirs = repository[path]
+        assert (path, theirs[:3]) == (path, (kind, mixins, held))
+        if order is not None:
+            assert (path, theirs[3]) == (path, order)
+
+
+# ------------------------------------------------------------------------------------------------- what we write
+
+JCR_TYPES = {"nt:folder": "sling:Folder", "nt:resource": "nt:unstructured"}
+NAMES_IN_JCR = trees.names().filter(lambda name: "{" not in name and "}" not in name and not name.startswith("jcr:"))
+
+
+def legal(node: Node) -> Node:
+    """The node with types that may hold anything, and no mixins with protected properties."""
+    held = tuple(one for one in node.properties if not one.name.startswith("jcr:") or one.name == DATA_PROPERTY)
+    if node.primary_type == FILE_TYPE:
+        return node
+    mixins = tuple(one for one in node.mixin_types if one == "mix:title")
+    kind = JCR_TYPES.get(node.primary_type, node.primary_type)
+    return Node(node.path, kind, mixins, held, None if kind == "sling:Folder" else node.child_order)
+
+
+@settings(
+    max_examples=15,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    nodes=trees.trees(Shape(root=ROOT, node_names=NAMES_IN_JCR)).map(lambda tree: [legal(node) for node in tree]),
+    archive=st.sampled_from(["import", "import-file"]),
+)
+def test_jackrabbit_imports_any_tree(nodes: list[Node], archive: str, jackrabbit: Any, tmp_path: Path) -> None:
+    jackrabbit.reset()
+    package = write(tmp_path / "package.zip", nodes)
+    assert jackrabbit.ask(archive, package) == []
+    assert_same(dumped(jackrabbit), nodes)
+
+
+def test_javas_streaming_reader_finds_every_entry(jackrabbit: Any, tmp_path: Path) -> None:
+    large = file_node(NodePath(f"{ROOT}/large.jpg"), trees.large_binary(b"jpg", 6_000_000))
+    packed = file_node(NodePath(f"{ROOT}/large.txt"), trees.large_binary(b"txt", 6_000_000))
+    package = write(tmp_path / "package.zip", [*map(legal, trees.sample_tree(ROOT)), large, packed])
+    found = [entry.rpartition(" ")[0] for entry in jackrabbit.ask("stream", package)]
+    assert found == zipfile.ZipFile(package).namelist()
+    assert jackrabbit.ask("import", package) == []
+    assert set(dumped(jackrabbit)) >= {large.path, packed.path}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["page.xml", "bytes.binary", "folder.dir", ".content.xml", ".vlt", ".vlt-sync", "_a_b.jpg", "100%.txt", "a:b.css"],
+)
+def test_a_file_whose_name_or_content_means_something_to_filevault_stays_a_file(
+    name: str, jackrabbit: Any, tmp_path: Path
+) -> None:
+    name = name.replace("a:", "cq:")
+    nodes = [Node(ROOT, "sling:Folder"), trees.a_file(f"{ROOT}/{name}", DOCVIEW_LIKE)]
+    package = write(tmp_path / "package.zip", nodes)
+    assert read(package.read_bytes()) == nodes
+    assert jackrabbit.ask("import", package) == []
+    assert_same(dumped(jackrabbit), nodes)
+
+
+def test_what_a_later_package_leaves_out_is_removed(jackrabbit: Any, tmp_path: Path) -> None:
+    root, kept = Node(ROOT, "sling:Folder"), trees.a_page(f"{ROOT}/kept")
+    jackrabbit.ask("import", write(tmp_path / "1.zip", [root, trees.a_page(f"{ROOT}/gone"), kept]))
+    jackrabbit.ask("import", write(tmp_path / "2.zip", [root, kept]))
+    assert set(dumped(jackrabbit)) == {ROOT, kept.path}
+
+
+def test_a_shallow_package_leaves_what_is_below_alone(jackrabbit: Any, tmp_path: Path) -> None:
+    before = [trees.a_page(ROOT, jcr_title="old"), trees.a_page(f"{ROOT}/child")]
+    jackrabbit.ask("import", write(tmp_path / "1.zip", before))
+    shallow = filter_for([ROOT], [])
+    jackrabbit.ask("import", write(tmp_path / "2.zip", [trees.a_page(ROOT, jcr_title="new")], shallow))
+    found = dumped(jackrabbit)
+    assert found[ROOT][2]["jcr:title"] == [1, False, ["new"]]
+    assert f"{ROOT}/child" in found
+
+
+def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path: Path) -> None:
+    package = tmp_path / "package.zip"
+    above = Node(NodePath("/content"), "sling:OrderedFolder")
+    with package.open("wb") as into:
+        contents = PackageContents(DEEP, [trees.a_page(ROOT)], (above,), is_self_contained=True)
+        FilevaultCodec().write(contents, into)
+    assert jackrabbit.ask("import", package) == []
+    assert dumped(jackrabbit, "/content")["/content"][0] == "sling:OrderedFolder"
+
+
+# ------------------------------------------------------------------------------------------------- what we read
+
+
+@settings(
+    max_examples=10,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(nodes=trees.trees(Shape(root=ROOT, node_names=NAMES_IN_JCR)).map(lambda tree: [legal(node) for node in tree]))
+def test_what_jackrabbit_exports_is_read(nodes: list[Node], jackrabbit: Any, tmp_path: Path) -> None:
+    jackrabbit.reset()
+    jackrabbit.ask("import", write(tmp_path / "package.zip", nodes))
+    exported = tmp_path / "exported.zip"
+    jackrabbit.ask("export", exported, "full", ROOT)
+    assert_same(dumped(jackrabbit), unfolded(read(exported.read_bytes())))
+
+
+def unfolded(nodes: Sequence[Node]) -> list[Node]:
+    """Nodes that a repository shows in two: it adds a mime type to every jcr:content, so that some are not folded."""
+    return [node for node in nodes if node.primary_type != "nt:resource" or node.find(DATA_PROPERTY) is not None]
+
+
+def test_our_names_are_those_of_filevault(jackrabbit: Any) -> None:
+    names = [
+        "test.jpg", "cq:content", "test_image.jpg", "_test_image.jpg", "_testimage.jpg", "cq_:test", "_cq_:test",
+        "cq:te:st",
+        "_cq:test", "_cq_test", ":test", "_", "__", "_a", "___", "a<b>c", 'a"b', "a|b", "a?b", "a%b", "a%41", "jcr:a_b",
+        "_jcr_content", "__jcr_content", "_x", "%5f%3c", "Ünï", "a b", "_a%3ab",
+    ]  # fmt: skip
+    theirs = jackrabbit.ask("names", *names)
+    assert [platform_name(name) for name in names] == theirs[::2]
+    assert [repository_name(name) for name in names] == theirs[1::2]
+
+
+def test_names_that_filevault_loses_are_written_so_that_it_does_not(jackrabbit: Any) -> None:
+    names = ["_<", "_%41", "<:b", ".content.xml", ".vlt", ".vlt-x"]
+    theirs = jackrabbit.ask("names", *[platform_name(name) for name in names])
+    assert theirs[1::2] == names
+
+
+# ------------------------------------------------------------------------------------------------- real content
+
+
+def test_a_published_package_of_aem_comes_through(core_components: Path, jackrabbit: Any, tmp_path: Path) -> None:
+    nodes = read(core_components.read_bytes())
+    top = NodePath("/apps/core/wcm/components")
+    package = write(tmp_path / "rewritten.zip", nodes, filter_for((), [top]))
+    assert {node.path: node for node in read(package.read_bytes())} == {node.path: node for node in nodes}
+    assert jackrabbit.ask("import", core_components) == []
+    original = dumped(jackrabbit, top)
+    jackrabbit.reset()
+    assert jackrabbit.ask("import", package) == []
+    assert without_order(dumped(jackrabbit, top)) == without_order(original)
+    assert len(original) > 4000

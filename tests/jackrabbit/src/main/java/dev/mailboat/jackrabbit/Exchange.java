@@ -1,0 +1,248 @@
+package dev.mailboat.jackrabbit;
+
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.FileInputStream;
+import java.io.InputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.StringReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Properties;
+import java.util.zip.ZipEntry;
+import java.util.zip.ZipInputStream;
+import javax.jcr.Node;
+import javax.jcr.NodeIterator;
+import javax.jcr.Property;
+import javax.jcr.PropertyIterator;
+import javax.jcr.PropertyType;
+import javax.jcr.Repository;
+import javax.jcr.Session;
+import javax.jcr.SimpleCredentials;
+import javax.jcr.Value;
+import javax.jcr.nodetype.NodeType;
+import org.apache.jackrabbit.api.JackrabbitRepository;
+import org.apache.jackrabbit.commons.cnd.CndImporter;
+import org.apache.jackrabbit.oak.Oak;
+import org.apache.jackrabbit.oak.jcr.Jcr;
+import org.apache.jackrabbit.vault.fs.api.PathFilterSet;
+import org.apache.jackrabbit.vault.fs.api.ProgressTrackerListener;
+import org.apache.jackrabbit.vault.fs.config.DefaultMetaInf;
+import org.apache.jackrabbit.vault.fs.config.DefaultWorkspaceFilter;
+import org.apache.jackrabbit.vault.fs.io.Archive;
+import org.apache.jackrabbit.vault.fs.io.ImportOptions;
+import org.apache.jackrabbit.vault.fs.io.Importer;
+import org.apache.jackrabbit.vault.fs.io.ZipArchive;
+import org.apache.jackrabbit.vault.fs.io.ZipStreamArchive;
+import org.apache.jackrabbit.vault.packaging.ExportOptions;
+import org.apache.jackrabbit.vault.packaging.impl.PackageManagerImpl;
+import org.apache.jackrabbit.vault.util.PlatformNameFormat;
+
+/**
+ * Jackrabbit FileVault over an in-memory Oak repository, driven by lines on standard input: a command and its
+ * arguments, separated by tabs. Every answer is one line: "ok", a tab and JSON, or "error", a tab and a JSON text.
+ */
+public final class Exchange {
+    private Repository repository;
+    private Session session;
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        Exchange exchange = new Exchange();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            try {
+                out.print("ok\t" + exchange.run(line.split("\t", -1)) + "\n");
+            } catch (Throwable error) {
+                out.print("error\t" + quote(describe(error)) + "\n");
+            }
+            out.flush();
+        }
+    }
+
+    private String run(String[] words) throws Exception {
+        switch (words[0]) {
+            case "reset":
+                return reset(words[1]);
+            case "import":
+                return importPackage(words[1], true);
+            case "import-file":
+                return importPackage(words[1], false);
+            case "export":
+                return export(words);
+            case "dump":
+                return dump(words[1]);
+            case "stream":
+                return stream(words[1]);
+            case "names":
+                return names(words);
+            default:
+                throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+    }
+
+    /** A new, empty repository with the node types of a file. */
+    private String reset(String types) throws Exception {
+        if (session != null) {
+            session.logout();
+            ((JackrabbitRepository) repository).shutdown();
+        }
+        repository = new Jcr(new Oak()).createRepository();
+        session = repository.login(new SimpleCredentials("admin", "admin".toCharArray()));
+        String definitions = Files.readString(Path.of(types), StandardCharsets.UTF_8);
+        CndImporter.registerNodeTypes(new StringReader(definitions), session);
+        return "null";
+    }
+
+    /** Import through the streaming reader, as Sling does, or through the random-access one, as the package manager does. */
+    private String importPackage(String file, boolean isStreamed) throws Exception {
+        List<String> problems = new ArrayList<>();
+        ImportOptions options = new ImportOptions();
+        options.setListener(new ProgressTrackerListener() {
+            @Override
+            public void onMessage(Mode mode, String action, String path) {}
+
+            @Override
+            public void onError(Mode mode, String path, Exception error) {
+                problems.add(path + ": " + describe(error));
+            }
+        });
+        try (InputStream in = new FileInputStream(file)) {
+            Archive archive = isStreamed ? new ZipStreamArchive(in) : new ZipArchive(new File(file));
+            archive.open(true);
+            try {
+                new Importer(options).run(archive, session, "/");
+            } finally {
+                archive.close();
+            }
+        }
+        session.save();
+        return list(problems);
+    }
+
+    /** Export roots into a package: file, "binaryless" or "full", roots. */
+    private String export(String[] words) throws Exception {
+        DefaultWorkspaceFilter filter = new DefaultWorkspaceFilter();
+        for (int index = 3; index < words.length; index++) {
+            filter.add(new PathFilterSet(words[index]));
+        }
+        Properties properties = new Properties();
+        properties.setProperty("name", "exported");
+        properties.setProperty("group", "mailboat");
+        properties.setProperty("version", "1.0");
+        properties.setProperty("useBinaryReferences", String.valueOf(words[2].equals("binaryless")));
+        DefaultMetaInf metadata = new DefaultMetaInf();
+        metadata.setFilter(filter);
+        metadata.setProperties(properties);
+        ExportOptions options = new ExportOptions();
+        options.setMetaInf(metadata);
+        new PackageManagerImpl().assemble(session, options, new File(words[1])).close();
+        return "null";
+    }
+
+    private String dump(String path) throws Exception {
+        List<String> nodes = new ArrayList<>();
+        if (session.nodeExists(path)) {
+            dump(session.getNode(path), nodes);
+        }
+        return "[" + String.join(",", nodes) + "]";
+    }
+
+    private void dump(Node node, List<String> into) throws Exception {
+        List<String> properties = new ArrayList<>();
+        for (PropertyIterator all = node.getProperties(); all.hasNext(); ) {
+            Property one = all.nextProperty();
+            List<String> values = new ArrayList<>();
+            for (Value value : one.isMultiple() ? one.getValues() : new Value[] {one.getValue()}) {
+                values.add(one.getType() == PropertyType.BINARY ? digest(value) : value.getString());
+            }
+            properties.add(quote(one.getName()) + ":[" + one.getType() + "," + one.isMultiple() + "," + list(values) + "]");
+        }
+        List<String> mixins = new ArrayList<>();
+        for (NodeType mixin : node.getMixinNodeTypes()) {
+            mixins.add(mixin.getName());
+        }
+        List<String> children = new ArrayList<>();
+        for (NodeIterator all = node.getNodes(); all.hasNext(); ) {
+            children.add(all.nextNode().getName());
+        }
+        into.add("{\"path\":" + quote(node.getPath())
+                + ",\"type\":" + quote(node.getPrimaryNodeType().getName())
+                + ",\"mixins\":" + list(mixins)
+                + ",\"is_ordered\":" + node.getPrimaryNodeType().hasOrderableChildNodes()
+                + ",\"children\":" + list(children)
+                + ",\"properties\":{" + String.join(",", properties) + "}}");
+        for (NodeIterator all = node.getNodes(); all.hasNext(); ) {
+            dump(all.nextNode(), into);
+        }
+    }
+
+    private static String digest(Value value) throws Exception {
+        MessageDigest total = MessageDigest.getInstance("SHA-256");
+        try (InputStream in = value.getBinary().getStream()) {
+            total.update(in.readAllBytes());
+        }
+        return HexFormat.of().formatHex(total.digest());
+    }
+
+    /** Names and digests of the entries that java.util.zip's streaming reader finds. */
+    private static String stream(String file) throws Exception {
+        List<String> entries = new ArrayList<>();
+        try (ZipInputStream in = new ZipInputStream(new FileInputStream(file))) {
+            for (ZipEntry entry = in.getNextEntry(); entry != null; entry = in.getNextEntry()) {
+                MessageDigest total = MessageDigest.getInstance("SHA-256");
+                byte[] buffer = new byte[65536];
+                for (int count = in.read(buffer); count >= 0; count = in.read(buffer)) {
+                    total.update(buffer, 0, count);
+                }
+                entries.add(entry.getName() + " " + HexFormat.of().formatHex(total.digest()));
+            }
+        }
+        return list(entries);
+    }
+
+    /** What FileVault makes of names: the platform name of each, and the name it makes of the second half of the words. */
+    private static String names(String[] words) {
+        List<String> made = new ArrayList<>();
+        for (int index = 1; index < words.length; index++) {
+            made.add(PlatformNameFormat.getPlatformName(words[index]));
+            made.add(PlatformNameFormat.getRepositoryName(words[index]));
+        }
+        return list(made);
+    }
+
+    private static String describe(Throwable error) {
+        StringBuilder text = new StringBuilder();
+        for (Throwable one = error; one != null && text.length() < 2000; one = one.getCause()) {
+            text.append(text.length() > 0 ? " <- " : "").append(one);
+        }
+        return text.toString();
+    }
+
+    private static String list(List<String> texts) {
+        List<String> quoted = new ArrayList<>();
+        for (String text : texts) {
+            quoted.add(quote(text));
+        }
+        return "[" + String.join(",", quoted) + "]";
+    }
+
+    private static String quote(String text) {
+        StringBuilder quoted = new StringBuilder("\"");
+        for (char one : text.toCharArray()) {
+            if (one == '"' || one == '\\' || one < ' ' || one > '~') {
+                quoted.append(String.format("\\u%04x", (int) one));
+            } else {
+                quoted.append(one);
+            }
+        }
+        return quoted.append('"').toString();
+    }
+}
