@@ -89,6 +89,8 @@ class _InPlace:
 
     def discard(self) -> None:
         self._state.durability.forget()
+        if self._is_shown:  # else an earlier commit still needs what is staged
+            self._state.staging.clear()
 
     def statistics(self) -> Mapping[str, int]:
         return {"fsyncs": self._state.durability.fsyncs}

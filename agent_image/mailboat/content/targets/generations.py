@@ -131,8 +131,10 @@ class _Generations:
 
     def discard(self) -> None:
         self._built = None
-        self._prune()
         self._state.durability.forget()
+        self._state.staging.clear()
+        shutil.rmtree(f"{self._own}/{_BUILDING}", ignore_errors=True)
+        self._prune()
 
     def statistics(self) -> Mapping[str, int]:
         return {"fsyncs": self._state.durability.fsyncs}
