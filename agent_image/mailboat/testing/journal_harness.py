@@ -37,13 +37,11 @@ class JournalHarness:
         open: Another handle on the same log; the test closes it.
         delete_topic: Removes a topic with its records, by whatever means the log has.
         reads_ahead: Whether a reader may still give what it had fetched before it was removed from the log.
-        model_examples: How many random sequences of calls are compared with a list; fewer where a call takes long.
     """
 
     open: Callable[[], Journal]
     delete_topic: Callable[[TopicName], None]
     reads_ahead: bool = False
-    model_examples: int = 40
 
 
 def new_topic_name() -> TopicName:

@@ -129,7 +129,7 @@ class _JournalMachine(RuleBasedStateMachine):
         assert batch.is_at_end == (len(found) == len(expected))
 
 
-def check_against_model(harness: JournalHarness) -> None:
+def check_against_model(harness: JournalHarness, max_examples: int = 40) -> None:
     """Run random sequences of calls against an adapter and a list."""
 
     class BoundMachine(_JournalMachine):
@@ -139,7 +139,7 @@ def check_against_model(harness: JournalHarness) -> None:
     run_state_machine_as_test(
         BoundMachine,
         settings=settings(
-            max_examples=harness.model_examples,
+            max_examples=max_examples,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
