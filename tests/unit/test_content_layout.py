@@ -1,0 +1,129 @@
+"""The form of a tree in a folder: names, sidecars, and hostile ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.content.binaries import named, with_binaries
+from mailboat.content.layout import (
+    KEPT_AT_TOP,
+    binary_file,
+    is_binary_file,
+    name_of_entry,
+    name_on_disk,
+    names_on_disk,
+    read_sidecar,
+    write_sidecar,
+)
+from mailboat.errors import MailboatError, PackageCorruptError, PathRefusedError
+from mailboat.model.nodes import Node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, names, nodes
+from mailboat.wire.nodes import OpenBinary
+
+HERE = NodePath("/content/here")
+ODD_NAMES = st.sampled_from([".node.json", ".node.", ".node", ".mailboat", ".git", ".node.name.x", ".node.name.", "a"])
+
+
+def never(digest: bytes) -> OpenBinary:
+    """Opens nothing."""
+    raise AssertionError(digest)
+
+
+@given(st.one_of(names(), ODD_NAMES), st.booleans())
+def test_a_name_comes_back_from_its_entry(name: str, is_at_top: bool) -> None:
+    entry = name_on_disk(name, is_at_top=is_at_top)
+    assert name_of_entry(entry, is_at_top=is_at_top) == name
+    assert entry == name or name.startswith(".node.") or name in KEPT_AT_TOP
+
+
+def test_only_the_first_name_is_at_the_top() -> None:
+    assert names_on_disk(NodePath("/.git/.git")) == [".node.name..git", ".git"]
+    assert names_on_disk(ROOT) == []
+
+
+@pytest.mark.parametrize("entry", [".node.json", ".node.", ".node.x", ".node.name.", binary_file(b"\1" * 32)])
+def test_entries_of_a_node_itself_are_no_content(entry: str) -> None:
+    assert name_of_entry(entry) is None
+
+
+def test_the_top_keeps_some_names_for_itself() -> None:
+    assert [name_of_entry(name, is_at_top=True) for name in sorted(KEPT_AT_TOP)] == [None] * len(KEPT_AT_TOP)
+    assert [name_of_entry(name) for name in sorted(KEPT_AT_TOP)] == sorted(KEPT_AT_TOP)
+
+
+def test_a_reserved_name_that_is_too_long_is_refused() -> None:
+    with pytest.raises(PathRefusedError, match="too long"):
+        name_on_disk(".node." + "x" * 245)
+
+
+def test_files_of_binaries_are_recognised() -> None:
+    assert is_binary_file(binary_file(b"\xff" * 32))
+    assert not is_binary_file(".node.json")
+    assert not is_binary_file("x" * 74)
+
+
+@given(nodes(HERE, Shape(texts=ANY_TEXTS)))
+def test_a_node_comes_back_from_its_sidecar(node: Node) -> None:
+    content = write_sidecar(node)
+    assert read_sidecar(HERE, content, never) == node
+    assert write_sidecar(with_binaries(node, named)) == content
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["primaryType", "properties", "name", "type", "value", "values", "childOrder", "mixinTypes"]
+                ),
+                inner,
+            )
+        ),
+    )
+)
+def test_any_json_is_a_node_or_refused(document: object) -> None:
+    try:
+        node = read_sidecar(HERE, json.dumps(document).encode(), never)
+    except PackageCorruptError as error:
+        assert error.where["path"] == HERE
+    else:
+        assert node.path == HERE
+
+
+def broken(**changes: object) -> bytes:
+    """A good sidecar with fields changed."""
+    return json.dumps({"primaryType": "nt:x", **changes}).encode()
+
+
+HOSTILE = {
+    "lone surrogate": b'{"primaryType": "\\ud800"}',
+    "not UTF-8": b'{"primaryType": "\xff"}',
+    "deep": b'{"primaryType": ' + b"[" * 200_000,
+    "a property twice": broken(properties=[{"name": "a", "type": "STRING", "value": "1"}] * 2),
+    "an unknown type": broken(properties=[{"name": "a", "type": "GRAPH", "value": "1"}]),
+    "a number": broken(properties=[{"name": "a", "type": "LONG", "value": 1}]),
+    "no number": broken(properties=[{"name": "a", "type": "LONG", "value": "one"}]),
+    "a slash": broken(properties=[{"name": "../a", "type": "STRING", "value": "1"}]),
+    "a short digest": broken(properties=[{"name": "a", "type": "BINARY", "value": {"sha256": "00", "bytes": 1}}]),
+    "a negative length": broken(
+        properties=[{"name": "a", "type": "BINARY", "value": {"sha256": "00" * 32, "bytes": -1}}]
+    ),
+    "a path as order": broken(childOrder=["../x"]),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_sidecars_are_refused(content: bytes) -> None:
+    with pytest.raises(MailboatError):
+        read_sidecar(HERE, content, never)
+
+
+def test_a_sidecar_is_written_for_people_to_read() -> None:
+    lines = write_sidecar(a_full_node("/x")).decode().splitlines()
+    assert lines[1] == ' "primaryType": "nt:unstructured",'
