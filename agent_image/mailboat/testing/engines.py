@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
 from mailboat.blobs.directory import DirectoryBlobStore
+from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import BlobStore
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.digest import tree_digest
@@ -24,11 +25,13 @@ from mailboat.content.targets.files import open_files_target
 from mailboat.content.targets.generations import open_generations_target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import StatusMessage
-from mailboat.model.paths import ROOT
+from mailboat.model.nodes import Binary, Node, file_node, folder_node
+from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
@@ -41,6 +44,8 @@ from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber
+from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.messages import decode_message
 
 AUTHOR: Final = AgentName("author")
@@ -188,3 +193,19 @@ def write_site(folder: Path, files: Mapping[str, str | bytes]) -> FolderSource:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     return FolderSource(folder)
+
+
+def memory_engine(folder: Path, parts: EngineParts | None = None) -> Engine:
+    """An engine whose journal and blobs are in memory; `folder` gets the publisher's state. Waits pass at once."""
+    parts = parts or EngineParts(SkippingClock())
+    return Engine(folder, parts, journal=MemoryJournal(parts.clock), blobs=MemoryBlobStore(parts.clock))
+
+
+def page_source(*paths: str, text: str = "text") -> MemorySource:
+    """Files with a little text, and the folders above them."""
+    nodes: dict[NodePath, Node] = {}
+    for path in map(NodePath, paths):
+        for above in ancestors_of(path):
+            nodes.setdefault(above, folder_node(above))
+        nodes[path] = file_node(path, Binary(f"{text} of {path}".encode()))
+    return MemorySource(list(nodes.values()))

@@ -1,0 +1,110 @@
+"""Announcements: at the start, every ten seconds, at once with news, a last time at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from mailboat.discovery.announcements import states_for
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import Edge, ReadLimits, TopicSettings
+from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.messages import DiscoveryMessage
+from mailboat.testing.clocks import ManualClock
+from mailboat.wire.messages import decode_message
+
+DISCOVERY = TopicName("discovery")
+
+
+class Agent:
+    """Announces a number that grows."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.journal = MemoryJournal(self.clock)
+        self.journal.ensure_topic(DISCOVERY, TopicSettings())
+        self.made = 0
+        self.announcer = Announcer(self.journal, self.compose, AnnouncerSettings(DISCOVERY), self.clock)
+
+    def compose(self) -> DiscoveryMessage:
+        self.made += 1
+        return DiscoveryMessage(SlingId("s" * 36), AgentName("edge"), (), announced_ms=self.made)
+
+    def heard(self) -> list[int | None]:
+        reader = self.journal.reader(DISCOVERY, Edge.EARLIEST)
+        records = reader.read(ReadLimits(), 0.0).records
+        assert {record.key for record in records} <= {b"s" * 36 + b"-edge"}
+        messages = [decode_message(record.headers, record.value) for record in records]
+        return [message.announced_ms for message in messages if isinstance(message, DiscoveryMessage)]
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    made = Agent()
+    yield made
+    made.announcer.stop()
+
+
+def test_it_announces_at_the_start_and_then_every_period(agent: Agent) -> None:
+    agent.announcer.start()
+    eventually(lambda: agent.heard() == [1])
+    for expected in (2, 3):
+        before = agent.clock.monotonic()
+
+        def waited_for(expected: int = expected) -> bool:
+            agent.clock.advance(0.1)
+            return len(agent.heard()) >= expected
+
+        eventually(waited_for)
+        assert agent.clock.monotonic() - before > 9.5
+    assert agent.heard() == [1, 2, 3]
+
+
+def test_news_are_announced_at_once_and_those_close_together_as_one(agent: Agent) -> None:
+    agent.announcer.start()
+    eventually(lambda: len(agent.heard()) == 1)
+    for _ in range(50):
+        agent.announcer.announce_soon()
+    agent.clock.await_waiters()
+    agent.clock.advance(0.2)
+    eventually(lambda: len(agent.heard()) == 2)
+
+
+def test_it_announces_a_last_time_when_it_is_stopped(agent: Agent) -> None:
+    agent.announcer.start()
+    eventually(lambda: len(agent.heard()) == 1)
+    agent.announcer.stop()
+    assert len(agent.heard()) == 2
+    agent.announcer.stop()
+    assert len(agent.heard()) == 2
+
+
+def test_a_journal_that_fails_is_counted_and_announced_to_again(agent: Agent) -> None:
+    agent.journal.delete_topic(DISCOVERY)
+    agent.announcer.start()
+    eventually(lambda: agent.announcer.failures == 1)
+    agent.journal.ensure_topic(DISCOVERY, TopicSettings())
+    agent.clock.await_waiters()
+    agent.clock.advance(0.2)
+    agent.announcer.announce_soon()
+    eventually(lambda: len(agent.heard()) == 1)
+
+
+def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:
+    agent.announcer.stop()
+    assert agent.heard() == []
+
+
+def test_the_states_tell_the_last_offset_done_for_each_publisher() -> None:
+    states = states_for([AgentName("b"), AgentName("a")], 5, 2)
+    assert [(one.pub_agent_name, one.offset, one.retries) for one in states] == [("a", 4, 2), ("b", 4, 2)]
+    assert [one.offset for one in states_for([AgentName("a")], None, 0)] == [-1]

@@ -1,0 +1,44 @@
+"""Who is there, folded from announcements."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.discovery.topology import Topology
+from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.messages import DiscoveryMessage, SubscriberState
+
+SLING = SlingId("s" * 36)
+
+
+def announcement(name: str, offset: int = 0) -> DiscoveryMessage:
+    return DiscoveryMessage(SLING, AgentName(name), (SubscriberState(AgentName("author"), offset),))
+
+
+def test_the_newest_announcement_counts_also_when_its_offset_is_lower() -> None:
+    topology = Topology()
+    topology.hear(announcement("edge", 9), 1000)
+    topology.hear(announcement("edge", 4), 2000)
+    (known,) = topology.subscribers()
+    assert (known.announcement.states[0].offset, known.heard_ms) == (4, 2000)
+
+
+def test_the_silent_are_alive_for_thirty_seconds_and_are_removed_then() -> None:
+    topology = Topology()
+    topology.hear(announcement("quiet"), 1000)
+    topology.hear(announcement("loud"), 20_000)
+    assert all(one.is_alive(31_000) for one in topology.subscribers())
+    gone = topology.remove_expired(31_001)
+    assert [one.key.name for one in gone] == ["quiet"]
+    assert [one.key.name for one in topology.subscribers()] == ["loud"]
+
+
+@given(st.lists(st.integers(0, 50), max_size=200))
+def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are_known(names: list[int]) -> None:
+    topology = Topology(max_subscribers=10)
+    for time_ms, name in enumerate(names):
+        topology.hear(announcement(f"edge-{name}"), time_ms)
+    known = [one.key.name for one in topology.subscribers()]
+    assert len(known) <= 10
+    assert known == sorted(known)
+    assert {f"edge-{name}" for name in names[-10:]} <= set(known)

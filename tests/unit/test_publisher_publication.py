@@ -1,0 +1,468 @@
+"""The publisher on a journal in memory: what is appended, once, and what is refused before that."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.errors import (
+    JournalUnavailableError,
+    LimitExceededError,
+    RequestConflictError,
+    SourceChangedError,
+    SourceMissingError,
+    StorageFullError,
+    UsageError,
+)
+from mailboat.failpoints import Failpoint
+from mailboat.model.identifiers import AgentName, RequestId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.nodes import Binary, Node, file_node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.packages.port import PackageLimits
+from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.changes import ChangeBudget
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.state import PublisherState
+from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
+from mailboat.testing.memory_content import MemorySource
+from mailboat.wire.messages import decode_package
+
+
+class FailOnce:
+    """Raises the first time that a step is reached."""
+
+    def __init__(self) -> None:
+        self.at: Failpoint | None = None
+
+    def reach(self, failpoint: Failpoint) -> None:
+        if failpoint is self.at:
+            self.at = None
+            raise StorageFullError(f"simulated at {failpoint}")
+
+
+@pytest.fixture
+def fail() -> FailOnce:
+    return FailOnce()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, fail: FailOnce) -> Iterator[Engine]:
+    with memory_engine(tmp_path, EngineParts(SkippingClock(), fail)) as opened:
+        yield opened
+
+
+def messages(engine: Engine) -> list[PackageMessage]:
+    return [decode_package(record.value) for record in engine.records()]
+
+
+def contents(engine: Engine, message: PackageMessage) -> dict[str, bytes]:
+    payload = message.payload
+    if payload is None:
+        reference = ReferenceCodec().parse(message.payload_ref or "")
+        with engine.blobs.open(reference.digest, reference.length_bytes) as stream:
+            payload = stream.read()
+    change = TreeCodec().read_bytes(payload, PackageLimits(), None)
+    return {record.path: record.body for record in change.records}
+
+
+def named(name: str, *paths: str, action: Action = Action.ADD) -> DistributionRequest:
+    checked = tuple(map(NodePath, paths))
+    return DistributionRequest(action, checked, frozenset(checked if action is Action.ADD else ()), RequestId(name))
+
+
+def site() -> MemorySource:
+    return page_source("/en/index", "/en/news/a", "/en/news/b", "/de/index")
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+def test_an_add_carries_its_subtree_and_the_folders_above(engine: Engine) -> None:
+    receipt = engine.publisher().publish(add_request([NodePath("/en/news")], user_id="me"), site())
+    (message,) = messages(engine)
+    assert set(contents(engine, message)) == {"/en", "/en/news", "/en/news/a", "/en/news/b"}
+    assert (message.paths, message.deep_paths, message.user_id) == (("/en/news",), ("/en/news",), "me")
+    assert (message.pub_agent_name, message.package_type) == (AUTHOR, "tree")
+    assert message.package_digest == hashlib.sha256(message.payload or b"").digest()
+    assert message.package_length_bytes == len(message.payload or b"") == receipt.package_bytes
+    assert message.package_id == receipt.package_id
+    assert message.package_id.startswith("dstrpck-1767225600000-")
+    assert (receipt.offset, receipt.nodes, receipt.is_repeat, receipt.is_inline) == (0, 3, False, True)
+
+
+def test_a_shallow_add_carries_the_node_alone(engine: Engine) -> None:
+    engine.publisher().publish(add_request([NodePath("/en/news")], is_deep=False), site())
+    (message,) = messages(engine)
+    assert set(contents(engine, message)) == {"/en", "/en/news"}
+    assert message.deep_paths == ()
+
+
+def test_paths_of_one_request_may_lie_within_each_other_in_any_order(engine: Engine) -> None:
+    request = DistributionRequest(
+        Action.ADD, tuple(map(NodePath, ["/en/news", "/en", "/de/index"])), frozenset([NodePath("/en/news")])
+    )
+    engine.publisher().publish(request, site())
+    assert set(contents(engine, messages(engine)[0])) == {
+        "/en",
+        "/en/news",
+        "/en/news/a",
+        "/en/news/b",
+        "/de",
+        "/de/index",
+    }
+
+
+@pytest.mark.parametrize("action", [Action.DELETE, Action.INVALIDATE, Action.TEST])
+def test_the_other_actions_carry_paths_and_no_package(engine: Engine, action: Action) -> None:
+    paths = () if action is Action.TEST else (NodePath("/en"),)
+    receipt = engine.publisher().publish(DistributionRequest(action, paths))
+    (message,) = messages(engine)
+    assert (message.action, message.paths, message.payload, message.payload_ref) == (action, paths, None, None)
+    assert receipt.removed == (1 if action is Action.DELETE else 0)
+
+
+def test_a_path_that_is_not_in_the_source_is_refused_and_told_what_to_do(engine: Engine) -> None:
+    with pytest.raises(SourceMissingError, match="nothing at /fr") as info:
+        engine.publisher().publish(add_request([NodePath("/fr")]), site())
+    assert info.value.next_step == "to publish a removal: mailboat delete /fr"
+    assert engine.records() == []
+
+
+def test_publishing_the_root_of_an_empty_source_does_not_empty_the_subscribers(engine: Engine) -> None:
+    with pytest.raises(SourceMissingError):
+        engine.publisher().publish(add_request([ROOT]), MemorySource())
+    assert engine.records() == []
+
+
+def test_a_path_that_vanishes_while_it_is_read_publishes_nothing(engine: Engine) -> None:
+    class Vanishing(MemorySource):
+        def walk(self, *_: object, **__: object) -> Iterator[Node]:
+            return iter(())
+
+    with pytest.raises(SourceChangedError, match="vanished"):
+        engine.publisher().publish(add_request([NodePath("/en")]), Vanishing(list(site().nodes.values())))
+    assert engine.records() == []
+
+
+# ------------------------------------------------------------------------------------------------------------- sizes
+
+
+def test_a_large_binary_goes_to_the_blob_store_before_the_message_names_it(engine: Engine) -> None:
+    large = bytes(70_000)
+    source = MemorySource([file_node(NodePath("/big"), Binary(large)), file_node(NodePath("/copy"), Binary(large))])
+    receipt = engine.publisher().publish(add_request([NodePath("/big"), NodePath("/copy")]), source)
+    (message,) = messages(engine)
+    assert [binary.digest for binary in message.binaries] == [hashlib.sha256(large).digest()]
+    assert engine.blobs.stat(message.binaries[0].digest) is not None
+    assert (receipt.content_bytes, receipt.is_inline) == (140_000, True)
+    assert receipt.package_bytes < 1000
+
+
+def test_a_large_package_goes_to_the_blob_store(engine: Engine) -> None:
+    source = page_source(*(f"/p{number}" for number in range(20)), text="x" * 50_000)
+    receipt = engine.publisher().publish(add_request(list(source.nodes)), source)
+    (message,) = messages(engine)
+    assert message.payload is None
+    assert not receipt.is_inline
+    assert set(contents(engine, message)) == set(source.nodes)
+    reference = ReferenceCodec().parse(message.payload_ref or "")
+    assert (reference.digest, reference.length_bytes) == (message.package_digest, message.package_length_bytes)
+
+
+@pytest.mark.parametrize("size", [819_000, 819_100, 819_200, 819_300])
+def test_what_is_inline_always_fits_the_journal(engine: Engine, size: int) -> None:
+    many = engine.publishing_with(inline_binary_bytes=1 << 20, max_message_bytes=820_000)
+    source = MemorySource([file_node(NodePath("/big"), Binary(bytes(size)))])
+    engine.publisher(many).publish(add_request([NodePath("/big")]), source)
+    assert len(engine.records()[0].value) <= 820_000
+
+
+def test_more_paths_than_fit_a_message_are_refused_before_anything_is_appended(engine: Engine) -> None:
+    small = engine.publishing_with(max_message_bytes=2000)
+    paths = [f"/{'n' * 50}-{number}" for number in range(50)]
+    with pytest.raises(LimitExceededError, match="the journal takes 2000"):
+        engine.publisher(small).publish(add_request(map(NodePath, paths)), page_source(*paths))
+    with pytest.raises(LimitExceededError):
+        engine.publisher(small).publish(DistributionRequest(Action.DELETE, tuple(map(NodePath, paths))))
+    assert engine.records() == []
+
+
+def test_a_package_beyond_the_limit_is_refused(engine: Engine) -> None:
+    tight = engine.publishing_with(max_package_bytes=100)
+    with pytest.raises(LimitExceededError, match="the limit is 100"):
+        engine.publisher(tight).publish(add_request([NodePath("/en")]), site())
+    assert engine.records() == []
+
+
+def test_a_package_format_that_nobody_knows_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="no package format 'zip'; known here: tree"):
+        engine.publisher(engine.publishing_with(package_type="zip")).publish(add_request([ROOT]), site())
+
+
+def test_a_self_contained_package_needs_no_blob_store(engine: Engine) -> None:
+    source = MemorySource([file_node(NodePath("/big"), Binary(bytes(70_000)))])
+    engine.publisher(engine.publishing_with(is_self_contained=True)).publish(add_request([NodePath("/big")]), source)
+    assert messages(engine)[0].binaries == ()
+    assert list(engine.blobs.list()) == []
+
+
+# ------------------------------------------------------------------------------------------------------- idempotence
+
+
+def test_the_same_request_id_gives_the_same_place_and_one_message(engine: Engine) -> None:
+    first = engine.publisher().publish(named("r", "/en"), site())
+    again = engine.publisher().publish(named("r", "/en"), site())
+    assert (again.offset, again.package_id, again.is_repeat) == (first.offset, first.package_id, True)
+    assert len(engine.records()) == 1
+
+
+def test_a_repeated_request_needs_nothing_of_the_source_any_more(engine: Engine) -> None:
+    engine.publisher().publish(named("r", "/en"), site())
+    assert engine.publisher().publish(named("r", "/en"), MemorySource()).is_repeat
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        named("r", "/de"),
+        named("r", "/en", "/de"),
+        DistributionRequest(Action.ADD, (NodePath("/en"),), frozenset(), RequestId("r")),
+    ],
+)
+def test_one_request_id_can_not_stand_for_two_requests(engine: Engine, other: DistributionRequest) -> None:
+    engine.publisher().publish(named("r", "/en"), site())
+    with pytest.raises(RequestConflictError, match="request id r was used for another request, published at offset 0"):
+        engine.publisher().publish(other, site())
+    assert len(engine.records()) == 1
+
+
+def test_requests_without_an_id_are_each_their_own(engine: Engine) -> None:
+    publisher = engine.publisher()
+    receipts = [publisher.publish(add_request([NodePath("/en")]), site()) for _ in range(2)]
+    assert len({receipt.request_id for receipt in receipts}) == 2
+    assert [receipt.offset for receipt in receipts] == [0, 1]
+
+
+@pytest.mark.parametrize("step", [one for one in Failpoint if one.startswith("publisher-")])
+def test_a_retry_after_a_failure_at_any_step_leaves_one_message(
+    engine: Engine, fail: FailOnce, step: Failpoint
+) -> None:
+    publisher = engine.publisher()
+    fail.at = step
+    with pytest.raises(StorageFullError):
+        publisher.publish(named("r", "/en"), site())
+    receipt = publisher.publish(named("r", "/en"), site())
+    assert len(engine.records()) == 1
+    assert messages(engine)[0].package_id == receipt.package_id
+    assert publisher.publish(named("r", "/en"), site()).offset == receipt.offset
+
+
+def test_two_publishers_may_use_the_same_request_id(engine: Engine, tmp_path: Path) -> None:
+    engine.publisher().publish(named("r", "/en"), site())
+    state = PublisherState(tmp_path / "other.db")
+    ports = PublisherPorts(engine.journal, engine.blobs, engine.parts.codecs, state)
+    Publisher(engine.publishing_with(name=AgentName("other")), ports).publish(named("r", "/de"), site())
+    state.close()
+    assert [one.pub_agent_name for one in messages(engine)] == ["author", "other"]
+
+
+def test_receipts_live_as_long_as_the_messages(engine: Engine) -> None:
+    engine.publisher().publish(named("old", "/en"), site())
+    engine.publisher().publish(named("new", "/en"), site())
+    engine.journal.truncate(PACKAGES, engine.records()[1].offset)
+    publisher = engine.publisher()
+    assert publisher.publish(named("new", "/en"), site()).is_repeat
+    assert not publisher.publish(named("old", "/en"), site()).is_repeat
+
+
+def test_a_journal_that_does_not_give_back_what_it_took_is_not_believed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = engine.journal.append
+    monkeypatch.setattr(engine.journal, "append", lambda topic, records: [one + 7 for one in append(topic, records)])
+    with pytest.raises(Exception, match=r"does not give it back|PositionOutOfRange") as info:
+        engine.publisher().publish(named("r", "/en"), site())
+    assert isinstance(info.value, JournalUnavailableError) or info.value.name == "PositionOutOfRange"  # type: ignore[attr-defined]
+
+
+# -------------------------------------------------------------------------------------------------------------- many
+
+
+def test_many_requests_are_appended_in_few_steps_and_in_order(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    appends: list[int] = []
+    append = engine.journal.append
+    monkeypatch.setattr(
+        engine.journal, "append", lambda topic, records: appends.append(len(records)) or append(topic, records)
+    )
+    source = page_source(*(f"/p{number}" for number in range(25)))
+    publisher = engine.publisher(engine.publishing_with(append_records=10))
+    receipts = list(publisher.publish_all((add_request([path]) for path in source.nodes), source))
+    assert [receipt.offset for receipt in receipts] == list(range(25))
+    assert [message.paths for message in messages(engine)] == [(path,) for path in source.nodes]
+    assert appends == [10, 10, 5]
+
+
+def test_where_one_of_many_fails_those_before_it_are_published_and_reported(engine: Engine) -> None:
+    requests = [named("1", "/en"), named("2", "/de"), named("3", "/nowhere"), named("4", "/en")]
+    receipts = engine.publisher().publish_all(requests, site())
+    assert [next(receipts).request_id, next(receipts).request_id] == ["1", "2"]
+    with pytest.raises(SourceMissingError):
+        next(receipts)
+    assert len(engine.records()) == 2
+
+
+def test_many_requests_may_repeat_each_other_and_earlier_ones(engine: Engine) -> None:
+    engine.publisher().publish(named("0", "/en"), site())
+    requests = [named("1", "/en"), named("1", "/en"), named("0", "/en"), named("2", "/de")]
+    receipts = list(engine.publisher().publish_all(requests, site()))
+    assert [(receipt.request_id, receipt.offset, receipt.is_repeat) for receipt in receipts] == [
+        ("1", 1, False),
+        ("1", 1, True),
+        ("0", 0, True),
+        ("2", 2, False),
+    ]
+
+
+# ----------------------------------------------------------------------------------------------------------- changes
+
+
+def changed(engine: Engine, source: MemorySource, *roots: str) -> list[tuple[tuple[str, ...], int, int]]:
+    receipts = engine.publisher().publish_changed(source, list(map(NodePath, roots)) or [ROOT])
+    return [(receipt.paths, receipt.nodes, receipt.removed) for receipt in receipts]
+
+
+def test_the_first_time_everything_is_new_and_the_second_time_nothing(engine: Engine) -> None:
+    source = site()
+    assert changed(engine, source) == [(("/de", "/en"), 7, 0)]
+    assert changed(engine, source) == []
+
+
+def test_only_what_changed_is_shipped_and_removals_with_it(engine: Engine) -> None:
+    source = site()
+    changed(engine, source)
+    source.nodes[NodePath("/en/index")] = file_node(NodePath("/en/index"), Binary(b"new"))
+    source.nodes[NodePath("/en/late")] = file_node(NodePath("/en/late"), Binary(b"late"))
+    for path in ("/de", "/de/index", "/en/news/b"):
+        del source.nodes[NodePath(path)]
+    assert changed(engine, source) == [(("/en/index", "/en/late", "/de", "/en/news/b"), 2, 2)]
+    assert changed(engine, source) == []
+
+
+def test_there_and_back_again_is_published_each_time(engine: Engine) -> None:
+    source, path = site(), NodePath("/de/index")
+    changed(engine, source)
+    for text in (b"1", b"2", b"1", b"2"):
+        source.nodes[path] = file_node(path, Binary(text))
+        assert changed(engine, source) == [((path,), 1, 0)]
+
+
+def test_roots_limit_what_is_looked_at_and_may_lie_within_each_other(engine: Engine) -> None:
+    source = site()
+    assert changed(engine, source, "/en/news", "/en", "/en") == [(("/en",), 5, 0)]
+    del source.nodes[NodePath("/en/index")]
+    del source.nodes[NodePath("/de/index")]
+    assert changed(engine, source, "/en") == [(("/en/index",), 0, 1)]
+    assert changed(engine, source) == [(("/de",), 1, 0)]
+
+
+def test_packages_are_bounded_and_a_large_change_takes_several(engine: Engine) -> None:
+    source = page_source(*(f"/s/{number:02}" for number in range(25)))
+    publisher = engine.publisher(engine.publishing_with(changes=ChangeBudget(max_nodes=10)))
+    receipts = list(publisher.publish_changed(source))
+    assert [receipt.nodes for receipt in receipts] == [10, 10, 6]
+    assert len({receipt.request_id for receipt in receipts}) == 3
+
+
+def test_what_is_published_by_name_is_known_to_the_comparison(engine: Engine) -> None:
+    source, path = site(), NodePath("/de/index")
+    changed(engine, source)
+    source.nodes[path] = file_node(path, Binary(b"new"))
+    engine.publisher().publish(add_request([path]), source)
+    assert changed(engine, source) == []
+    engine.publisher().publish(DistributionRequest(Action.DELETE, (NodePath("/en"),)))
+    assert changed(engine, source) == [(("/en",), 5, 0)]
+
+
+def test_a_deep_publication_forgets_what_it_removed(engine: Engine) -> None:
+    source = site()
+    changed(engine, source)
+    del source.nodes[NodePath("/en/news/a")]
+    engine.publisher().publish(add_request([NodePath("/en")]), source)
+    assert changed(engine, source) == []
+
+
+@pytest.mark.parametrize("step", [one for one in Failpoint if one.startswith("publisher-")])
+def test_changes_are_not_doubled_by_a_failure_at_any_step(engine: Engine, fail: FailOnce, step: Failpoint) -> None:
+    source = site()
+    fail.at = step
+    with pytest.raises(StorageFullError):
+        changed(engine, source)
+    changed(engine, source)
+    assert len(engine.records()) == 1
+    assert changed(engine, source) == []
+
+
+def test_a_new_journal_gets_everything_again(engine: Engine, tmp_path: Path) -> None:
+    source = site()
+    changed(engine, source)
+    engine.close()
+    with memory_engine(tmp_path) as other:
+        assert changed(other, source) == [(("/de", "/en"), 7, 0)]
+
+
+def test_a_node_that_vanishes_between_comparison_and_packaging_is_told(engine: Engine) -> None:
+    class Forgetful(MemorySource):
+        def node(self, *_: object) -> None:
+            return None
+
+    with pytest.raises(SourceChangedError, match="vanished"):
+        changed(engine, Forgetful(list(site().nodes.values())))
+    assert engine.records() == []
+
+
+def test_a_binary_that_changes_while_it_is_stored_is_told(engine: Engine) -> None:
+    torn = Binary(
+        digest=hashlib.sha256(b"before").digest(), length_bytes=70_000, opener=lambda: io.BytesIO(bytes(70_000))
+    )
+    with pytest.raises(SourceChangedError):
+        engine.publisher().publish(add_request([NodePath("/f")]), MemorySource([file_node(NodePath("/f"), torn)]))
+    assert engine.records() == []
+
+
+# -------------------------------------------------------------------------------------------------------------- plan
+
+
+def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:
+    publisher, source = engine.publisher(), site()
+    plan = publisher.plan(add_request([NodePath("/en")]), source)
+    assert (plan.packages, plan.nodes, plan.files, plan.deletes) == (1, 5, 3, 0)
+    assert plan.first_paths == ("/en",)
+    assert publisher.plan(DistributionRequest(Action.DELETE, (NodePath("/en"),))).deletes == 1
+    assert publisher.plan_changed(source).nodes == 7
+    list(publisher.publish_changed(source))
+    assert publisher.plan_changed(source).packages == 0
+    del source.nodes[NodePath("/de/index")]
+    plan = publisher.plan_changed(source)
+    assert (plan.packages, plan.nodes, plan.deletes, plan.first_paths) == (1, 0, 1, ("/de/index",))
+    assert len(engine.records()) == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda publisher: publisher.plan(add_request([NodePath("/nowhere")]), site()),
+        lambda publisher: publisher.plan(add_request([ROOT])),
+        lambda publisher: publisher.plan(DistributionRequest(Action.ADD), site()),
+    ],
+)
+def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Callable[[Publisher], object]) -> None:
+    with pytest.raises(UsageError):
+        ask(engine.publisher())

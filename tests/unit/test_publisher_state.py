@@ -1,0 +1,234 @@
+"""The publisher's memory: one file, several processes, never replaced in silence."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError
+from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.positions import LogIdentity
+from mailboat.publisher.database import PublisherBusyError, PublisherStateCorruptError, translated_failures
+from mailboat.publisher.published import SourceNode, StagedNode
+from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
+from mailboat.testing.clocks import SkippingClock
+
+LOG = LogIdentity("cluster", "topic")
+OTHER = LogIdentity("cluster", "other")
+R = RequestId("r")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[PublisherState]:
+    opened = PublisherState(tmp_path / "author.db", SkippingClock())
+    yield opened
+    opened.close()
+
+
+def intent(request_id: str, scan_from: int = 3) -> Intent:
+    return Intent(RequestId(request_id), b"print", PackageId("p"), LOG, Offset(scan_from))
+
+
+def receipt(request_id: str, offset: int, identity: LogIdentity = LOG) -> StoredReceipt:
+    return StoredReceipt(RequestId(request_id), b"print", PackageId("p"), identity, Offset(offset))
+
+
+def test_an_intent_lasts_until_its_receipt(state: PublisherState, tmp_path: Path) -> None:
+    state.store_intents([intent("b", 9), intent("a", 3)])
+    other = PublisherState(tmp_path / "author.db")
+    assert [one.request_id for one in other.intents(LOG)] == ["a", "b"]
+    assert other.intents(OTHER) == []
+    other.store_receipts([receipt("a", 5)])
+    assert [one.request_id for one in state.intents(LOG)] == ["b"]
+    assert state.receipt(RequestId("a"), LOG) == receipt("a", 5)
+    assert state.receipt(RequestId("a"), OTHER) is None
+    state.drop_intents([intent("b")])
+    assert other.intents(LOG) == []
+    other.close()
+
+
+def test_receipts_below_the_head_of_their_log_are_forgotten(state: PublisherState) -> None:
+    state.store_receipts([receipt("1", 1), receipt("2", 2), receipt("other", 1, OTHER)])
+    assert state.prune(LOG, Offset(2)) == 1
+    assert state.receipt(RequestId("1"), LOG) is None
+    assert state.receipt(RequestId("2"), LOG) is not None
+    assert state.receipt(RequestId("other"), OTHER) is not None
+
+
+def test_only_one_holds_the_same_purpose_and_the_other_is_told_after_a_time(
+    state: PublisherState, tmp_path: Path
+) -> None:
+    other = PublisherState(tmp_path / "author.db", SkippingClock())
+    with (
+        state.exclusive("append"),
+        pytest.raises(PublisherBusyError, match="another process"),
+        other.exclusive("append"),
+    ):
+        pass
+    with state.exclusive("append"), other.exclusive("changes"):
+        pass
+    with other.exclusive("append"):
+        pass
+    other.close()
+
+
+def test_a_failure_inside_a_transaction_leaves_nothing(state: PublisherState) -> None:
+    state.store_receipts([receipt("1", 1)])
+
+    def fails() -> None:
+        with state._transaction():
+            state._connection.execute("DELETE FROM receipts")
+            state._connection.execute("SELECT * FROM no_such_table")
+
+    with pytest.raises(StorageFailedError, match="no such table"):
+        fails()
+    assert state.receipt(RequestId("1"), LOG) is not None
+
+
+@pytest.mark.parametrize("content", [b"not a database at all, but long enough to look like one" * 40, b"\0" * 5000])
+def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "author.db"
+    file.write_bytes(content)
+    with pytest.raises(PublisherStateCorruptError):
+        PublisherState(file)
+    assert file.read_bytes() == content
+
+
+def test_a_foreign_database_and_one_of_a_newer_version_are_refused(tmp_path: Path) -> None:
+    foreign = sqlite3.connect(tmp_path / "foreign.db")
+    foreign.execute("CREATE TABLE theirs (x)")
+    foreign.commit()
+    foreign.close()
+    with pytest.raises(PublisherStateCorruptError):
+        PublisherState(tmp_path / "foreign.db")
+    PublisherState(tmp_path / "newer.db").close()
+    newer = sqlite3.connect(tmp_path / "newer.db")
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    with pytest.raises(PublisherStateCorruptError, match="this version knows"):
+        PublisherState(tmp_path / "newer.db")
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (OSError(28, "no space"), "StorageFull"),
+        (OSError(30, "read-only"), "StorageReadOnly"),
+        (OSError(5, "input/output"), "StorageFailed"),
+    ],
+)
+def test_failures_of_the_system_have_names_of_ours(tmp_path: Path, error: OSError, name: str) -> None:
+    with pytest.raises(Exception, match=name) as info, translated_failures(tmp_path):
+        raise error
+    assert info.value.__cause__ is error
+
+
+def test_a_full_database_and_a_read_only_one_are_told_apart(state: PublisherState) -> None:
+    pages = state._connection.execute("PRAGMA page_count").fetchone()[0]
+    state._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageFullError):
+        state.store_receipts([receipt(f"{number:0200}", number) for number in range(5000)])
+    state._connection.execute("PRAGMA query_only = ON")
+    with pytest.raises(StorageReadOnlyError):
+        state.store_receipts([receipt("1", 1)])
+    state._connection.execute("PRAGMA query_only = OFF")
+
+
+def test_a_locked_database_is_busy(state: PublisherState, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "author.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    state._connection.execute("PRAGMA busy_timeout = 1")
+    with pytest.raises(PublisherBusyError):
+        state.store_receipts([receipt("1", 1)])
+    other.rollback()
+    other.close()
+
+
+# --------------------------------------------------------------------------------------------- what was published
+
+
+def node(path: str, digest: bytes = b"1") -> SourceNode:
+    return SourceNode(NodePath(path), digest, 1, is_file=True)
+
+
+def test_what_is_staged_counts_with_the_receipt_and_not_before(state: PublisherState) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+    assert published.follow("site", LOG) == source_id
+    with published.stager(R, (source_id,)) as staged:
+        staged.add(StagedNode(NodePath("/a"), b"1"))
+    published.compare(source_id, [ROOT], [node("/a")])
+    assert len(list(published.changes())) == 1
+    state.store_receipts([receipt("r", 1)])
+    published.compare(source_id, [ROOT], [node("/a")])
+    assert list(published.changes()) == []
+    assert published.packages(source_id) == 1
+    assert published.source_ids(LOG) == [source_id]
+    assert published.source_ids(OTHER) == []
+
+
+def test_a_failure_while_staging_and_a_dropped_intent_leave_nothing_that_counts(state: PublisherState) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+
+    def fails() -> None:
+        with published.stager(R, (source_id,)) as staged:
+            for number in range(2500):
+                staged.add(StagedNode(NodePath(f"/{number}"), b"1"))
+            raise ValueError("torn")
+
+    with pytest.raises(ValueError, match="torn"):
+        fails()
+    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 2000
+    published.discard_strays(before_ms=2**60)
+    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
+    with published.stager(R, (source_id,)) as staged:
+        staged.add(StagedNode(NodePath("/a"), b"1"))
+    state.store_intents([intent("r")])
+    published.discard_strays(before_ms=2**60)
+    state.drop_intents([intent("r")])
+    state.store_receipts([receipt("r", 1)])
+    published.compare(source_id, [ROOT], [])
+    assert list(published.changes()) == []
+
+
+def test_removals_whose_parent_changes_come_first_and_the_others_last(state: PublisherState) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+    with published.stager(R, (source_id,)) as staged:
+        for path in ("/f", "/f/x", "/f/x/y", "/g", "/g/z", "/k"):
+            staged.add(StagedNode(NodePath(path), b"1"))
+    state.store_receipts([receipt("r", 1)])
+    published.compare(source_id, [ROOT], [node("/f", b"2"), node("/g"), node("/new")])
+    assert [(one.path, one.is_removal, one.is_alone) for one in published.changes()] == [
+        ("/f/x", True, False),
+        ("/f", False, True),
+        ("/new", False, False),
+        ("/g/z", True, False),
+        ("/k", True, False),
+    ]
+
+
+def test_a_removed_node_with_living_descendants_is_removed_alone(state: PublisherState) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+    with published.stager(R, (source_id,)) as staged:
+        for path in ("/f", "/f/x", "/f/y"):
+            staged.add(StagedNode(NodePath(path), b"1"))
+    state.store_receipts([receipt("r", 1)])
+    published.compare(source_id, [ROOT], [node("/f/y")])
+    assert [(one.path, one.is_alone) for one in published.changes()] == [("/f", True), ("/f/x", False)]
+
+
+def test_a_comparison_that_fails_can_be_made_again(state: PublisherState) -> None:
+    def torn() -> Iterator[SourceNode]:
+        yield node("/a")
+        raise ValueError("torn")
+
+    with pytest.raises(ValueError, match="torn"):
+        state.published.compare(None, [ROOT], torn())
+    state.published.compare(None, [ROOT], [node("/a")])
+    assert [one.path for one in state.published.changes()] == ["/a"]

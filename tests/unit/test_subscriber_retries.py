@@ -1,0 +1,100 @@
+"""What happens after a failure, as a table."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.errors import (
+    BlobCorruptError,
+    BlobMissingError,
+    ImportTimeoutError,
+    JournalTrimmedError,
+    JournalUnavailableError,
+    PackageCorruptError,
+    ProcessorFailedError,
+    RetryableError,
+    StorageFailedError,
+    StorageFullError,
+    StorageReadOnlyError,
+    TargetCorruptError,
+    UnknownRequiredFeatureError,
+)
+from mailboat.subscriber.retries import GiveUp, RetryPolicy, Stop, TryAgain, decide_retry, is_infrastructure
+
+POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
+ENDLESS = RetryPolicy(max_retries=None)
+
+
+def jitter() -> random.Random:
+    return random.Random(7)
+
+
+@pytest.mark.parametrize(
+    "error", [JournalTrimmedError("x"), TargetCorruptError("x"), UnknownRequiredFeatureError("x")], ids=lambda e: e.name
+)
+def test_a_named_state_stops_whatever_the_policy_says(error: Exception) -> None:
+    assert isinstance(decide_retry(error, 1, POLICY, jitter()), Stop)
+    assert isinstance(decide_retry(error, 1, ENDLESS, jitter()), Stop)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StorageFullError("x"),
+        StorageReadOnlyError("x"),
+        StorageFailedError("x"),
+        JournalUnavailableError("x"),
+        RetryableError("the blob store answers 503"),
+    ],
+    ids=lambda e: e.name,
+)
+def test_trouble_that_is_not_the_packages_waits_without_counting_and_without_end(error: Exception) -> None:
+    decision = decide_retry(error, 1000, POLICY, jitter())
+    assert isinstance(decision, TryAgain)
+    assert not decision.is_counted
+    assert is_infrastructure(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BlobMissingError("x"),
+        BlobCorruptError("x"),
+        ImportTimeoutError("x"),
+        ProcessorFailedError("x"),
+        ValueError("a bug of ours"),
+        MemoryError(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_failure_of_the_package_is_tried_again_until_the_retries_are_used_up(error: Exception) -> None:
+    decisions = [decide_retry(error, failures, POLICY, jitter()) for failures in range(1, 5)]
+    assert [type(one) for one in decisions] == [TryAgain, TryAgain, TryAgain, GiveUp]
+    assert all(one.is_counted for one in decisions if isinstance(one, TryAgain))
+
+
+def test_what_can_never_succeed_is_given_up_at_once_unless_nothing_may_be_given_up() -> None:
+    assert isinstance(decide_retry(PackageCorruptError("x"), 1, POLICY, jitter()), GiveUp)
+    assert isinstance(decide_retry(PackageCorruptError("x"), 10**9, ENDLESS, jitter()), TryAgain)
+
+
+def test_no_retries_means_one_attempt() -> None:
+    assert isinstance(decide_retry(BlobMissingError("x"), 1, RetryPolicy(max_retries=0), jitter()), GiveUp)
+
+
+@given(failures=st.integers(1, 10**6), seed=st.integers())
+def test_pauses_grow_to_the_longest_and_keep_at_least_half_of_their_length(failures: int, seed: int) -> None:
+    decision = decide_retry(StorageFullError("x"), failures, POLICY, random.Random(seed))
+    assert isinstance(decision, TryAgain)
+    whole = min(1.0 * 2.0 ** min(failures - 1, 32), 60.0)
+    assert whole / 2 <= decision.pause_seconds <= whole
+
+
+@pytest.mark.parametrize(("wished", "least"), [(30.0, 30.0), (10_000.0, 60.0), (0.0, 0.5)])
+def test_the_failed_side_may_wish_for_a_longer_pause_up_to_the_longest(wished: float, least: float) -> None:
+    decision = decide_retry(RetryableError("x", retry_after_seconds=wished), 1, POLICY, jitter())
+    assert isinstance(decision, TryAgain)
+    assert least <= decision.pause_seconds <= 60.0
