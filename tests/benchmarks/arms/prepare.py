@@ -1,6 +1,7 @@
 """Fill a home's journal with packages. Usage: prepare.py HOME COUNT TYPE [RECORDS.db].
 
-The messages are those that a publisher would append. RECORDS.db gets the same values for the floors.
+The messages are those that a publisher would append; a home that is there gets more of them. RECORDS.db gets the same
+values for the floors.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from mailboat.agent.composition import initialise
-from mailboat.agent.home import create_home
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.home import Home, create_home
 from mailboat.config import Config
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, PackageId, SlingId
@@ -47,10 +48,12 @@ def record(number: int) -> NewRecord:
     return NewRecord(value, headers)
 
 
-with initialise(create_home(home, Config())) as workspace:
+is_new = not (home / "mailboat.yaml").exists()
+with initialise(create_home(home, Config())) if is_new else Workspace(Home(home)) as workspace:
     topic = workspace.topic(TopicRole.PACKAGE)
-    for begin in range(0, count, 1000):
-        records = [record(number) for number in range(begin, min(begin + 1000, count))]
+    first = workspace.journal.bounds(topic).next_offset
+    for begin in range(first, first + count, 1000):
+        records = [record(number) for number in range(begin, min(begin + 1000, first + count))]
         workspace.journal.append(topic, records)
         if len(sys.argv) > 4:
             with sqlite3.connect(sys.argv[4]) as database:

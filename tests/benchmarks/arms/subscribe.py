@@ -35,7 +35,9 @@ def on_progress(statistics: SubscriberStatistics) -> None:
 
 
 with Workspace(Home(Path(sys.argv[1]))) as workspace:
-    process = SubscriberProcess(workspace, Subscription(AgentName(sys.argv[2]), sys.argv[3], max_retries=0), on_progress)
+    process = SubscriberProcess(
+        workspace, Subscription(AgentName(sys.argv[2]), sys.argv[3], max_retries=0), on_progress
+    )
     if wanted is not None:
         print("ready", flush=True)
     begin = time.process_time()
