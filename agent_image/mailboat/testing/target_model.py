@@ -109,6 +109,7 @@ def changes(draw: st.DrawFn) -> tuple[list[Node], WorkspaceFilter]:
     return in_walk_order(drawn), draw(filters())
 
 
-def as_change(carried: Sequence[Node], workspace_filter: WorkspaceFilter) -> TreeChange:
-    """What a codec would give to a target."""
-    return TreeChange(workspace_filter, iter(records(carried)))
+def as_change(carried: Sequence[Node], workspace_filter: WorkspaceFilter, *, is_stream: bool = False) -> TreeChange:
+    """What a codec would give to a target: a list from a small package, a stream from a large one."""
+    encoded = records(carried)
+    return TreeChange(workspace_filter, iter(encoded) if is_stream else encoded)
