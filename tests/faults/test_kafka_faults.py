@@ -27,6 +27,7 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import (
     FOREVER,
     LONG_WAIT_SECONDS,
@@ -186,7 +187,7 @@ def test_a_lost_tail_is_noticed_also_after_the_topic_has_grown_again(
     for record in some_records(3, "lost"):
         journal.append(topic, [record])
     last = read_to_end(journal.reader(topic, Edge.EARLIEST))[-1]
-    position = Offset(last.offset + 1)
+    position, identity = Offset(last.offset + 1), journal.identity(topic)
     kafka_broker.kill()
     os.truncate(log, kept_bytes)
     kafka_broker.start()
@@ -198,7 +199,7 @@ def test_a_lost_tail_is_noticed_also_after_the_topic_has_grown_again(
     with pytest.raises(AppendUncertainError):  # the producer meets a broker that has forgotten what it confirmed
         journal.append(topic, some_records(1, "refused"))
     journal.append(topic, some_records(10, "other"))
-    reader = journal.reader(topic, position, last.leader_epoch)
+    reader = journal.reader(topic, Position(identity, position, last.leader_epoch))
     for _ in range(2):
         with pytest.raises(PositionOutOfRangeError, match="lost records"):
             reader.read(ReadLimits(), PATIENCE_SECONDS)

@@ -19,10 +19,11 @@ from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
 from mailboat.journal.kafka_settings import BATCH_BYTES, KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics
-from mailboat.journal.port import Edge, NewRecord, Start, TopicSettings
+from mailboat.journal.port import NewRecord, Start, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed
+from mailboat.journal.starting import starting_offset
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.positions import Bounds, LogIdentity, Position
 
 _ROOM_BYTES: Final = 16 * 1024
 """What a record may have beside its value: key, headers and the log's own framing."""
@@ -109,14 +110,12 @@ class KafkaJournal:
                 )
         return self._appender.append(topic, records)
 
-    def reader(self, topic: TopicName, start: Start, leader_epoch: int | None = None) -> KafkaReader:
-        """See `Journal.reader`. With the leader epoch of a stored position, a lost tail that grew again is noticed."""
-        self._check_open()
-        topic_id = self._topics.state(topic).topic_id
-        if isinstance(start, Edge):
-            bounds = self._topics.bounds(topic)
-            start = bounds.earliest_offset if start is Edge.EARLIEST else bounds.next_offset
-        settings = ReaderSettings(self._settings, topic, topic_id, start, leader_epoch)
+    def reader(self, topic: TopicName, start: Start) -> KafkaReader:
+        """See `Journal.reader`."""
+        identity = self.identity(topic)
+        offset = starting_offset(topic, start, lambda: self._topics.bounds(topic), identity)
+        leader_epoch = start.leader_epoch if isinstance(start, Position) else None
+        settings = ReaderSettings(self._settings, topic, identity.topic_id, offset, leader_epoch)
         with self._lock:
             self._check_open()
             reader = KafkaReader(settings, self._topics, self._clock, self._log)

@@ -57,6 +57,7 @@ class KafkaTopics:
         self._clock = clock
         self._log = log
         self._attempt_seconds = min(_ATTEMPT_SECONDS, settings.request_seconds)
+        self._cluster_id: str | None = None
         self._closing = threading.Event()
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
         self._admin = AdminClient({**client_options(settings), **hooks})
@@ -72,12 +73,17 @@ class KafkaTopics:
         return [TopicName(name) for name in sorted(found) if not name.startswith(_INTERNAL)]
 
     def cluster_id(self) -> str:
-        """The cluster's id. Raises: JournalUnavailableError, JournalAccessDeniedError."""
-        found = self._repeat(
-            lambda: self._admin.describe_cluster(request_timeout=self._attempt_seconds).result(),
-            "describing the cluster",
-        )
-        return str(found.cluster_id)
+        """The cluster's id, asked for once: topics of two clusters differ by their own ids as well.
+
+        Raises: JournalUnavailableError, JournalAccessDeniedError.
+        """
+        if self._cluster_id is None:
+            found = self._repeat(
+                lambda: self._admin.describe_cluster(request_timeout=self._attempt_seconds).result(),
+                "describing the cluster",
+            )
+            self._cluster_id = str(found.cluster_id)
+        return self._cluster_id
 
     def state(self, topic: TopicName) -> TopicState:
         """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions."""

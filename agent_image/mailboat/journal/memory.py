@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.clock import Clock
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
+from mailboat.journal.port import NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
+from mailboat.journal.starting import starting_offset
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 
@@ -130,9 +131,8 @@ class MemoryJournal:
         """See `Journal.reader`."""
         with self._lock:
             found = self._find(topic)
-            bounds = found.bounds()
-            places = {Edge.EARLIEST: bounds.earliest_offset, Edge.NEXT: bounds.next_offset}
-            reader = MemoryReader(self, found, places[start] if isinstance(start, Edge) else start)
+            identity = LogIdentity(self._log.cluster_id, found.topic_id)
+            reader = MemoryReader(self, found, starting_offset(topic, start, found.bounds, identity))
             found.readers.add(reader)
             self._readers.add(reader)
             return reader

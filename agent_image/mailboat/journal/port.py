@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.positions import Bounds, LogIdentity, Position
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -54,7 +54,9 @@ class Edge(enum.Enum):
     NEXT = "next"
 
 
-Start = Offset | Edge
+Start = Offset | Edge | Position
+"""Where a reader begins. A position is an offset that is checked: that it is of this log and, where the log has leaders
+(KIP-320), that the log did not lose its tail since and grow again with other records."""
 
 
 class RecordBatch(NamedTuple):
@@ -147,7 +149,12 @@ class Journal(Protocol):
         """
 
     def reader(self, topic: TopicName, start: Start) -> JournalReader:
-        """A reader from `start` on. An offset outside the bounds is reported by the first `read`."""
+        """A reader from `start` on. An offset outside the bounds is reported by the first `read`.
+
+        Raises:
+            JournalReplacedError: `start` is a position in another log.
+            TopicMissingError, JournalUnavailableError.
+        """
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
         """Remove the records below `before`, and return the new bounds.

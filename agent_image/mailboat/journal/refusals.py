@@ -13,7 +13,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.positions import Bounds
+from mailboat.model.positions import Bounds, LogIdentity, Position
 
 
 def check_sizes(topic: TopicName, records: Sequence[NewRecord], max_message_bytes: int) -> None:
@@ -37,6 +37,15 @@ def topic_replaced(topic: TopicName, known_id: str) -> JournalReplacedError:
     """The topic that a reader was opened on is gone; another one may have its name."""
     return JournalReplacedError(
         f"topic {topic} with id {known_id} was deleted or made anew while it was read", topic=topic
+    )
+
+
+def position_of_another_log(topic: TopicName, position: Position, identity: LogIdentity) -> JournalReplacedError:
+    """A reader was asked to go on at a position that means nothing here."""
+    return JournalReplacedError(
+        f"offset {position.next_offset} is a position in {position.identity}, topic {topic} is {identity}",
+        topic=topic,
+        offset=position.next_offset,
     )
 
 

@@ -18,12 +18,13 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock
-from mailboat.journal.port import Edge, NewRecord, Start, TopicSettings
+from mailboat.journal.port import NewRecord, Start, TopicSettings
 from mailboat.journal.refusals import journal_closed, out_of_range
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
 from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
+from mailboat.journal.starting import starting_offset
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
@@ -139,15 +140,14 @@ class SqliteJournal:
     def reader(self, topic: TopicName, start: Start) -> SqliteReader:
         """See `Journal.reader`."""
         found = self._query(lambda c: find_topic(c, topic, self._path))
-        places = {Edge.EARLIEST: found.earliest_offset, Edge.NEXT: found.next_offset}
+        bounds, identity = Bounds(found.earliest_offset, found.next_offset), LogIdentity(self._uuid, found.topic_id)
+        offset = starting_offset(topic, start, lambda: bounds, identity)
         settings = ReaderSettings(
             self._path, self._file, topic, found.topic_id, found.number, self._settings.look_again_seconds
         )
         connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)
         listener = Listener(Path(self._bell(found.number)))
-        reader = SqliteReader(
-            settings, connection, listener, self._clock, places[start] if isinstance(start, Edge) else start
-        )
+        reader = SqliteReader(settings, connection, listener, self._clock, offset)
         with self._queries_lock:
             self._readers.add(reader)
         return reader

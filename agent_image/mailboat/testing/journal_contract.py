@@ -27,6 +27,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import Edge, Journal, NewRecord, ReadLimits, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.journal_harness import (
     FOREVER,
     LONG_WAIT_SECONDS,
@@ -210,6 +211,16 @@ class JournalContract:
         assert reader.next_offset == journal.bounds(topic).next_offset
         journal.append(topic, some_records(1))
         assert len(read_to_end(reader)) == 1
+
+    def test_a_reader_goes_on_at_a_stored_position_of_this_log_only(self, journal: Journal, topic: TopicName) -> None:
+        journal.append(topic, some_records(5))
+        first = journal.reader(topic, Edge.EARLIEST)
+        seen = first.read(ReadLimits(max_records=2), PATIENCE_SECONDS).records
+        stored = Position(journal.identity(topic), first.next_offset, seen[-1].leader_epoch)
+        assert len(seen) + len(read_to_end(journal.reader(topic, stored))) == 5
+        foreign = Position(LogIdentity(stored.identity.cluster_id, "another"), stored.next_offset)
+        with pytest.raises(JournalReplacedError, match=topic):
+            journal.reader(topic, foreign)
 
     def test_readers_do_not_disturb_each_other(self, journal: Journal, topic: TopicName) -> None:
         journal.append(topic, some_records(6))
