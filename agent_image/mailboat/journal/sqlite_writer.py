@@ -81,12 +81,14 @@ class SqliteWriter:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _queue: deque[_Append] = field(default_factory=deque)
     _headers: HeaderCodec = field(default_factory=HeaderCodec)
+    _place: str = field(init=False)
     _file: tuple[int, int] = field(init=False)
     _is_closed: bool = False
 
     def __post_init__(self) -> None:
         """Remember which file this is."""
-        self._file = file_identity(self.path)
+        self._place = os.fspath(self.path)
+        self._file = file_identity(self._place)
 
     def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
         """See `Journal.append`."""
@@ -189,7 +191,7 @@ class SqliteWriter:
         """Refuse to write into a file that nobody else would find. Raises: JournalReplacedError."""
         if self._is_closed:
             raise journal_closed(f"the journal {self.path}")
-        check_same_file(self.path, self._file)
+        check_same_file(self._place, self._file)
 
 
 def _shared_failure(error: BaseException, path: Path) -> JournalUnavailableError:
@@ -207,7 +209,7 @@ def find_topic(connection: sqlite3.Connection, topic: TopicName, path: Path) -> 
     return TopicRow._make(row)
 
 
-def file_identity(path: Path) -> tuple[int, int]:
+def file_identity(path: Path | str) -> tuple[int, int]:
     """What tells a file from another one that took its name. Raises: JournalUnavailableError."""
     try:
         found = os.stat(path)  # noqa: PTH116 - on the path of every append
@@ -216,7 +218,7 @@ def file_identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def check_same_file(path: Path, known: tuple[int, int]) -> None:
+def check_same_file(path: Path | str, known: tuple[int, int]) -> None:
     """Notice that the journal's file was removed or swapped. Raises: JournalReplacedError, JournalUnavailableError."""
     if file_identity(path) != known:
         raise JournalReplacedError(f"the file {path} is not the one that was opened: it was replaced", path=path)
