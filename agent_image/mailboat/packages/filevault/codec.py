@@ -84,12 +84,26 @@ class FilevaultCodec:
         digest = archive.finish()
         return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
 
-    def read_bytes(self, payload: bytes, limits: PackageLimits, open_blob: OpenBinary | None) -> TreeChange:
+    def read_bytes(
+        self,
+        payload: bytes,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,  # noqa: ARG002  # zip has a checksum for each entry, and none for the whole
+    ) -> TreeChange:
         """Read a small package at once; everything is checked on return."""
         reader = self._open(io.BytesIO(payload), limits, open_blob)
         return TreeChange(reader.filter, list(reader.records()))
 
-    def open(self, stream: BinaryIO, limits: PackageLimits, open_blob: OpenBinary | None) -> PackageReader:
+    def open(
+        self,
+        stream: BinaryIO,
+        limits: PackageLimits,
+        open_blob: OpenBinary | None,
+        *,
+        are_bytes_checked: bool = False,  # noqa: ARG002  # as in `read_bytes`
+    ) -> PackageReader:
         """Open a package of any size. The stream must stay open, and be this reader's alone."""
         return self._open(stream, limits, open_blob)
 
