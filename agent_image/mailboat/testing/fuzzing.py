@@ -33,6 +33,10 @@ Target = Callable[[bytes], None]
 LIMITS: Final = PackageLimits(max_entries=1000, max_entry_bytes=1_000_000, max_total_bytes=4_000_000)
 REFUSALS: Final = (UntrustedInputError, UnknownRequiredFeatureError)
 PATH: Final = NodePath("/content/a")
+DOCUMENT: Final = (
+    b'<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured" a="{Long}[1,2]">'
+    b'<b jcr:primaryType="nt:unstructured" c="\\[x\\u0041"/></jcr:root>'
+)
 FILTER_XML: Final = b'<workspaceFilter version="1.0"><filter root="/content"/></workspaceFilter>'
 
 
@@ -158,10 +162,7 @@ def seeds(name: str) -> list[bytes]:
         "bodies": bodies,
         "tree": [_package(TreeCodec())],
         "filevault": [_package(FilevaultCodec(), is_self_contained=True)],
-        "docview": [
-            b'<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured" a="{Long}[1,2]">'
-            + b'<b jcr:primaryType="nt:unstructured" c="\\[x\\u0041"/></jcr:root>'
-        ],
+        "docview": [DOCUMENT],
         "filters": [FILTER_XML.replace(b"/>", b'><include pattern="/content(/.*)?"/></filter>', 1)],
         "paths": [b"/content/a/b.c", b"/a/../b"],
     }[name]
