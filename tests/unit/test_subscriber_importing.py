@@ -606,7 +606,12 @@ def test_an_entry_of_the_error_queue_is_imported_when_somebody_asks(engine: Engi
     assert paths_of(store) == {"/a", "/b", "/c"}
     assert store.errors == {}
     assert store.position == engine.position(3)
-    assert [(one.offset, one.status) for one in engine.statuses()][-1] == (0, PackageStatus.IMPORTED)
+    assert [(one.offset, one.status) for one in engine.statuses()] == [
+        (0, PackageStatus.REMOVED_FAILED),
+        (1, PackageStatus.IMPORTED),
+        (0, PackageStatus.IMPORTED),
+        (2, PackageStatus.IMPORTED),
+    ]
 
 
 @pytest.mark.parametrize("newer", [("/a",), ("/a/child",)])

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from mailboat.errors import (
     MailboatError,
@@ -26,6 +26,9 @@ APPLICATION_ID: Final = 0x4D425042  # "MBPB"
 SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 _PRIMARY_CODE: Final = 0xFF
+
+Synchronous = Literal["FULL", "OFF"]
+"""OFF is for tests whose crashes are not those of a machine."""
 
 _SCHEMA: Final = """
 CREATE TABLE intents (
@@ -64,7 +67,7 @@ class PublisherBusyError(RetryableError):
     """Another process of the same publisher held its state for longer than the time allowed. Try again."""
 
 
-def open_database(file: Path) -> sqlite3.Connection:
+def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Connection:
     """Open the state, or make it. Any one thread at a time may use the connection.
 
     Raises:
@@ -76,7 +79,7 @@ def open_database(file: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA trusted_schema = OFF")
             _prepare(connection, file)
         except BaseException:

@@ -19,7 +19,13 @@ from typing import Any, Final
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import BUSY_TIMEOUT_SECONDS, PublisherBusyError, open_database, translated_failures
+from mailboat.publisher.database import (
+    BUSY_TIMEOUT_SECONDS,
+    PublisherBusyError,
+    Synchronous,
+    open_database,
+    translated_failures,
+)
 from mailboat.publisher.published import PublishedTrees
 
 _LOOK_SECONDS: Final = 0.01
@@ -50,11 +56,11 @@ class StoredReceipt:
 class PublisherState:
     """The durable memory of one publisher agent. Several processes may use one file; each opens its own."""
 
-    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None, synchronous: Synchronous = "FULL") -> None:
         """Open the file, or make it. Raises: see `open_database`."""
         self.path = path
         self._clock = SystemClock() if clock is None else clock
-        self._connection = open_database(path)
+        self._connection = open_database(path, synchronous)
         self._guard = threading.RLock()
         self.published = PublishedTrees(self._connection, path, self._clock)
 

@@ -79,6 +79,8 @@ class ImportRun:
             if self._is_done(goal):
                 break
             self._patiently(lambda: self._step(keep_reader))
+        if is_open and not is_endless:
+            self._patiently(self._look_around)  # a run with nothing to import does what a person asked for, too
         if is_open:
             self._finish()
 
@@ -97,13 +99,13 @@ class ImportRun:
             self._confirmations.send()
             self._has_pending = False
             return
+        self._look_around()
         if not self._todo:
             self._read(keep_reader)
         if self._todo:
             self._import_next()
         else:
             self._reporter.current()
-        self._look_around()
 
     def _patiently(self, action: Callable[[], None]) -> bool:
         """Do it; while journal or target are unusable, wait and do it again. False when asked to stop meanwhile."""

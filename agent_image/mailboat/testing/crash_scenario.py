@@ -6,6 +6,8 @@ process has left. Doing everything again after a crash is what a caller would do
 
 from __future__ import annotations
 
+import resource
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,22 +19,37 @@ from mailboat.model.identifiers import PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts, write_site
+from mailboat.testing.engines import (
+    AUTHOR,
+    PACKAGES,
+    SLING_ID,
+    Engine,
+    EngineParts,
+    StopWhen,
+    watched_subscriber,
+    write_site,
+)
 from mailboat.wire.messages import encode_message
 
 POISON: Final = RequestId("poison")
+_CHILD_SECONDS: Final = 60.0
 _MISSING_BLOB: Final = f"sha256:{'00' * 32}:5"
-_FIRST: Final = {
+_FIRST: Final[dict[str, str | bytes]] = {
     "index.html": "<h1>Home</h1>",
     "news/a.html": "a" * 500,
     "news/b.html": "b" * 500,
     "img/large.bin": bytes(range(256)) * 400,
     **{f"heavy/{number:02}.bin": bytes([number]) * 60_000 for number in range(15)},
 }
-_CHANGED: Final = {"index.html": "<h1>New</h1>", "late/page.html": "late", "img/large.bin": b"\x07" * 100_000}
+_CHANGED: Final[dict[str, str | bytes]] = {
+    "index.html": "<h1>New</h1>",
+    "late/page.html": "late",
+    "img/large.bin": b"\x07" * 100_000,
+}
 
 
 def prepare(folder: Path) -> None:
@@ -64,6 +81,36 @@ def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count:
         target = engine.target(kind)
         engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=3))).run(Until.CAUGHT_UP)
         target.close()
+
+
+def import_without_room(home: str, kind: str) -> None:
+    """A child in which no file can grow beyond 100 kB: it must wait, not give up, and stop when it is told."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    with Engine(Path(home)) as engine:
+        target = engine.target(kind)
+        observer = StopWhen(lambda statistics: statistics.phase is SubscriberPhase.WAITING)
+        statistics = watched_subscriber(engine, target, observer).run()
+        waiting = [one for one in observer.seen if one.phase is SubscriberPhase.WAITING]
+        codes = {one.cause.code for one in waiting if one.cause is not None}
+        if statistics.failed or not codes or not codes <= {"StorageFull", "StorageFailed", "Retryable"}:
+            raise AssertionError(f"{statistics.failed} failed, waiting for {codes}")
+
+
+def publish_the_same(home: str, site: str, barrier: threading.Barrier) -> None:
+    """A child that publishes the request `same` when all are ready."""
+    with Engine(Path(home)) as engine:
+        publisher, source = engine.publisher(), FolderSource(Path(site))
+        barrier.wait(_CHILD_SECONDS)
+        publisher.publish(add_request([ROOT], request_id=RequestId("same")), source)
+
+
+def publish_changes(home: str, site: str, barrier: threading.Barrier) -> None:
+    """A child that publishes what changed when all are ready."""
+    with Engine(Path(home)) as engine:
+        publisher, source = engine.publisher(), FolderSource(Path(site))
+        barrier.wait(_CHILD_SECONDS)
+        for _ in publisher.publish_changed(source):
+            pass
 
 
 def _failpoints(failpoint: Failpoint | None, count: int) -> Failpoints:

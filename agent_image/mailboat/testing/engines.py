@@ -35,12 +35,14 @@ from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.database import Synchronous
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.importing import Importer
 from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber
@@ -69,6 +71,7 @@ class EngineParts:
     clock: Clock = field(default_factory=SystemClock)
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  # tests foresee it
+    synchronous: Synchronous = "FULL"
     codecs: Mapping[str, PackageCodec] = field(default_factory=lambda: {"tree": TreeCodec()})
 
 
@@ -94,7 +97,7 @@ class Engine:
         for topic in (PACKAGES, STATUSES):
             self.journal.ensure_topic(topic, TopicSettings())
         self.blobs = blobs or self._close_later(DirectoryBlobStore(folder / "blobs", self.parts.clock))
-        self.state = self._close_later(PublisherState(folder / "author.db", self.parts.clock))
+        self.state = self._close_later(PublisherState(folder / "author.db", self.parts.clock, self.parts.synchronous))
         self.publishing = PublisherSettings(AUTHOR, SLING_ID)
         self.subscribing = SubscriberSettings(
             EDGE, SLING_ID, is_editable=True, retry=RetryPolicy(max_retries=3, first_pause_seconds=0.01)
@@ -197,7 +200,7 @@ def write_site(folder: Path, files: Mapping[str, str | bytes]) -> FolderSource:
 
 def memory_engine(folder: Path, parts: EngineParts | None = None) -> Engine:
     """An engine whose journal and blobs are in memory; `folder` gets the publisher's state. Waits pass at once."""
-    parts = parts or EngineParts(SkippingClock())
+    parts = parts or EngineParts(SkippingClock(), synchronous="OFF")
     return Engine(folder, parts, journal=MemoryJournal(parts.clock), blobs=MemoryBlobStore(parts.clock))
 
 
@@ -209,3 +212,33 @@ def page_source(*paths: str, text: str = "text") -> MemorySource:
             nodes.setdefault(above, folder_node(above))
         nodes[path] = file_node(path, Binary(f"{text} of {path}".encode()))
     return MemorySource(list(nodes.values()))
+
+
+class StopWhen:
+    """An observer that stops the subscriber when something holds."""
+
+    def __init__(self, holds: Callable[[SubscriberStatistics], bool]) -> None:
+        """Stop as soon as `holds` is true of a snapshot; all snapshots are kept in `seen`."""
+        self.subscriber: Subscriber | None = None
+        self._holds = holds
+        self.seen: list[SubscriberStatistics] = []
+
+    def on_progress(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""
+        self.seen.append(statistics)
+        if self.subscriber is not None and self._holds(statistics):
+            self.subscriber.stop()
+
+    def on_given_up(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""
+        self.on_progress(statistics)
+
+
+def watched_subscriber(engine: Engine, target: Target, observer: StopWhen) -> Subscriber:
+    """A subscriber that the observer watches, and may stop."""
+
+    def change(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, observer=observer)
+
+    observer.subscriber = engine.subscriber(target, None, change)
+    return observer.subscriber

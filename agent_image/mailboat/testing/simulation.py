@@ -193,7 +193,7 @@ class Simulation:
         raise AssertionError("it never came to an end")
 
     def _start(self) -> Engine:
-        parts = EngineParts(self.clock, self.failpoints, self.chance)
+        parts = EngineParts(self.clock, self.failpoints, self.chance, synchronous="OFF")
         return Engine(self._folder, parts, journal=self.journal, blobs=self.blobs)
 
     def _publishing(self) -> PublisherSettings:
