@@ -27,13 +27,12 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
         assert {one["count"] for one in results} == {packages}
         return {"cpu_seconds": sum(one["cpu_seconds"] for one in results), "count": packages * subscribers}
 
-    # two at a time is the comparison that two cores can make: one alone has both caches and a whole core to itself
     samples = bench.ratios(lambda: side(1), lambda: side(many), bench.length(1, 4))
     bench.report_ratio("fan-out", samples, target=1.25, subscribers=many, packages=packages)
 
 
 def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
-    packages, many = bench.length(300, 2_000), bench.length(20, 100)
+    packages, many = bench.length(400, 500), bench.length(10, 100)
 
     def side(subscribers: int) -> dict[str, Any]:
         folder = bench.folder("publisher")
@@ -52,5 +51,7 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
             assert reader.returncode == 0
         return result
 
-    samples = bench.ratios(lambda: side(1), lambda: side(many), bench.length(2, 4))
-    bench.report_ratio("publisher-fan-out", samples, target=1.1, subscribers=many, packages=packages)
+    samples = bench.ratios(lambda: side(1), lambda: side(many), bench.length(3, 2))
+    # the subscribers take the same two cores, which slows the publisher too: so the gate is wide, and the target for
+    # a machine with room; what a publisher does by itself is one open and one close of a pipe, whoever listens
+    bench.report_ratio("publisher-fan-out", samples, target=1.1, gate=1.8, subscribers=many, packages=packages)

@@ -45,5 +45,5 @@ def test_a_large_tree_passes_through_small_processes(bench: Any, tmp_path: Path,
     assert (tmp_path / "files/large/3.bin").stat().st_size == length // 4
     mebibytes = {key: round(value / MEBIBYTE, 1) for key, value in peaks.items()}
     bench.report_count(
-        f"memory-{package_type}", max(mebibytes.values()), 200, unit="MiB", tree_bytes=length, **mebibytes
+        f"memory-{package_type}", max(mebibytes.values()), target=200, unit="MiB", tree_bytes=length, **mebibytes
     )
