@@ -264,3 +264,10 @@ class ImportTimeoutError(RetryableError):
 
 class ProcessorFailedError(RetryableError):
     """A pre-processor hook refused or failed, so the package was not imported. It is tried again like any failure."""
+
+
+class DemoFailedError(PermanentError):
+    """A process of the demo ended, or stood still, where it should have gone on. Its last words are in the message.
+
+    The demo's folder is kept: `mailboat --home DIR status` and `journal verify` can look into it.
+    """

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.config import PackageType
@@ -21,16 +21,12 @@ from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
-    from mailboat.agent.inspection import Finding
     from mailboat.blobs.port import BlobStore
     from mailboat.config import LimitsConfig, RetentionConfig
     from mailboat.journal.port import Journal
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry
     from mailboat.publisher.publication import Publisher
-
-MAINTENANCE_SECONDS: Final = 3600.0
-"""A publisher applies the journal's retention at most this often."""
 
 
 class Workspace:
@@ -121,36 +117,6 @@ class Workspace:
         """The publishers that ever published from this home, and the default one."""
         found = {file.stem for file in self.home.publishers_path.glob("*.db")}
         return sorted(AgentName(name) for name in found | {self.home.config.publisher.name})
-
-    def last_published(self) -> Mapping[AgentName, int | None]:
-        """When each publisher's newest message among the last ones was appended, milliseconds since 1970 UTC."""
-        from mailboat.agent.inspection import last_published
-
-        names: dict[AgentName, int | None] = dict.fromkeys(self.publisher_names())
-        return {**names, **last_published(self.journal, self.package_topic)}
-
-    def journal_bytes(self) -> int:
-        """What the journal takes on disk, its write-ahead log included."""
-        path = self.home.journal_path
-        return sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
-
-    def journal_damage(self) -> Sequence[Finding]:
-        """What SQLite itself finds wrong with the journal's file."""
-        from mailboat.agent.inspection import Finding
-        from mailboat.journal.sqlite import SqliteJournal
-
-        if not isinstance(self.journal, SqliteJournal):
-            return []
-        return [Finding(TopicName("*"), None, text) for text in self.journal.find_damage()]
-
-    def maintain(self) -> None:
-        """Apply the journal's retention, if nobody did within the last hour."""
-        mark = self.home.publishers_path / ".maintained"
-        now = self.clock.now().timestamp()
-        if mark.exists() and now - mark.stat().st_mtime < MAINTENANCE_SECONDS:
-            return
-        mark.touch()
-        self.journal.remove_expired()
 
     def __enter__(self) -> Self:
         return self

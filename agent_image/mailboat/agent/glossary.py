@@ -6,15 +6,21 @@ problem documents, conditions and metrics. Importing all of Mailboat is what mak
 
 from __future__ import annotations
 
+import ast
+import enum
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import mailboat
 from mailboat.errors import MailboatError, RetryableError, StopError, UntrustedInputError, UsageError
+
+_NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http", "mailboat.bulk")
+"""What lies above this package, and what only tests raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,11 @@ class Explanation:
 def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
     _import_everything()
+    from mailboat.agent.subscribers import Absence
+    from mailboat.subscriber.progress import SubscriberPhase
+
     found = [_explain_error(one) for one in _descendants(MailboatError)]
+    found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
@@ -66,10 +76,24 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _explain_states(kind: type[enum.StrEnum]) -> Iterator[Explanation]:
+    """The members of an enumeration with the texts below them, which Python itself forgets."""
+    (declared,) = ast.parse(inspect.getsource(kind)).body
+    body = declared.body if isinstance(declared, ast.ClassDef) else []
+    for member, after in pairwise(body):
+        match member, after:
+            case ast.Assign(value=ast.Constant(value=str(name))), ast.Expr(value=ast.Constant(value=str(text))):
+                cleaned = inspect.cleandoc(text)
+                yield Explanation(name, "state", None, _summary_of(cleaned), cleaned)
+
+
+def _summary_of(text: str) -> str:
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split()).split(". ")[0].rstrip(".") + "."
+
+
 def _explain_error(kind: type[MailboatError]) -> Explanation:
     text = inspect.cleandoc(kind.__doc__ or "")
-    summary = " ".join(text.split("\n\n", maxsplit=1)[0].split()).split(". ")[0].rstrip(".") + "."
-    return Explanation(kind.__name__.removesuffix("Error"), _kind_of(kind), kind.exit_code, summary, text)
+    return Explanation(kind.__name__.removesuffix("Error"), _kind_of(kind), kind.exit_code, _summary_of(text), text)
 
 
 def _kind_of(kind: type[MailboatError]) -> str:
@@ -85,8 +109,8 @@ def _kind_of(kind: type[MailboatError]) -> str:
 
 
 def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
-    """The class and all below it that belong to Mailboat itself: others, such as those of tests, are not ours."""
-    if kind.__module__.split(".", maxsplit=1)[0] == mailboat.__name__:
+    """The class and all below it that users can meet: others, such as those of tests, are not ours."""
+    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(_NOT_FOR_USERS):
         yield kind
     for child in kind.__subclasses__():
         yield from _descendants(child)
@@ -94,5 +118,10 @@ def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
 
 def _import_everything() -> None:
     for module in pkgutil.walk_packages(mailboat.__path__, "mailboat."):
-        if not module.name.startswith(("mailboat.testing", "mailboat.cli", "mailboat.bulk", "mailboat.http")):
+        if module.name.startswith(_NOT_FOR_USERS):
+            continue
+        try:
             importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("mailboat"):
+                raise  # anything else is an extra that is not installed here

@@ -62,7 +62,7 @@ def records_of(journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST)
         reader.close()
 
 
-def last_published(journal: Journal, topic: TopicName) -> Mapping[AgentName, int]:
+def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, int]:
     """Publishers of the last messages on the package topic, and when their newest was appended, in milliseconds."""
     bounds = journal.bounds(topic)
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))

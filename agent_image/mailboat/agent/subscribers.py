@@ -7,6 +7,7 @@ writes, and its position is asked of its target, which is where it is kept. Call
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,11 +26,17 @@ from mailboat.wire.messages import decode_message
 RECENT_ANNOUNCEMENTS: Final = 2000
 """How far back the discovery topic is read: everybody alive is in there, a hundred subscribers for three minutes."""
 
-SILENT: Final = "silent"
-"""It was there and did not say that it stops: killed, or the machine is gone."""
-
 STOPPED: Final = "stopped"
-NEVER_RAN: Final = "new"
+
+
+class Absence(enum.StrEnum):
+    """States of a subscriber that it can't tell itself."""
+
+    SILENT = "silent"
+    """It ran, and did not say that it stops: it was killed, or its machine is gone. Start it again if it should run."""
+
+    NEW = "new"
+    """It is known here, but has not imported anything yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class SubscriberView:
 
     name: AgentName
     target: str | None = None
-    state: str = NEVER_RAN
+    state: str = Absence.NEW
     next_offset: Offset | None = None
     identity: LogIdentity | None = None
     attempts: int = 0
@@ -89,7 +96,7 @@ def _announced(workspace: Workspace, now_ms: int) -> Iterator[SubscriberView]:
     for known in topology.subscribers():
         if known.announcement.states:  # without: it took leave for good
             view = view_of(known.announcement, known.heard_ms, is_alive=known.is_alive(now_ms))
-            is_moving = view.state not in {STOPPED, SILENT}
+            is_moving = view.state not in {STOPPED, Absence.SILENT}
             yield replace(view, rate_per_second=rates.per_second(view.name) if is_moving else None)
 
 
@@ -112,7 +119,7 @@ def view_of(message: DiscoveryMessage, heard_ms: int, *, is_alive: bool) -> Subs
     return SubscriberView(
         name=message.sub_agent_name,
         target=message.target,
-        state=state if is_alive or state == STOPPED else SILENT,
+        state=state if is_alive or state == STOPPED else Absence.SILENT,
         next_offset=Offset(min(done) + 1) if done and min(done) >= 0 else None,
         attempts=max((one.retries for one in message.states), default=0),
         max_retries=message.max_retries,
@@ -123,7 +130,7 @@ def view_of(message: DiscoveryMessage, heard_ms: int, *, is_alive: bool) -> Subs
 
 def _with_registry(view: SubscriberView | None, known: KnownSubscriber) -> SubscriberView:
     """Add what the home knows; where nobody runs, ask the target."""
-    if view is not None and view.state not in {STOPPED, SILENT}:
+    if view is not None and view.state not in {STOPPED, Absence.SILENT}:
         return replace(view, target=view.target or known.target, follow=known.follow)
     view = view or SubscriberView(known.name, max_retries=known.max_retries)
     view = replace(view, target=known.target, follow=known.follow)
@@ -138,7 +145,7 @@ def _with_registry(view: SubscriberView | None, known: KnownSubscriber) -> Subsc
         return view
     return replace(
         view,
-        state=STOPPED if view.state == NEVER_RAN else view.state,
+        state=STOPPED if view.state == Absence.NEW else view.state,
         next_offset=position.next_offset,
         identity=position.identity,
         attempts=0 if attempt is None else attempt.count,

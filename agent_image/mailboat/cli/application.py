@@ -18,7 +18,6 @@ def new_application(epilog: str) -> typer.Typer:
         help="Distributes content from publishers to subscribers over a persisted log, exactly once.",
         epilog=epilog,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -27,16 +26,21 @@ def new_application(epilog: str) -> typer.Typer:
     return app
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"mailboat {__version__}")
+        raise typer.Exit
+
+
 def before_command(
     context: typer.Context,
     home: HomeOption = None,
     verbose: VerboseOption = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[  # noqa: ARG001  # its callback does it
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
     """Distributes content from publishers to subscribers over a persisted log, exactly once."""
-    if version:
-        typer.echo(f"mailboat {__version__}")
-        raise typer.Exit
     defaults = context.ensure_object(Defaults)
     defaults.home = home
     defaults.is_verbose = defaults.is_verbose or verbose

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from mailboat.agent.settings import current_settings
+from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.rendering import Output
 from mailboat.cli.session import Defaults, Session, session_from
 
@@ -37,7 +38,11 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
         session = session_from(current_settings(), defaults, home, output, verbose)
         if session.is_verbose:
             defaults.is_verbose = True
-        function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature
+        try:
+            function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature
+        except BrokenPipeError as error:  # the framework would make a failure of it
+            leave_broken_pipe()
+            raise typer.Exit(BROKEN_PIPE_EXIT_CODE) from error
 
     own = inspect.signature(function, eval_str=True).parameters
     kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(own.values())[1:]]

@@ -5,6 +5,8 @@ The exit code comes from the error's class (`errors.py`), so it is the same what
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Final, TextIO
 
@@ -63,3 +65,8 @@ def internal_error_lines(error: Exception) -> Iterator[str]:
     yield from "".join(traceback.format_exception(error, limit=-_FRAMES)).splitlines()
     yield f"error: {type(error).__name__}: {printable(str(error))}"
     yield "  this is a defect of Mailboat; the trace above says where"
+
+
+def leave_broken_pipe() -> None:
+    """Point standard output elsewhere, so that the interpreter does not fail once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -138,6 +138,7 @@ def verify(
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
     from mailboat.agent.inspection import verify_journal
     from mailboat.agent.subscribers import identity_findings
+    from mailboat.agent.upkeep import journal_damage
 
     with session.workspace() as workspace:
         found = verify_journal(
@@ -147,7 +148,7 @@ def verify(
             event_topic=workspace.topic(TopicRole.EVENT),
             reads_blobs=deep,
         )
-        findings = [*found.findings, *workspace.journal_damage(), *identity_findings(workspace)]
+        findings = [*found.findings, *journal_damage(workspace), *identity_findings(workspace)]
     session.show(_verification(found, findings))
     if findings:
         raise typer.Exit(1)

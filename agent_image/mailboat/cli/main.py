@@ -7,7 +7,6 @@ restarts with nothing to do should not pay for them (`quick.py`). Help, completi
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from mailboat.cli.failures import (
     EXIT_CODES,
     INTERRUPTED_EXIT_CODE,
     internal_error_lines,
+    leave_broken_pipe,
     print_error,
 )
 from mailboat.cli.quick import run_quickly
@@ -76,13 +76,15 @@ def main(arguments: Sequence[str]) -> int:
         print_error(error, sys.stderr, is_verbose=_is_verbose(defaults), is_coloured=_is_coloured())
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("stopped by Ctrl-C\n")
-        return INTERRUPTED_EXIT_CODE
+        code = INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        return _leave_broken_pipe()
+        leave_broken_pipe()
+        return BROKEN_PIPE_EXIT_CODE
     except Exception as error:  # noqa: BLE001  # the last border: a defect still gets an exit code and its trace
         sys.stderr.writelines(f"{line}\n" for line in internal_error_lines(error))
         return 1
+    if code == INTERRUPTED_EXIT_CODE:
+        sys.stderr.write("stopped by Ctrl-C\n")
     return code
 
 
@@ -139,9 +141,3 @@ def _is_verbose(defaults: Defaults) -> bool:
 
 def _is_coloured() -> bool:
     return sys.stderr.isatty() and current_settings().is_colour_wanted
-
-
-def _leave_broken_pipe() -> int:
-    """Point standard output elsewhere, so that the interpreter does not fail once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE_EXIT_CODE

@@ -225,6 +225,7 @@ def _publish(
 ) -> None:
     """Ship, wait when asked to, print, and say by the exit code whether everybody has it."""
     from mailboat.agent.following import Followers
+    from mailboat.agent.upkeep import maintain
 
     name = parse_agent_name(workspace.home.config.publisher.name if asked.publisher is None else asked.publisher)
     agent = workspace.publisher(name)
@@ -237,7 +238,7 @@ def _publish(
     finally:
         if followers is not None:
             followers.close()
-    workspace.maintain()
+    maintain(workspace)
     session.show(_receipts_report(receipts, followed))
     if followed is not None and (followed.failed or followed.waiting):
         raise typer.Exit(DIFFERENCE_EXIT_CODE if followed.failed else TIME_IS_OVER_EXIT_CODE)

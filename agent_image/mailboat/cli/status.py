@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +21,7 @@ from mailboat.cli.rendering import (
     time_text,
 )
 from mailboat.cli.session import Session
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
@@ -66,28 +66,27 @@ def status(
 def status_report(workspace: Workspace) -> Report:
     """What there is to say now."""
     from mailboat.agent.subscribers import subscriber_views
+    from mailboat.agent.upkeep import journal_bytes, last_published
 
     now_ms = int(workspace.clock.now().timestamp() * 1000)
     bounds = workspace.journal.bounds(workspace.package_topic)
-    views = subscriber_views(workspace)
+    views, published = subscriber_views(workspace), last_published(workspace)
     subscribers = [subscriber_document(view, bounds.next_offset) for view in views]
     document: dict[str, Any] = {
         "journal": {
             "description": workspace.journal.description,
             "oldest": bounds.earliest_offset,
             "next": bounds.next_offset,
-            "bytes": workspace.journal_bytes(),
+            "bytes": journal_bytes(workspace),
             "retention_seconds": workspace.home.config.retention.package_seconds,
         },
-        "publishers": [
-            {"name": name, "last_published_at": time_text(at_ms)} for name, at_ms in workspace.last_published().items()
-        ],
+        "publishers": [{"name": name, "last_published_at": time_text(at_ms)} for name, at_ms in published.items()],
         "subscribers": subscribers,
     }
     return Report(
         document,
         [view.name for view in views],
-        lambda: [_journal_line(document["journal"]), *_publisher_lines(workspace, now_ms), _table(subscribers)],
+        lambda: [_journal_line(document["journal"]), *_publisher_lines(published, now_ms), _table(subscribers)],
     )
 
 
@@ -118,8 +117,7 @@ def _journal_line(journal: dict[str, Any]) -> str:
     )
 
 
-def _publisher_lines(workspace: Workspace, now_ms: int) -> Sequence[str]:
-    found = workspace.last_published()
+def _publisher_lines(found: Mapping[AgentName, int | None], now_ms: int) -> Sequence[str]:
     width = max((len(name) for name in found), default=0)
     return [
         f"publisher  {name:<{width}}   "

@@ -44,13 +44,13 @@ class AskedSubscription(NamedTuple):
 
 
 def run_subscriber(session: Session, asked: AskedSubscription) -> None:
-    """Import until done, or until SIGTERM or Ctrl-C. Raises: as `SubscriberProcess.run`."""
+    """Import until done, or until SIGTERM or Ctrl-C. Raises: KeyboardInterrupt; as `SubscriberProcess.run`."""
     with session.workspace() as workspace:
         known = _known(workspace.home, asked)
         subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
         listener = _listener(session, known.name)
         process = SubscriberProcess(workspace, subscription, listener)
-        with closing(process), _stopped_by_signals(process):
+        with closing(process), _stopped_by_signals(process) as received:
             workspace.home.remember_subscriber(known)
             try:
                 found = process.run(Until(asked.until.value))
@@ -59,6 +59,8 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> None:
                     listener.end()
     if session.output is not Output.JSON:  # there the last line said it all
         session.show(_report(subscription, found))
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
 
 
 def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
@@ -91,17 +93,19 @@ def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
 
 
 @contextmanager
-def _stopped_by_signals(process: SubscriberProcess) -> Iterator[None]:
-    """SIGTERM and Ctrl-C finish the batch at hand; a second Ctrl-C ends at once."""
+def _stopped_by_signals(process: SubscriberProcess) -> Iterator[set[int]]:
+    """SIGTERM and Ctrl-C finish the batch at hand; a second Ctrl-C ends at once. Gives the signals received."""
+    received: set[int] = set()
 
     def stop(number: int, _: object) -> None:
+        received.add(number)
         process.stop()
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -17,16 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from mailboat.agent.settings import child_environment
-from mailboat.errors import MailboatError
 
 _ERROR_LINES = 12
-
-
-class DemoFailedError(MailboatError):
-    """A process of the demo ended, or stood still, where it should have gone on. Its last words are in the message.
-
-    The demo's folder is kept: `mailboat --home DIR status` and `journal verify` can look into it.
-    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.cli.demo.board import Act, Actor, Board, decide_acts
-from mailboat.cli.demo.cast import Child, DemoFailedError, Heard
+from mailboat.cli.demo.cast import Child, Heard
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import Screen
 from mailboat.content.port import Source
+from mailboat.errors import DemoFailedError
 from mailboat.model.messages import Action
 from mailboat.publisher.requests import DistributionRequest
 

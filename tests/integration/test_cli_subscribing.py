@@ -1,0 +1,278 @@
+"""`subscribe`, `status` and `errors`: subscribers from the command line, in this process and in their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+LARGE = bytes(range(256)) * 1000
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    (folder / "en").mkdir(parents=True)
+    (folder / "index.html").write_text("<h1>Home</h1>")
+    (folder / "en" / "index.html").write_text("<h1>English</h1>")
+    (folder / "picture.png").write_bytes(LARGE)
+    return folder
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(boat: Any) -> Iterator[Start]:
+    """Starts `mailboat` in a process, which is ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*words: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "mailboat.cli", "--home", str(boat.home), *map(str, words)]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def pipe_of(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def until_current(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Read the progress of a subscriber that prints JSON lines until it has nothing to do."""
+    for line in pipe_of(process):
+        progress: dict[str, Any] = json.loads(line)
+        if progress["state"] == "current":
+            return progress
+    raise AssertionError("it ended before it was current")
+
+
+@pytest.mark.parametrize("kind", ["files", "generations", "sqlite"])
+def test_a_subscriber_imports_into_every_kind_of_target(boat: Any, site: Path, tmp_path: Path, kind: str) -> None:
+    boat.do("publish", site)
+    target = f"{kind}:{tmp_path / 'target'}"
+    ran = boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    assert ran.lines == ["web: 1 package imported, stands at 1"]
+    assert boat.do("content", "diff", site, target).lines == ["no difference"]
+
+
+def test_progress_is_plain_lines_where_there_is_no_terminal(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site)
+    ran = boat.do("subscribe", "web", "--into", f"sqlite:{tmp_path / 'db'}", "--until", "caught-up")
+    assert "\x1b" not in ran.err
+    assert "\r" not in ran.err
+    assert any(line.startswith("web  current    1/1  1 imported") for line in ran.err.splitlines())
+
+
+def test_progress_for_programs_is_json_lines(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site)
+    ran = boat.do("subscribe", "web", "--into", f"sqlite:{tmp_path / 'db'}", "--until", "caught-up", "-o", "json")
+    last = json.loads(ran.lines[-1])
+    assert (last["subscriber"], last["state"], last["position"], last["lag"]) == ("web", "stopped", 1, 0)
+    assert {"imported", "failed", "skipped", "put", "removed", "content_bytes", "attempts", "error"} <= set(last)
+
+
+def test_the_target_is_remembered(boat: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    boat.do("subscribe", "web", "--into", "files:web", "--until", "caught-up")
+    boat.do("publish", site)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    boat.do("subscribe", "web", "--until", "caught-up")
+    assert (tmp_path / "web" / "index.html").read_text() == "<h1>Home</h1>"
+
+
+def test_a_new_subscriber_needs_a_target(boat: Any) -> None:
+    ran = boat.run("subscribe", "web")
+    assert (ran.code, "web has no target yet" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("web", "--into", "nfs:/srv"),
+        ("web", "--into", "files:"),
+        ("web", "--until", "sunday", "--into", "files:x"),
+        ("web", "--max-retries", "few", "--into", "files:x"),
+        ("two words", "--into", "files:x"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_made(
+    boat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert boat.run("subscribe", *words).code == 2
+    assert not (tmp_path / "x").exists()
+    assert boat.json("status")["subscribers"] == []
+
+
+def test_a_target_belongs_to_one_subscriber(boat: Any, tmp_path: Path) -> None:
+    target = f"sqlite:{tmp_path / 'db'}"
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    ran = boat.run("subscribe", "other", "--into", target, "--until", "caught-up")
+    assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
+
+
+def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/en", "--publisher", "english")
+    boat.do("publish", site, "/index.html", "--publisher", "other")
+    words = ("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    assert boat.do(*words, "--follow", "english").lines == ["web: 1 package imported, stands at 2"]
+    assert not (tmp_path / "web" / "index.html").exists()
+
+
+def test_sigterm_ends_a_subscriber_cleanly(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site)
+    process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
+    assert until_current(process)["position"] == 1
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out.splitlines()[-1])["state"] == "stopped"
+    assert [one["state"] for one in boat.json("status")["subscribers"]] == ["stopped"]
+
+
+def test_ctrl_c_ends_a_subscriber_cleanly(start: Start, tmp_path: Path) -> None:
+    process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
+    until_current(process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (130, False)
+
+
+def test_a_running_subscriber_is_seen_and_waited_for(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
+    process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
+    until_current(process)
+    ran = boat.do("publish", site, "--wait", "30")
+    assert ran.lines[-1].startswith("imported by 1/1 in ")
+    (seen,) = boat.json("status")["subscribers"]
+    assert (seen["name"], seen["position"], seen["lag"]) == ("web", 1, 0)
+    busy = boat.run("subscribe", "web", "--until", "caught-up")
+    assert (busy.code, "error: TargetBusy:" in busy.err) == (5, True)
+
+
+def test_a_trimmed_journal_stops_a_subscriber_until_a_person_accepts_the_gap(
+    boat: Any, site: Path, tmp_path: Path
+) -> None:
+    boat.do("publish", site, "/en")
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    boat.do("publish", site, "/index.html")
+    boat.do("publish", site, "/picture.png")
+    boat.do("journal", "truncate", "--before", "2", "--yes")
+    ran = boat.run("subscribe", "web", "--until", "caught-up")
+    assert (ran.code, "error: JournalTrimmed:" in ran.err) == (6, True)
+    (seen,) = boat.json("status")["subscribers"]
+    assert (seen["state"], seen["position"], seen["error"]["code"]) == ("stopped", 1, "JournalTrimmed")
+    assert "JournalTrimmed" in boat.do("status").out
+    boat.do("subscribe", "web", "--accept-gap", "--until", "caught-up")
+    assert (tmp_path / "web" / "picture.png").exists()
+    assert not (tmp_path / "web" / "index.html").exists()
+
+
+@pytest.fixture
+def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
+    """A subscriber that gave a package up, since its blob was away; where the blob should be."""
+    boat.do("publish", site, "/en")
+    boat.do("publish", site, "/picture.png")
+    (blob,) = (one for one in (boat.home / "blobs" / "sha256").rglob("*") if one.is_file())
+    shutil.move(blob, tmp_path / "away")
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
+    return blob
+
+
+def test_what_was_given_up_is_listed_and_explained(boat: Any, given_up: Path) -> None:
+    (row,) = boat.json("errors", "list")
+    assert (row["subscriber"], row["offset"], row["paths"], row["error"]["code"]) == (
+        "web",
+        1,
+        ["/picture.png"],
+        "BlobMissing",
+    )
+    assert boat.do("errors", "list", "web", "-o", "name").lines == ["web/1"]
+    table = boat.do("errors", "list").lines
+    assert table[0].split() == ["SUBSCRIBER", "OFFSET", "GIVEN", "UP", "ATTEMPTS", "PATHS", "ERROR"]
+    assert "BlobMissing: " in table[1]
+    shown = boat.do("errors", "show", "web", "1").lines
+    assert shown[1] == "paths     /picture.png"
+    assert shown[-1] == "next      mailboat errors redrive web 1"
+
+
+def test_what_was_given_up_is_imported_once_its_cause_is_gone(
+    boat: Any, given_up: Path, site: Path, tmp_path: Path
+) -> None:
+    shutil.move(tmp_path / "away", given_up)
+    assert boat.do("errors", "redrive", "web", "1").lines == ["web: 1 package asked for again"]
+    boat.do("subscribe", "web", "--until", "caught-up")
+    assert boat.do("errors", "list").lines == ["nothing was given up"]
+    assert (tmp_path / "web" / "picture.png").read_bytes() == LARGE
+
+
+def test_what_still_fails_stays_given_up(boat: Any, given_up: Path) -> None:
+    boat.do("errors", "redrive", "web", "--all")
+    boat.do("subscribe", "web", "--until", "caught-up")
+    (row,) = boat.json("errors", "list")
+    assert row["error"]["code"] == "BlobMissing"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("redrive", "web"),
+        ("redrive", "web", "1", "--all"),
+        ("redrive", "web", "7"),
+        ("redrive", "nobody", "1"),
+        ("show", "web", "7"),
+        ("list", "nobody"),
+    ],
+)
+def test_errors_commands_refuse_what_is_not_there(boat: Any, given_up: Path, words: tuple[str, ...]) -> None:
+    assert boat.run("errors", *words).code == 2
+
+
+def test_waiting_tells_who_gave_a_package_up(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = type(boat)(tmp_path / "elsewhere")
+    other.do("init")
+    (other.home / "journal.db").unlink()
+    (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that nobody shares
+    until_current(start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--max-retries", "0", "-o", "json"))
+    ran = other.run("publish", site, "--wait", "30")
+    assert (ran.code, ran.lines[-2]) == (1, ran.lines[-2])
+    assert ran.lines[-1].startswith("  given up by web: BlobMissing: ")
+
+
+def test_status_of_an_empty_home_says_so(boat: Any) -> None:
+    lines = boat.do("status").lines
+    assert lines[0].startswith("journal    sqlite ")
+    assert lines[1:] == ["publisher  author   nothing published lately", "no subscriber is known"]
+
+
+def test_status_looks_again_until_it_is_stopped(start: Start) -> None:
+    process = start("status", "--watch", "--every", "0.1")
+    seen = [next(pipe_of(process)) for _ in range(9)]
+    assert sum(line.startswith("journal") for line in seen) == 3
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "stopped by Ctrl-C\n")
+
+
+def test_a_pipe_that_closes_is_no_error(start: Start) -> None:
+    process = start("status", "--watch", "--every", "0.1")
+    next(pipe_of(process))
+    pipe_of(process).close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    assert process.wait(30) == 141

@@ -1,0 +1,154 @@
+"""Every command and option is explained, documented and completed; and the ways in and out of the program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from mailboat import __version__
+from mailboat.agent.glossary import errors_page, explanations
+from mailboat.agent.home import Home, KnownSubscriber
+from mailboat.cli.completion import subscriber_names
+from mailboat.cli.failures import EXIT_CODES
+from mailboat.cli.main import COMMANDS, build_app, main
+from mailboat.model.identifiers import AgentName
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATION: Any = typer.main.get_command(build_app())
+
+
+def commands(inner: Any = APPLICATION, path: str = "mailboat") -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its full name."""
+    for name, one in inner.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, f"{path} {name}")
+        else:
+            yield f"{path} {name}", one
+
+
+ALL = dict(commands())
+
+
+def test_every_name_leads_to_a_command_and_back() -> None:
+    assert set(APPLICATION.commands) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_command_and_its_options_are_explained(path: str) -> None:
+    assert ALL[path].help.strip().endswith((".", "."))
+    for one in ALL[path].params:
+        assert (getattr(one, "help", "") or "").strip().endswith("."), one.name
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_command_and_its_options_are_documented(path: str) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert f"# {path}\n" in page
+    for one in ALL[path].params:
+        if one.param_type_name == "option":
+            assert one.opts[0] in page
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path != "mailboat completion"])
+def test_a_command_takes_the_options_that_all_take(path: str) -> None:
+    assert {"home", "output", "verbose"} <= {one.name for one in ALL[path].params}
+
+
+def test_every_exit_code_is_in_the_help_and_in_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    page = (ROOT / "docs" / "cli.md").read_text()
+    for code, meaning in EXIT_CODES:
+        assert f"| {code} | {meaning} |" in page
+        assert meaning.split(" ")[0] in shown
+
+
+@pytest.mark.parametrize("words", [["--help"], ["publish", "--help"], ["journal", "-h"], []])
+def test_help_is_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(words)
+    shown = capsys.readouterr()
+    assert "Usage: mailboat" in shown.out + shown.err
+    assert code == (0 if words else 2)
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mailboat {__version__}\n"
+
+
+def test_a_misspelt_command_is_told_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: Usage: No such command 'statsu'. Did you mean 'status'?")
+    assert "next  mailboat --help" in shown
+
+
+def test_a_defect_gets_an_exit_code_and_a_trace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("made by the test")
+
+    monkeypatch.setattr("mailboat.cli.explain.explanations", fail)
+    assert main(["explain"]) == 1
+    shown = capsys.readouterr().err
+    assert "error: ZeroDivisionError: made by the test\n  this is a defect of Mailboat" in shown
+
+
+@pytest.mark.parametrize("name", ["JournalTrimmed", "journaltrimmed", "JournalTrimmedError"])
+def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", name]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("JournalTrimmed   decision, exit code 6\n\nRetention removed packages")
+    assert "--accept-gap" in shown
+
+
+def test_an_unknown_name_is_told_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "JurnalTrimed"]) == 2
+    assert "next  mailboat explain JournalTrimmed" in capsys.readouterr().err
+
+
+def test_every_error_is_explained_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "-o", "name"]) == 0
+    names = capsys.readouterr().out.split()
+    assert names == list(explanations())
+    assert {"ConfigInvalid", "TargetBusy", "ValueRefused", "UnknownMessage", "retrying"} <= set(names)
+    page = errors_page()
+    assert page == (ROOT / "docs" / "errors.md").read_text()
+    assert [name for name in names if f"\n## {name}\n" not in page] == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_taught_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_MAILBOAT_COMPLETE" in capsys.readouterr().out
+
+
+def completed(words: str, **environment: str) -> list[str]:
+    """What bash would be offered."""
+    variables = {
+        "_MAILBOAT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mailboat.cli"],
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split()
+
+
+def test_commands_and_subscribers_are_completed(boat: Any) -> None:
+    Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
+    assert completed("mailboat sta") == ["status"]
+    assert completed("mailboat errors list ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
+    assert completed("mailboat errors list ed", MAILBOAT_HOME="/nowhere") == []
+    assert callable(subscriber_names)

@@ -1,0 +1,60 @@
+"""A subscriber's progress for people."""
+
+from __future__ import annotations
+
+import io
+
+from mailboat.cli.progress_line import ProgressLine, progress_text
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import FailureCause
+from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def statistics(phase: SubscriberPhase, position: int) -> SubscriberStatistics:
+    return SubscriberStatistics(phase, next_offset=Offset(position), log_next_offset=Offset(40), imported=position)
+
+
+def test_everything_that_is_known_stands_in_one_line() -> None:
+    found = SubscriberStatistics(
+        SubscriberPhase.RETRYING,
+        next_offset=Offset(7),
+        log_next_offset=Offset(40),
+        imported=7,
+        failed=1,
+        content_bytes=1234,
+        attempts=2,
+        cause=FailureCause("StorageFull", "no space left", "/news/a"),
+    )
+    assert progress_text("edge-1", found) == (
+        "edge-1  retrying   7/40  7 imported  1.2 kB  1 given up  attempt 3  StorageFull: /news/a: no space left"
+    )
+    assert progress_text("edge-1", SubscriberStatistics()) == "edge-1  starting   -  0 imported"
+
+
+def test_a_terminal_gets_one_line_that_changes_and_goes(monkeypatch: object) -> None:
+    into = Terminal()
+    line = ProgressLine("edge-1", into)
+    line(statistics(SubscriberPhase.IMPORTING, 1))
+    line(statistics(SubscriberPhase.IMPORTING, 2))
+    line.end()
+    assert into.getvalue().count("\r\x1b[K") == 3
+    assert into.getvalue().endswith("\r\x1b[K")
+    assert "\n" not in into.getvalue()
+
+
+def test_elsewhere_a_line_comes_when_the_state_changes() -> None:
+    into = io.StringIO()
+    line = ProgressLine("edge-1", into)
+    for position in range(20):
+        line(statistics(SubscriberPhase.IMPORTING, position))
+    line(statistics(SubscriberPhase.CURRENT, 40))
+    line.end()
+    assert into.getvalue().splitlines() == [
+        "edge-1  importing  0/40  0 imported",
+        "edge-1  current    40/40  40 imported",
+    ]
