@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -18,10 +17,10 @@ class TestKafkaJournal(JournalContract):
     @pytest.fixture
     def harness(self, kafka_broker: KafkaBroker) -> JournalHarness:
         settings = KafkaSettings(kafka_broker.bootstrap_servers)
-        admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
 
         def delete_topic(topic: TopicName) -> None:
-            admin.delete_topics([topic])[topic].result(20.0)
+            with KafkaJournal(settings, SystemClock()) as journal:
+                journal.delete_topic(topic)
 
         return JournalHarness(lambda: KafkaJournal(settings, SystemClock()), delete_topic, reads_ahead=True)
 

@@ -55,6 +55,13 @@ def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
 
 
 @pytest.fixture
+def other(settings: KafkaSettings) -> Iterator[KafkaJournal]:
+    """Another program on the same cluster."""
+    with KafkaJournal(settings, SystemClock()) as other:
+        yield other
+
+
+@pytest.fixture
 def topic(journal: KafkaJournal) -> TopicName:
     name = new_topic_name()
     journal.ensure_topic(name, FOREVER)
@@ -145,32 +152,32 @@ def test_a_broker_that_stands_still_leaves_a_beginning_of_the_batch_in_order(
 
 
 def test_a_waiting_reader_is_told_that_its_topic_was_deleted(
-    journal: KafkaJournal, topic: TopicName, admin: AdminClient
+    journal: KafkaJournal, other: KafkaJournal, topic: TopicName
 ) -> None:
     journal.append(topic, some_records(3))
     reader = journal.reader(topic, Edge.NEXT)
     with in_background(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS)) as reading:
-        admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+        other.delete_topic(topic)
         with pytest.raises(JournalReplacedError, match=topic):
             reading.result(PATIENCE_SECONDS)
     with pytest.raises(JournalReplacedError):
         reader.read(ReadLimits(), 0.0)
 
 
-def test_an_append_to_a_deleted_topic_says_so(journal: KafkaJournal, topic: TopicName, admin: AdminClient) -> None:
+def test_an_append_to_a_deleted_topic_says_so(journal: KafkaJournal, other: KafkaJournal, topic: TopicName) -> None:
     journal.append(topic, some_records(1))
-    admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+    other.delete_topic(topic)
     with pytest.raises(TopicMissingError, match=topic):
         journal.append(topic, some_records(1))
 
 
 def test_what_is_appended_after_a_topic_was_made_anew_is_there(
-    journal: KafkaJournal, topic: TopicName, admin: AdminClient
+    journal: KafkaJournal, other: KafkaJournal, topic: TopicName
 ) -> None:
     """The library's producer is not relied on to notice another topic of the same name."""
     journal.append(topic, some_records(20))
     for round_number in range(3):
-        admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+        other.delete_topic(topic)
         journal.ensure_topic(topic, FOREVER)
         records = some_records(5, f"round-{round_number}")
         journal.append(topic, records)

@@ -9,11 +9,19 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from confluent_kafka import KafkaError
+
 from mailboat.clock import Clock
-from mailboat.errors import JournalAccessDeniedError, MessageTooLargeError, TopicMissingError
+from mailboat.errors import (
+    AppendUncertainError,
+    JournalAccessDeniedError,
+    JournalUnavailableError,
+    MessageTooLargeError,
+)
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
@@ -30,6 +38,9 @@ _ROOM_BYTES: Final = 16 * 1024
 
 _SMALLEST_LIMIT_BYTES: Final = 2 * BATCH_BYTES
 """A topic takes at least what the producer sends at once; smaller limits are kept by this process alone."""
+
+_PARTITION_GONE: Final = KafkaError(KafkaError._DESTROY_BROKER).name()  # noqa: SLF001 - a public constant
+"""What a producer says of records whose topic it finds no longer in the brokers' answers."""
 
 _MAX_MESSAGE: Final = "max.message.bytes"
 _LONGEST_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
@@ -69,15 +80,16 @@ class KafkaJournal:
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         """See `Journal.ensure_topic`. What is not named in `topic_configuration` stays as it is."""
         self._check_open()
-        configuration = topic_configuration(settings, self._settings.min_insync_replicas)
-        try:
-            self._topics.state(topic)
-        except TopicMissingError:
-            self._topics.make(topic, configuration)
-        self._topics.configure(topic, configuration)
+        self._topics.ensure(topic, topic_configuration(settings, self._settings.min_insync_replicas))
         with self._lock:
             self._own_limits[topic] = settings.max_message_bytes
-            self._known.pop(topic, None)
+        self._doubt(topic)
+
+    def delete_topic(self, topic: TopicName) -> None:
+        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        self._check_open()
+        self._topics.delete(topic)
+        self._doubt(topic)
 
     def topics(self) -> Sequence[TopicName]:
         """See `Journal.topics`."""
@@ -108,7 +120,14 @@ class KafkaJournal:
                     topic=topic,
                     limit=known.record_bytes,
                 )
-        return self._appender.append(topic, records)
+        try:
+            return self._appender.append(topic, records)
+        except AppendUncertainError as error:
+            self._doubt(topic)
+            if error.where.get("kafka") == _PARTITION_GONE:
+                with suppress(JournalUnavailableError):
+                    self._topics.state(topic)  # says so when the topic was deleted
+            raise
 
     def reader(self, topic: TopicName, start: Start) -> KafkaReader:
         """See `Journal.reader`."""
@@ -172,6 +191,13 @@ class KafkaJournal:
         with self._lock:
             self._known[topic] = _Known(topic_id, value_bytes, record_bytes, now)
             return self._known[topic]
+
+    def _doubt(self, topic: TopicName) -> None:
+        """Ask for the topic before the next append; its id stays known, to be compared."""
+        with self._lock:
+            known = self._known.get(topic)
+            if known is not None:
+                self._known[topic] = known._replace(asked_at=float("-inf"))
 
     def _record_limit_bytes(self, topic: TopicName) -> int:
         try:

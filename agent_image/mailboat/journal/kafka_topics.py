@@ -120,7 +120,25 @@ class KafkaTopics:
 
         return self._repeat(describe, "reading the configuration of", topic)
 
-    def make(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
+    def ensure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
+        """Make a topic, or change what differs from `configuration`; it can be used when this returns.
+
+        Raises: UsageError for what the brokers do not grant, JournalUnavailableError, JournalAccessDeniedError.
+        """
+        deadline = Deadline(self._clock, self._settings.request_seconds)
+        while True:
+            try:
+                self.state(topic)
+            except TopicMissingError:
+                self._make(topic, configuration)
+            try:
+                return self._configure(topic, configuration)
+            except TopicMissingError:  # it is just being deleted, and not all brokers know so
+                if deadline.is_over():
+                    raise
+            self._clock.wait(self._closing, _PAUSE_SECONDS)
+
+    def _make(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
         """Make a topic, and return when it can be used. One that is there already is left as it is."""
         new = NewTopic(
             topic,
@@ -141,7 +159,7 @@ class KafkaTopics:
         if self._repeat(create, "making", topic):
             self._settle(topic)
 
-    def configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
+    def _configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
         """Change what differs from `configuration`; the topic's other settings stay as they are."""
         current = self.configuration(topic)
         changes = [
@@ -170,6 +188,17 @@ class KafkaTopics:
                 raise
 
         self._repeat(delete, "truncating", topic, when_missing=lambda: self._look_again(topic))
+
+    def delete(self, topic: TopicName) -> None:
+        """Remove a topic with its records, and return when the brokers know so. Raises: TopicMissingError."""
+        self._repeat(
+            lambda: _only(self._admin.delete_topics([topic], request_timeout=self._attempt_seconds)), "deleting", topic
+        )
+        deadline = Deadline(self._clock, self._settings.request_seconds)
+        with suppress(TopicMissingError):
+            while not deadline.is_over():
+                self.state(topic)
+                self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def close(self) -> None:
         """Let the clients go. Requests that are going on end with JournalUnavailableError."""
