@@ -142,6 +142,20 @@ def split_body(node: Node) -> BodyParts:
     return BodyParts(head, binaries, b"" if node.child_order is None else _encode_order(node.child_order))
 
 
+def encode_texts(
+    primary_type: str,
+    mixin_types: tuple[str, ...],
+    texts: Columns,
+    values: Sequence[str],
+    child_order: tuple[str, ...] | None,
+) -> bytes:
+    """The body of a node without binaries from checked columns: for readers of other formats that have no `Node` yet."""
+    head = framed(b"\x0a", encode_shape(primary_type, mixin_types, texts, NO_COLUMNS))
+    if values:
+        head += tree_pb2.NodeBody(value=values).SerializeToString()
+    return head if child_order is None else head + _encode_order(child_order)
+
+
 def _sorted_by_name(held: tuple[Property, ...]) -> tuple[Property, ...]:
     names = [one.name for one in held]
     return held if names == sorted(names) else tuple(sorted(held, key=_name))
@@ -184,10 +198,11 @@ def check_body(path: NodePath, body: tree_pb2.NodeBody) -> Shape:
         shape = shape_of(body.shape)
     except PackageCorruptError as error:
         raise PackageCorruptError(error.message, path=path) from error
-    if len(body.value) != shape.value_count:
-        raise PackageCorruptError(f"a node has {len(body.value)} values for {shape.value_count}", path=path)
+    values = body.value
+    if len(values) != shape.value_count:
+        raise PackageCorruptError(f"a node has {len(values)} values for {shape.value_count}", path=path)
     if shape.typed:
-        _check_values(path, shape, body.value[:])
+        _check_values(path, shape, values[:])
     if shape.binary_count or body.HasField("binaries"):
         _check_binaries(path, shape, body)
     if body.HasField("order"):
