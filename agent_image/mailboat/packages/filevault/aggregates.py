@@ -8,9 +8,9 @@ differ only in the files that they offer. Called by `reader.py` and `source.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from unicodedata import normalize
 
 from mailboat.errors import PackageCorruptError, PathRefusedError
@@ -22,13 +22,14 @@ from mailboat.model.nodes import (
     RESOURCE_TYPE,
     Binary,
     Node,
+    NodeRecord,
     ordered_names,
 )
-from mailboat.model.paths import ROOT, NodePath, child_of, parse_path
+from mailboat.model.paths import ROOT, NodePath, child_of, parse_path, reason_against_name
+from mailboat.packages.filevault.attributes import TYPE_ONLY, plan_attributes
 from mailboat.packages.filevault.document import PROBE_BYTES, DocumentReader, Element, is_docview
 from mailboat.packages.filevault.elements import (
     DEFAULT_TYPE,
-    PRIMARY_TYPE,
     NodeText,
     PropertyFile,
     Refer,
@@ -43,47 +44,10 @@ from mailboat.packages.filevault.names import (
     repository_name,
     split_property_file,
 )
+from mailboat.packages.filevault.records import build_record
+from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 
 _BINARY_TYPES: Final = ("{Binary}", "{BinaryRef}")
-
-
-class VaultFile(Protocol):
-    """A file of a zip or checkout."""
-
-    @property
-    def entry(self) -> str:
-        """Its path there, for messages."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Its size."""
-
-    def head(self, length: int) -> bytes:
-        """Its first bytes."""
-
-    def read(self) -> bytes:
-        """All of it."""
-
-    def open(self) -> BinaryIO:
-        """A stream over it."""
-
-
-class VaultDirectory(Protocol):
-    """A directory of a zip or checkout."""
-
-    @property
-    def entry(self) -> str:
-        """Its path there, for messages."""
-
-    @property
-    def is_explicit(self) -> bool:
-        """Whether it is there by itself, not only because something is in it."""
-
-    def files(self) -> Mapping[str, VaultFile]:
-        """Files in it, by name."""
-
-    def directories(self) -> Mapping[str, VaultDirectory]:
-        """Directories in it, by name."""
 
 
 @dataclass(slots=True)
@@ -147,6 +111,23 @@ class Aggregates:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
         return build_node(said, self._refer)
 
+    def record(self, said: NodeText) -> NodeRecord:
+        """The same, encoded. Raises: the same."""
+        return build_record(said, self._refer)
+
+    def bare_children(self, place: Place) -> list[Place] | None:
+        """The places below a mere directory that has no files; None for any other place."""
+        directory = place.directory
+        if directory is None or place.element is not None or place.file is not None or place.document is not None:
+            return None
+        if directory.files() or directory.is_explicit or len(directory.directories()) != 1:
+            return None
+        children: dict[str, Place] = {}
+        for platform, below in directory.directories().items():
+            if not is_ignored(platform):
+                _add_directory(place, children, platform, below)
+        return list(children.values())
+
     def bindings(self) -> dict[str, str]:
         """Prefixes met so far that are not generally known, with their namespaces."""
         return dict(self._documents.bindings)
@@ -170,17 +151,19 @@ class Aggregates:
         """What is at a place. Raises: PackageCorruptError, LimitExceededError, PathRefusedError."""
         if place.expanded is not None:
             return place.expanded
-        if place.file is not None and (place.directory, place.element, place.document) == (None, None, None):
-            return Expanded(self._plain_file(place), is_implied=False)
-        own = self._own_document(place)
-        outer = place.element
-        if own is not None and outer is not None and own.attributes and outer.attributes:
-            raise PackageCorruptError("a node is defined by two documents", entry=place.entry, path=place.path)
-        elements = [*(outer.children if outer is not None else ()), *(own.children if own is not None else ())]
-        names = [self._resolve(element.name, place.entry) for element in elements]
-        children, binaries = self._children(place, dict(zip(names, elements, strict=True)))
+        outer, own = place.element, None
+        if place.directory is None and place.document is None:
+            if outer is None:
+                return Expanded(self._plain_file(place), is_implied=False)
+            if not outer.children and place.file is None and outer.attributes:
+                return Expanded(self._said(place, outer, _NOTHING), is_implied=False)
+        else:
+            own = self._own_document(place)
+            if own is not None and outer is not None and own.attributes and outer.attributes:
+                raise PackageCorruptError("a node is defined by two documents", entry=place.entry, path=place.path)
+        found = self._around(place, [one for one in (outer, own) if one is not None])
         definition = next((one for one in (own, outer) if one is not None and one.attributes), None)
-        return self._expanded(place, definition, _Found(tuple(names), children, binaries))
+        return self._expanded(place, definition, found)
 
     # -------------------------------------------------------------------------------------------- what is around
 
@@ -196,22 +179,33 @@ class Aggregates:
         place.entry = found.entry
         return self._documents.read(found.read(), found.entry)
 
-    def _children(self, place: Place, elements: Mapping[str, Element]) -> tuple[dict[str, Place], list[PropertyFile]]:
+    def _around(self, place: Place, defining: Sequence[Element]) -> _Found:
         children: dict[str, Place] = {}
         binaries: list[PropertyFile] = []
-        for name, element in elements.items():
+        elements = [child for one in defining for child in one.children]
+        names = tuple([self._resolve(element.name, place.entry) for element in elements])
+        if len(set(names)) != len(names):
+            raise PackageCorruptError("two elements within have one name", entry=place.entry, path=place.path)
+        for name, element in zip(names, elements, strict=True):
             if element.attributes or element.children:
                 _child(place, children, name, place.entry).element = element
+            else:
+                _refuse_bad_name(place, name)
         if place.directory is not None:
-            for platform, directory in place.directory.directories().items():
-                if not is_ignored(platform):
-                    _add_directory(place, children, platform, directory)
-            for platform, file in place.directory.files().items():
-                if platform != CONTENT_XML and not is_ignored(platform):
-                    self._add_file(place, children, binaries, file)
+            self._list(place, place.directory, children, binaries)
         if self._are_collisions_refused and len(children) > 1:
             refuse_collisions(place.path, children)
-        return children, binaries
+        return _Found(names, children, binaries)
+
+    def _list(
+        self, place: Place, directory: VaultDirectory, children: dict[str, Place], binaries: list[PropertyFile]
+    ) -> None:
+        for platform, below in directory.directories().items():
+            if not is_ignored(platform):
+                _add_directory(place, children, platform, below)
+        for platform, file in directory.files().items():
+            if platform != CONTENT_XML and not is_ignored(platform):
+                self._add_file(place, children, binaries, file)
 
     def _add_file(
         self, place: Place, children: dict[str, Place], binaries: list[PropertyFile], file: VaultFile
@@ -234,19 +228,23 @@ class Aggregates:
     # ---------------------------------------------------------------------------------------------- what it says
 
     def _plain_file(self, place: Place) -> NodeText:
-        assert place.file is not None  # noqa: S101  # the caller knows
         kind = RESOURCE_TYPE if place.is_resource else FILE_TYPE
-        data = PropertyFile(DATA_PROPERTY, None, self._make_binary(place.file))
-        return NodeText(place.path, place.entry, (PRIMARY_TYPE, kind), (data,))
+        data = () if place.file is None else (PropertyFile(DATA_PROPERTY, None, self._make_binary(place.file)),)
+        return NodeText(place.path, place.entry, TYPE_ONLY, (kind,), data)
+
+    def _said(self, place: Place, definition: Element, found: _Found) -> NodeText:
+        plan = self._documents.namespaces.plan(tuple(definition.attributes[::2]), place.entry)
+        texts = definition.attributes[1::2]
+        return NodeText(place.path, place.entry, plan, texts, found.binaries, found.elements, definition.marks)
 
     def _expanded(self, place: Place, definition: Element | None, found: _Found) -> Expanded:
-        if definition is None and place.file is None:
-            return self._implied(place, found)
-        if definition is None:
-            said = self._plain_file(place)._replace(binaries=(), elements=found.elements)
+        if definition is not None:
+            said = self._said(place, definition, found)
+        elif place.file is not None:
+            kind = RESOURCE_TYPE if place.is_resource else FILE_TYPE
+            said = NodeText(place.path, place.entry, TYPE_ONLY, (kind,), found.binaries, found.elements)
         else:
-            attributes = self._attributes(definition, place.entry)
-            said = NodeText(place.path, place.entry, attributes, found.binaries, found.elements, definition.marks)
+            return self._implied(place, found)
         if place.file is not None:
             said = self._with_data(place.file, said, found.children)
         content = found.children.get(CONTENT_NODE)
@@ -257,15 +255,9 @@ class Aggregates:
     def _implied(self, place: Place, found: _Found) -> Expanded:
         said = None
         if place.path != ROOT:
-            said = NodeText(place.path, place.entry, (PRIMARY_TYPE, FOLDER_TYPE), found.binaries)
+            said = NodeText(place.path, place.entry, TYPE_ONLY, (FOLDER_TYPE,), found.binaries)
         is_explicit = place.directory is not None and place.directory.is_explicit
         return Expanded(said, is_implied=not is_explicit, children=found.children)
-
-    def _attributes(self, definition: Element, entry: str) -> list[str]:
-        resolve = self._resolve
-        attributes = list(definition.attributes)
-        attributes[::2] = [resolve(name, entry) for name in attributes[::2]]
-        return attributes
 
     def _with_data(self, file: VaultFile, said: NodeText, children: dict[str, Place]) -> NodeText:
         """Bytes beside a document belong to the jcr:content of a file, and to any other node itself."""
@@ -284,10 +276,13 @@ class Aggregates:
         if inner.said is None or inner.children or not _is_mere_data(inner.said):
             return said
         del children[CONTENT_NODE]
-        attributes = dict(zip(inner.said.attributes[::2], inner.said.attributes[1::2], strict=True))
-        data = [DATA_PROPERTY, attributes[DATA_PROPERTY]] if DATA_PROPERTY in attributes else []
+        plan, texts = said.plan, said.texts
+        if DATA_PROPERTY in inner.said.plan.names:
+            plan = plan_attributes((*plan.names, DATA_PROPERTY))
+            texts = [*texts, inner.said.texts[inner.said.plan.names.index(DATA_PROPERTY)]]
         return said._replace(
-            attributes=[*said.attributes, *data],
+            plan=plan,
+            texts=texts,
             binaries=(*said.binaries, *inner.said.binaries),
             elements=tuple(name for name in said.elements if name != CONTENT_NODE),
         )
@@ -298,7 +293,10 @@ class _Found(NamedTuple):
 
     elements: tuple[str, ...]
     children: dict[str, Place]
-    binaries: list[PropertyFile]
+    binaries: Sequence[PropertyFile]
+
+
+_NOTHING: Final = _Found((), {}, ())
 
 
 def name_in(entry: str) -> str:
@@ -334,15 +332,19 @@ def _add_directory(place: Place, children: dict[str, Place], platform: str, dire
     child.directory = directory
 
 
+def _refuse_bad_name(place: Place, name: str) -> None:
+    reason = "it has a slash" if "/" in name else reason_against_name(name)
+    if reason is not None:
+        raise PathRefusedError(f"an element within can't name a node: {reason}", entry=place.entry, path=place.path)
+
+
 def _primary_type(said: NodeText) -> str:
-    for name, text in zip(said.attributes[::2], said.attributes[1::2], strict=True):
-        if name == PRIMARY_TYPE:
-            return text.removeprefix("{Name}")
-    return DEFAULT_TYPE
+    place = said.plan.primary
+    return DEFAULT_TYPE if place is None else said.texts[place].removeprefix("{Name}")
 
 
 def _has_data(said: NodeText) -> bool:
-    return DATA_PROPERTY in said.attributes[::2] or any(one.name == DATA_PROPERTY for one in said.binaries)
+    return DATA_PROPERTY in said.plan.names or any(one.name == DATA_PROPERTY for one in said.binaries)
 
 
 def _is_mere_data(said: NodeText) -> bool:
@@ -350,8 +352,8 @@ def _is_mere_data(said: NodeText) -> bool:
         return False
     if any((one.name, one.value_index) != (DATA_PROPERTY, None) for one in said.binaries):
         return False
-    names = said.attributes[::2]
+    names = said.plan.names
     if DATA_PROPERTY not in names:
         return len(names) == 1 and bool(said.binaries)
-    text = said.attributes[names.index(DATA_PROPERTY) * 2 + 1]
+    text = said.texts[names.index(DATA_PROPERTY)]
     return len(names) == 2 and text.startswith(_BINARY_TYPES) and "}[" not in text

@@ -14,7 +14,8 @@ import re
 import stat
 import struct
 import zlib
-from typing import BinaryIO, Final, NamedTuple
+from operator import attrgetter
+from typing import BinaryIO, Final, NamedTuple, NoReturn
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
 from mailboat.packages.filevault.archive_layout import (
@@ -35,11 +36,14 @@ RATIO_FROM_BYTES: Final = 1024 * 1024
 
 _ENCRYPTED_FLAGS: Final = 0x2041
 _DESCRIPTOR_FLAG: Final = 0x0008
+_COMPARED_FLAGS: Final = _ENCRYPTED_FLAGS | _DESCRIPTOR_FLAG
 _UTF8_FLAG: Final = 0x0800
 _KNOWN_FLAGS: Final = _DESCRIPTOR_FLAG | _UTF8_FLAG | 0x0006
 _WIDE: Final = 0xFFFFFFFF
 _NAME: Final = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f]+(?:/|\Z))+\Z")
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
+_METHODS: Final = frozenset({STORED, DEFLATED})
+_USUAL_MODES: Final = frozenset({0, 0o100644, 0o600})
 _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 
 
@@ -55,7 +59,6 @@ class Entry(NamedTuple):
         packed_bytes: Size in the zip.
         size_bytes: Size unpacked.
         header_offset: Where its local header begins.
-        end_offset: Where the next thing begins: its data ends there at the latest.
     """
 
     name: str
@@ -66,7 +69,6 @@ class Entry(NamedTuple):
     packed_bytes: int
     size_bytes: int
     header_offset: int
-    end_offset: int
 
     @property
     def is_directory(self) -> bool:
@@ -91,18 +93,23 @@ class Archive:
                 f"the package has {tail.entry_count} entries", limit=limits.max_entries, entries=tail.entry_count
             )
         self.entries = _read_directory(tail, limits)
+        self._ends = _check_overlaps(self.entries, tail.directory_offset)
 
     def read(self, entry: Entry) -> bytes:
         """The content of an entry, checked. Raises: PackageCorruptError."""
-        start = self.data_offset(entry)
-        self._stream.seek(start)
-        packed = self._stream.read(entry.packed_bytes)
+        packed = self.read_packed(entry)
         content = packed if entry.method == STORED else _inflate(entry, packed)
         if len(content) != entry.size_bytes or zlib.crc32(content) != entry.crc:
             raise PackageCorruptError(
                 "an entry does not have the size or the checksum that it claims", entry=entry.name
             )
         return content
+
+    def read_packed(self, entry: Entry) -> bytes:
+        """The bytes of an entry as they are in the zip, not checked but for the header before them."""
+        start = self.data_offset(entry)
+        self._stream.seek(start)
+        return self._stream.read(entry.packed_bytes)
 
     def open(self, entry: Entry) -> BinaryIO:
         """A stream over an entry; size and checksum are checked at its end. Raises: PackageCorruptError, also later."""
@@ -111,23 +118,24 @@ class Archive:
     def data_offset(self, entry: Entry) -> int:
         """Where the data begins, after the local header was compared. Raises: PackageCorruptError."""
         self._stream.seek(entry.header_offset)
-        header = self._stream.read(LOCAL.size + len(entry.raw_name))
-        if len(header) != LOCAL.size + len(entry.raw_name):
+        raw_name = entry.raw_name
+        header = self._stream.read(LOCAL.size + len(raw_name))
+        if len(header) != LOCAL.size + len(raw_name):
             raise PackageCorruptError("the local header of an entry is cut off", entry=entry.name)
         signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length = LOCAL.unpack_from(header)
         start: int = entry.header_offset + LOCAL.size + name_length + extra_length
         if (
             signature != LOCAL_SIGNATURE
-            or (flags ^ entry.flags) & (_ENCRYPTED_FLAGS | _DESCRIPTOR_FLAG)
+            or (flags != entry.flags and (flags ^ entry.flags) & _COMPARED_FLAGS)
             or method != entry.method
-            or header[LOCAL.size :] != entry.raw_name
-            or name_length != len(entry.raw_name)
-            or start + entry.packed_bytes > entry.end_offset
+            or not header.endswith(raw_name)
+            or name_length != len(raw_name)
+            or start + entry.packed_bytes > self._ends[entry.header_offset]
         ):
             raise PackageCorruptError(
                 "the local header of an entry differs from the central directory", entry=entry.name
             )
-        if (crc, packed, size) != (entry.crc, entry.packed_bytes, entry.size_bytes):
+        if crc != entry.crc or packed != entry.packed_bytes or size != entry.size_bytes:
             self._check_late_sizes(entry, (crc, packed, size), start, extra_length)
         return start
 
@@ -153,7 +161,7 @@ class Archive:
             raise PackageCorruptError("the sizes of an entry differ from the central directory", entry=entry.name)
 
     def _descriptor(self, entry: Entry, offset: int) -> tuple[int, int, int]:
-        found = self.read_at(offset, min(24, entry.end_offset - offset))
+        found = self.read_at(offset, min(24, self._ends[entry.header_offset] - offset))
         fields = found[4:] if found[:4] == _DESCRIPTOR_SIGNATURE else found
         narrow, wide = struct.Struct("<III"), struct.Struct("<IQQ")
         expected = (entry.crc, entry.packed_bytes, entry.size_bytes)
@@ -248,21 +256,26 @@ def _inflate(entry: Entry, packed: bytes) -> bytes:
 def _read_directory(tail: Tail, limits: PackageLimits) -> dict[str, Entry]:
     directory, at = tail.directory, 0
     entries: dict[str, Entry] = {}
+    total, packed_total = 0, 0
     for _ in range(tail.entry_count):
         entry, at = _read_entry(directory, at, tail.directory_offset)
-        if entry.name in entries:
-            raise PackageCorruptError("two entries have one name", entry=entry.name)
-        if entry.size_bytes > limits.max_entry_bytes:
-            raise LimitExceededError(
-                f"an entry has {entry.size_bytes} bytes", entry=entry.name, limit=limits.max_entry_bytes
-            )
-        if entry.size_bytes > RATIO_FROM_BYTES:
-            _check_ratio(entry.name, entry.size_bytes, entry.packed_bytes, limits)
+        size = entry.size_bytes
+        if size > limits.max_entry_bytes:
+            raise LimitExceededError(f"an entry has {size} bytes", entry=entry.name, limit=limits.max_entry_bytes)
+        if size > RATIO_FROM_BYTES:
+            _check_ratio(entry.name, size, entry.packed_bytes, limits)
+        total += size
+        packed_total += entry.packed_bytes + LOCAL.size
         entries[entry.name] = entry
     if at != len(directory):
         raise PackageCorruptError("the central directory holds more than its entries")
-    _check_totals(entries, limits)
-    return _with_ends(entries, tail.directory_offset)
+    if len(entries) != tail.entry_count:
+        _refuse_duplicate(tail)
+    if total > limits.max_total_bytes:
+        raise LimitExceededError(f"the package unpacks to {total} bytes", entry="all", limit=limits.max_total_bytes)
+    if total > RATIO_FROM_BYTES:
+        _check_ratio("all", total, packed_total, limits)
+    return entries
 
 
 def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
@@ -280,12 +293,13 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
     if _WIDE in (size, packed, offset):
         extra = directory[start + name_length : start + name_length + extra_length]
         size, packed, offset = wide_sizes(extra, (size, packed, offset))
-    _check_kind(name, flags, method, external >> 16)
-    if (method == STORED and packed != size) or (name[-1] == "/" and size):
+    if flags & ~_KNOWN_FLAGS or method not in _METHODS or external >> 16 not in _USUAL_MODES:
+        _check_kind(name, flags, method, external >> 16)
+    if (method == STORED and packed != size) or (size and name[-1] == "/"):
         raise PackageCorruptError("an entry's sizes contradict each other", entry=name)
     if offset + LOCAL.size + name_length + packed > limit:
         raise PackageCorruptError("an entry lies beyond the package", entry=name)
-    return Entry(name, raw_name, flags, method, crc, packed, size, offset, limit), end
+    return Entry(name, raw_name, flags, method, crc, packed, size, offset), end
 
 
 def _checked_name(raw: bytes, flags: int) -> str:
@@ -301,7 +315,7 @@ def _checked_name(raw: bytes, flags: int) -> str:
 def _check_kind(name: str, flags: int, method: int, mode: int) -> None:
     if flags & _ENCRYPTED_FLAGS:
         raise PackageCorruptError("an entry is encrypted", entry=name)
-    if flags & ~_KNOWN_FLAGS or method not in (STORED, DEFLATED):
+    if flags & ~_KNOWN_FLAGS or method not in _METHODS:
         raise PackageCorruptError(f"an entry is packed in a way that is not known (method {method})", entry=name)
     kind = stat.S_IFMT(mode)
     if kind and kind != (stat.S_IFDIR if name[-1] == "/" else stat.S_IFREG):
@@ -315,27 +329,27 @@ def _check_ratio(name: str, size: int, packed: int, limits: PackageLimits) -> No
         )
 
 
-def _check_totals(entries: dict[str, Entry], limits: PackageLimits) -> None:
-    size = sum([entry.size_bytes for entry in entries.values()])
-    if size > limits.max_total_bytes:
-        raise LimitExceededError(f"the package unpacks to {size} bytes", entry="all", limit=limits.max_total_bytes)
-    if size > RATIO_FROM_BYTES:
-        packed = sum([entry.packed_bytes + LOCAL.size for entry in entries.values()])
-        _check_ratio("all", size, packed, limits)
-
-
-def _with_ends(entries: dict[str, Entry], directory_offset: int) -> dict[str, Entry]:
-    """Give every entry the place where the next begins. Raises: PackageCorruptError where two overlap."""
-    by_offset = sorted(entries.values(), key=_header_offset)
-    bounded: dict[str, Entry] = {}
+def _check_overlaps(entries: dict[str, Entry], directory_offset: int) -> dict[int, int]:
+    """Where the next thing begins, by the offset of each local header. Raises: PackageCorruptError for an overlap."""
+    ends: dict[int, int] = {}
     end = directory_offset
-    for entry in reversed(by_offset):
-        if entry.header_offset + LOCAL.size + len(entry.raw_name) + entry.packed_bytes > end:
+    for entry in sorted(entries.values(), key=_header_offset, reverse=True):
+        offset = entry.header_offset
+        if offset + LOCAL.size + len(entry.raw_name) + entry.packed_bytes > end:
             raise PackageCorruptError("an entry overlaps the next", entry=entry.name)
-        bounded[entry.name] = entry._replace(end_offset=end)
-        end = entry.header_offset
-    return {name: bounded[name] for name in entries}
+        ends[offset] = end
+        end = offset
+    return ends
 
 
-def _header_offset(entry: Entry) -> int:
-    return entry.header_offset
+def _refuse_duplicate(tail: Tail) -> NoReturn:
+    seen: set[str] = set()
+    at = 0
+    while True:
+        entry, at = _read_entry(tail.directory, at, tail.directory_offset)
+        if entry.name in seen:
+            raise PackageCorruptError("two entries have one name", entry=entry.name)
+        seen.add(entry.name)
+
+
+_header_offset: Final = attrgetter("header_offset")

@@ -8,10 +8,13 @@ from typing import BinaryIO, Final
 
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.aggregates import VaultFile
 from mailboat.packages.filevault.archive import Archive, Entry
+from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.properties import PROPERTIES_XML
+from mailboat.packages.filevault.vault_files import VaultFile
 
 CONTENT_ROOT: Final = "jcr_root"
+READ_ANYWAY: Final = frozenset({FILTER_XML, PROPERTIES_XML})
 HASH_CHUNK_BYTES: Final = 256 * 1024
 
 
@@ -90,7 +93,7 @@ def content_root(archive: Archive, entries: Iterable[Entry]) -> ArchiveDirectory
                 _enter(by_path, entry.name[:-1]).is_explicit = True
         elif slash and (path == CONTENT_ROOT or path.startswith(f"{CONTENT_ROOT}/")):
             _enter(by_path, path).put(name, ArchiveFile(archive, entry))
-        else:
+        elif entry.name not in READ_ANYWAY:
             archive.data_offset(entry)  # its name must be true in both headers, or content was renamed away
     return root
 

@@ -13,7 +13,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple, Self
 
 from mailboat.errors import SourceChangedError
 from mailboat.model.nodes import Binary
@@ -27,7 +27,7 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL_SIGNATURE,
 )
 
-LEVEL: Final = 6
+LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024
 SPOOL_BYTES: Final = 4 * 1024 * 1024
 STORED_SUFFIXES: Final = (
@@ -49,6 +49,23 @@ _DIRECTORY_MODE: Final = 0o040755 << 16 | 0x10
 _WIDE_END: Final = struct.Struct("<IQHHIIQQQQIIQI")
 
 
+class PackedContent(NamedTuple):
+    """The content of an entry, ready to be written, perhaps more than once."""
+
+    method: int
+    packed: bytes
+    crc: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, content: bytes, level: int) -> Self:
+        """Pack; 0 is not at all."""
+        shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if level and content else content
+        if len(shrunk) < len(content):
+            return cls(DEFLATED, shrunk, zlib.crc32(content), len(content))
+        return cls(STORED, content, zlib.crc32(content), len(content))
+
+
 class ArchiveWriter:
     """A zip being written, strictly forward."""
 
@@ -58,6 +75,8 @@ class ArchiveWriter:
         self._level = level
         self._total = hashlib.sha256()
         self._central: list[bytes] = []
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
         self.length_bytes = 0
 
     def add_directory(self, name: str) -> None:
@@ -66,14 +85,12 @@ class ArchiveWriter:
 
     def add(self, name: str, content: bytes, *, is_packed_already: bool = False) -> None:
         """Add an entry from memory; stored where packing gains nothing."""
-        method, packed = STORED, content
-        if not is_packed_already and len(content) > 0:
-            packer = zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
-            shrunk = packer.compress(content) + packer.flush()
-            if len(shrunk) < len(content):
-                method, packed = DEFLATED, shrunk
-        self._begin(name, method, zlib.crc32(content), len(packed), len(content))
-        self._emit(packed)
+        self.add_packed(name, PackedContent.of(content, 0 if is_packed_already else self._level))
+
+    def add_packed(self, name: str, content: PackedContent) -> None:
+        """Add an entry that was packed before."""
+        self._begin(name, content.method, content.crc, len(content.packed), content.size_bytes)
+        self._emit(content.packed)
 
     def add_binary(self, name: str, binary: Binary, suffix_of: str) -> None:
         """Add a binary of any size as an entry. `suffix_of` is the name that tells whether it is packed already.
@@ -102,6 +119,7 @@ class ArchiveWriter:
             count, size, offset = min(count, _MANY), min(size, _WIDE), min(offset, _WIDE)
         signature = int.from_bytes(END_SIGNATURE, "little")
         self._emit(directory + end + END.pack(signature, 0, 0, count, count, size, offset, 0))
+        self._flush()
         return self._total.digest()
 
     # -------------------------------------------------------------------------------------------------- by pieces
@@ -129,9 +147,18 @@ class ArchiveWriter:
                 self._emit(piece)
 
     def _emit(self, piece: bytes) -> None:
-        self._into.write(piece)
-        self._total.update(piece)
+        self._pieces.append(piece)
+        self._held_bytes += len(piece)
         self.length_bytes += len(piece)
+        if self._held_bytes >= CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        held = b"".join(self._pieces)
+        self._into.write(held)
+        self._total.update(held)
+        self._pieces.clear()
+        self._held_bytes = 0
 
     def _begin(self, name: str, method: int, crc: int, packed: int, size: int) -> None:
         raw = name.encode()

@@ -19,8 +19,8 @@ from mailboat.content.sources.folder_entries import (
 )
 from mailboat.errors import PathRefusedError
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.aggregates import VaultFile
 from mailboat.packages.filevault.archive_tree import binary_of
+from mailboat.packages.filevault.vault_files import VaultFile
 
 LEFT_BY_TOOLS: Final = frozenset(
     {".git", ".svn", ".hg", ".DS_Store", "Thumbs.db", ".vltignore", ".gitkeep", ".gitignore"}

@@ -17,7 +17,7 @@ from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import is_within
-from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter
+from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
@@ -27,11 +27,12 @@ from mailboat.packages.filevault.properties import (
     format_properties,
     package_id,
 )
-from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, open_archive
+from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
 from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.wire.nodes import OpenBinary
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
+MAX_REMEMBERED: Final = 64
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class FilevaultCodec:
     def __init__(self, settings: FilevaultSettings | None = None) -> None:
         """Build a codec."""
         self._settings = settings or FilevaultSettings()
+        self._packed_properties: dict[str, PackedContent] = {}
         self._reading = ReadingSettings(
             Namespaces(self._settings.namespaces), self._settings.references, self._settings.max_document_bytes
         )
@@ -71,7 +73,7 @@ class FilevaultCodec:
             SourceChangedError: A binary's bytes are not those of its digest.
         """
         archive = ArchiveWriter(into, self._settings.level)
-        _write_metadata(archive, contents)
+        self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
         layout = Layout(archive, LayoutSettings(self._namespaces(contents), self._settings.references, largest))
         for ancestor in contents.ancestors:
@@ -111,6 +113,19 @@ class FilevaultCodec:
         package = VaultPackage(open_archive(stream, limits), limits, self._reading)
         return FilevaultReader(package, open_blob)
 
+    def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
+        if contents.is_self_contained:
+            archive.add(MANIFEST, _manifest(contents).encode())
+        text = format_properties(contents.properties)
+        packed = self._packed_properties.get(text)
+        if packed is None:
+            packed = PackedContent.of(text.encode(), self._settings.level)
+            if len(self._packed_properties) >= MAX_REMEMBERED:
+                self._packed_properties.clear()
+            self._packed_properties[text] = packed
+        archive.add_packed(PROPERTIES_XML, packed)
+        archive.add(FILTER_XML, format_filter(contents.filter).encode())
+
     def _namespaces(self, contents: PackageContents) -> Namespaces:
         given = {
             key.removeprefix(NAMESPACE_KEY): uri
@@ -127,23 +142,16 @@ class _Total:
         self.hash = TreeHash()
         self.node_count = 0
         self.content_bytes = 0
-        self._filter = contents.filter
+        self._covers = coverage(contents.filter)
 
     def add(self, node: Node) -> None:
-        if not self._filter.covers(node.path):
+        if not self._covers(node.path):
             raise UsageError(f"{node.path} is not covered by the package's filter", path=node.path)
         self.hash.add(node.path, node_digest(node))
         self.node_count += 1
         for one in node.properties:
             if one.type is PropertyType.BINARY:
                 self.content_bytes += sum(value.length_bytes for value in one.values if isinstance(value, Binary))
-
-
-def _write_metadata(archive: ArchiveWriter, contents: PackageContents) -> None:
-    if contents.is_self_contained:
-        archive.add(MANIFEST, _manifest(contents).encode())
-    archive.add(PROPERTIES_XML, format_properties(contents.properties).encode())
-    archive.add(FILTER_XML, format_filter(contents.filter).encode())
 
 
 def _manifest(contents: PackageContents) -> str:

@@ -6,8 +6,7 @@ Shared by everything that reads: the attributes of one element, with the binarie
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -15,18 +14,16 @@ from mailboat.errors import PackageCorruptError, UntrustedInputError
 from mailboat.model.nodes import FILE_TYPE, FOLDER_TYPE, Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.model.values import ValueRefusedError
+from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
 from mailboat.packages.filevault.document import Mark
 from mailboat.packages.filevault.docview import ParsedValues, parse_values
-from mailboat.wire.nodes import MAX_NAME_LENGTH
 
-PRIMARY_TYPE: Final = "jcr:primaryType"
-MIXIN_TYPES: Final = "jcr:mixinTypes"
 DEFAULT_TYPE: Final = "nt:unstructured"
 """The type of a node that a document gives none, as hand-written ones do."""
 
 UNORDERED_TYPES: Final = frozenset({FILE_TYPE, FOLDER_TYPE, "sling:Folder", "nt:linkedFile"})
 _name: Final = attrgetter("name")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SYNTAX: Final = frozenset("{[\\")
 
 
 Refer = Callable[[str], Binary]
@@ -47,7 +44,8 @@ class NodeText(NamedTuple):
     Attributes:
         path: The node's path, checked.
         entry: The entry that says it, for messages.
-        attributes: Resolved names and texts in turn.
+        plan: The names of its attributes.
+        texts: Their texts, in the same order.
         binaries: Values that travel as entries.
         elements: Names of the elements within: the order of children, if there is one.
         marks: What processing instructions say, see `document.Mark`.
@@ -55,7 +53,8 @@ class NodeText(NamedTuple):
 
     path: NodePath
     entry: str
-    attributes: Sequence[str]
+    plan: AttributePlan
+    texts: Sequence[str]
     binaries: Sequence[PropertyFile] = ()
     elements: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
@@ -67,24 +66,45 @@ def build_node(said: NodeText, refer: Refer) -> Node:
     Raises:
         ValueRefusedError, PackageCorruptError: With entry, path and property.
     """
-    primary = DEFAULT_TYPE
-    mixins: tuple[str, ...] = ()
-    properties: list[Property] = []
     pending = _by_property(said)
-    for name, text in zip(said.attributes[::2], said.attributes[1::2], strict=True):
-        parsed = _parse(said, name, text)
-        if name == PRIMARY_TYPE:
-            primary = parsed.values[0] if parsed.values else ""
-        elif name == MIXIN_TYPES:
-            mixins = tuple(sorted(set(parsed.values)))
-        elif parsed.type is PropertyType.BINARY:
+    properties: list[Property] = []
+    for place in said.plan.order:
+        name = said.plan.names[place]
+        parsed = parse_text(said, name, said.texts[place])
+        if parsed.type is PropertyType.BINARY:
             properties.append(_binary_property(said, name, parsed, pending.pop(name, {}), refer))
         else:
             properties.append(Property(name, parsed.values, parsed.type, parsed.is_multiple))
-    properties += [_unannounced_property(said, name, values) for name, values in pending.items()]
-    properties.sort(key=_name)
-    _check(said, primary, mixins, properties)
+    if pending:
+        properties += [_unannounced_property(said, name, values) for name, values in pending.items()]
+        properties.sort(key=_name)
+        _check_names(said, properties)
+    primary, mixins = types_of(said)
     return Node(said.path, primary, mixins, tuple(properties), child_order(said, primary))
+
+
+def types_of(said: NodeText) -> tuple[str, tuple[str, ...]]:
+    """Primary type and mixins. Raises: PackageCorruptError."""
+    primary, plan = DEFAULT_TYPE, said.plan
+    mixins: tuple[str, ...] = ()
+    if plan.primary is not None:
+        text = said.texts[plan.primary]
+        primary = text if text[:1] not in _SYNTAX else "".join(parse_text(said, PRIMARY_TYPE, text).values)
+    if plan.mixins is not None:
+        mixins = tuple(sorted(set(parse_text(said, MIXIN_TYPES, said.texts[plan.mixins]).values)))
+    for name in (primary, *mixins):
+        if is_refused_name(name):
+            raise refused(said, f"{name[:80]!r} is not a node type")
+    return primary, mixins
+
+
+def parse_text(said: NodeText, name: str, text: str) -> ParsedValues:
+    """Understand an attribute. Raises: ValueRefusedError with entry, path and property."""
+    try:
+        return parse_values(text)
+    except ValueRefusedError as error:
+        error.where.update(entry=said.entry, path=said.path, property=name)
+        raise
 
 
 def child_order(said: NodeText, primary_type: str) -> tuple[str, ...] | None:
@@ -94,14 +114,6 @@ def child_order(said: NodeText, primary_type: str) -> tuple[str, ...] | None:
     if Mark.UNORDERED in said.marks or not said.elements or primary_type in UNORDERED_TYPES:
         return None
     return said.elements
-
-
-def _parse(said: NodeText, name: str, text: str) -> ParsedValues:
-    try:
-        return parse_values(text)
-    except ValueRefusedError as error:
-        error.where.update(entry=said.entry, path=said.path, property=name)
-        raise
 
 
 def _by_property(said: NodeText) -> dict[str, dict[int | None, Binary]]:
@@ -121,18 +133,18 @@ def _binary_property(
             continue
         found = travelling.get(index if parsed.is_multiple else None)
         if found is None:
-            raise _refused(said, f"the binary property {name!r} has no content in the package")
+            raise refused(said, f"the binary property {name!r} has no content in the package")
         values.append(found)
     if any(index is None if parsed.is_multiple else index is not None for index in travelling):
-        raise _refused(said, f"the binary property {name!r} is both single and multiple")
+        raise refused(said, f"the binary property {name!r} is both single and multiple")
     if len(travelling) > len(values):
-        raise _refused(said, f"the binary property {name!r} has more entries than values")
+        raise refused(said, f"the binary property {name!r} has more entries than values")
     return Property(name, tuple(values), PropertyType.BINARY, parsed.is_multiple)
 
 
 def _referred(said: NodeText, name: str, parsed: ParsedValues, text: str, refer: Refer) -> Binary:
     if not parsed.is_reference:
-        raise _refused(said, f"the binary property {name!r} has text where its content should be referred to")
+        raise refused(said, f"the binary property {name!r} has text where its content should be referred to")
     try:
         return refer(text)
     except UntrustedInputError as error:
@@ -144,29 +156,18 @@ def _unannounced_property(said: NodeText, name: str, values: dict[int | None, Bi
     if set(values) == {None}:
         return Property(name, (values[None],), PropertyType.BINARY)
     if set(values) != set(range(len(values))):
-        raise _refused(said, f"the values of the binary property {name!r} are not counted from 0")
+        raise refused(said, f"the values of the binary property {name!r} are not counted from 0")
     return Property(name, tuple(values[index] for index in range(len(values))), PropertyType.BINARY, is_multiple=True)
 
 
-def _check(said: NodeText, primary: str, mixins: Iterable[str], properties: Sequence[Property]) -> None:
-    for name in (primary, *mixins):
-        if is_refused_name(name):
-            raise _refused(said, f"{name[:80]!r} is not a node type")
+def _check_names(said: NodeText, properties: Sequence[Property]) -> None:
     previous = ""
     for one in properties:
-        if one.name == previous:
-            raise _refused(said, f"the property {previous!r} stands twice")
+        if one.name == previous or is_refused_name(one.name) or one.name in (PRIMARY_TYPE, MIXIN_TYPES):
+            raise refused(said, f"{one.name[:80]!r} is not a property's name, or stands twice")
         previous = one.name
-        if is_refused_name(previous):
-            raise _refused(said, f"{previous[:80]!r} is not a property's name")
-    if len(set(said.elements)) != len(said.elements):
-        raise _refused(said, "two elements within have one name")
 
 
-def is_refused_name(name: str) -> bool:
-    """Whether a text can't name a type or property: the rule of `wire/nodes.py`."""
-    return not name or len(name) > MAX_NAME_LENGTH or "/" in name or _CONTROL.search(name) is not None
-
-
-def _refused(said: NodeText, reason: str) -> PackageCorruptError:
+def refused(said: NodeText, reason: str) -> PackageCorruptError:
+    """That a node can't be as its text says."""
     return PackageCorruptError(reason, entry=said.entry, path=said.path)

@@ -8,6 +8,7 @@ a shallow set of ours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -27,8 +28,13 @@ _MODES: Final[Mapping[str, ImportMode]] = MappingProxyType(
     | {"merge": ImportMode.MERGE_PROPERTIES, "update": ImportMode.UPDATE_PROPERTIES}
 )
 _TYPES: Final = frozenset({"cleanup", ""})
-_PLAIN_HEAD: Final = f'{XML_HEAD}<workspaceFilter version="1.0">\n'
-_PLAIN_ROOT: Final = '    <filter root="'
+_HEAD: Final = f'{XML_HEAD}<workspaceFilter version="1.0">\n'
+_ROOT: Final = '    <filter root="'
+_TAIL: Final = "</workspaceFilter>\n"
+# The filter of most packages of ours: one root, nothing to unescape, nothing that XML would have to understand.
+_PLAIN: Final = re.compile(
+    (re.escape(_HEAD + _ROOT) + r'(/[A-Za-z0-9_./ -]*[A-Za-z0-9_.-])"/>\n' + re.escape(_TAIL) + r"\Z").encode()
+)
 
 
 def parse_filter(content: bytes) -> WorkspaceFilter:
@@ -37,6 +43,9 @@ def parse_filter(content: bytes) -> WorkspaceFilter:
     Raises:
         PackageCorruptError, LimitExceededError, PathRefusedError: With the root or the expression.
     """
+    plain = _PLAIN.match(content)
+    if plain is not None:
+        return WorkspaceFilter((FilterSet(parse_path(plain[1].decode())),))
     reading = _Reading()
     parse_small(content, FILTER_XML, reading.start, MAX_FILTER_BYTES)
     if not reading.is_filter:
@@ -46,13 +55,13 @@ def parse_filter(content: bytes) -> WorkspaceFilter:
 
 def format_filter(workspace: WorkspaceFilter) -> str:
     """Write `filter.xml`. Raises: PackageCorruptError for an expression that has no equal in Java."""
-    lines = [_PLAIN_HEAD]
+    lines = [_HEAD]
     for one in workspace.sets:
         mode = "" if one.mode is ImportMode.REPLACE else f' mode="{one.mode.value}"'
         rules = _format_rules(one)
         end = f">\n{rules}    </filter>\n" if rules else "/>\n"
-        lines.append(f'{_PLAIN_ROOT}{escape(one.root)}"{mode}{end}')
-    lines.append("</workspaceFilter>\n")
+        lines.append(f'{_ROOT}{escape(one.root)}"{mode}{end}')
+    lines.append(_TAIL)
     return "".join(lines)
 
 

@@ -33,7 +33,6 @@ from mailboat.packages.filevault.document_text import (
     element_prefixes,
     format_document,
     format_element,
-    prefixes_in,
 )
 from mailboat.packages.filevault.elements import UNORDERED_TYPES
 from mailboat.packages.filevault.names import (
@@ -48,6 +47,7 @@ from mailboat.packages.filevault.names import (
 from mailboat.packages.filevault.namespaces import Namespaces
 
 DOCUMENT_BYTES: Final = 256 * 1024
+_ATTRIBUTE_BYTES: Final = 8  # what stands around name and text, about
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,8 @@ class Layout:
         references = {
             one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
         }
-        attributes = attributes_of(node, references)
-        document.prefixes |= prefixes_in(node)
-        document.size += sum([len(key) + len(text) + 8 for key, text in attributes])
+        attributes = attributes_of(node, references, document.prefixes)
+        document.size += sum([len(key) + len(text) + _ATTRIBUTE_BYTES for key, text in attributes])
         return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
 
     def _detach_open(self) -> None:

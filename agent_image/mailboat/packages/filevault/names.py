@@ -8,6 +8,7 @@ comes back, and every name that Jackrabbit writes is understood.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 CONTENT_XML: Final = ".content.xml"
@@ -56,6 +57,7 @@ def repository_name(platform: str) -> str:
     return f"{first}{_decode_percent(prefix)}:{_decode_percent(local)}"
 
 
+@lru_cache(4096)
 def directory_name(name: str) -> str:
     """The zip directory of a node: `.dir` at its end is taken off when it is read, so a name's own is doubled."""
     platform = platform_name(name)
@@ -117,6 +119,7 @@ def _percent(match: re.Match[str]) -> str:
 # ---------------------------------------------------------------------------------------------------------- ISO 9075
 
 
+@lru_cache(4096)
 def xml_name(name: str) -> str:
     """The name of a node or property as an XML name: `jcr:content`, `a_x0020_b`.
 

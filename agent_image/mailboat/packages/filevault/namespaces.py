@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mailboat.errors import PackageCorruptError
+from mailboat.packages.filevault.attributes import AttributePlan, plan_attributes
 from mailboat.packages.filevault.names import decode_xml_name
 
 KNOWN: Final[Mapping[str, str]] = MappingProxyType(
@@ -47,6 +48,8 @@ KNOWN: Final[Mapping[str, str]] = MappingProxyType(
 )
 _MADE: Final = "urn:mailboat:namespace:"
 MAX_CACHED_NAMES: Final = 20_000
+MAX_CACHED_PLANS: Final = 2_000
+MAX_CACHED_WIDTH: Final = 64
 
 
 class Namespaces:
@@ -57,6 +60,7 @@ class Namespaces:
         self._by_prefix = {**KNOWN, **(more or {})}
         self._by_namespace = {uri: prefix for prefix, uri in self._by_prefix.items()}
         self.names: dict[str, str] = {}
+        self.plans: dict[tuple[str, ...], AttributePlan] = {}
         self.interned: dict[str, str] = {}
 
     def namespace_of(self, prefix: str) -> str:
@@ -80,6 +84,21 @@ class Namespaces:
                 self.names.clear()
             name = self.names[expanded] = self._resolved(expanded, entry)
         return name
+
+    def plan(self, expanded: tuple[str, ...], entry: str) -> AttributePlan:
+        """What attributes with these names mean. Raises: PackageCorruptError."""
+        found = self.plans.get(expanded)
+        if found is None:
+            try:
+                found = plan_attributes(tuple([self.resolve(name, entry) for name in expanded]))
+            except PackageCorruptError as error:
+                error.where["entry"] = entry
+                raise
+            if len(self.plans) >= MAX_CACHED_PLANS:
+                self.plans.clear()
+            if len(expanded) <= MAX_CACHED_WIDTH:
+                self.plans[expanded] = found
+        return found
 
     def trim(self) -> None:
         """Keep the interned names bounded: called between documents."""

@@ -8,7 +8,7 @@ the filter does not cover is passed over, as FileVault does.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -17,8 +17,8 @@ from mailboat.errors import PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Binary, NodeRecord
-from mailboat.model.paths import NodePath, is_within
-from mailboat.packages.filevault.aggregates import Aggregates, Place, VaultFile
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive import Archive
 from mailboat.packages.filevault.archive_tree import ArchiveDirectory, binary_of, content_root
 from mailboat.packages.filevault.document import DocumentReader
@@ -26,8 +26,9 @@ from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
+from mailboat.packages.filevault.vault_files import VaultFile
 from mailboat.packages.port import PackageLimits
-from mailboat.wire.nodes import OpenBinary, encode_node
+from mailboat.wire.nodes import OpenBinary
 
 INLINE_BINARY_BYTES: Final = 64 * 1024
 MAX_CACHED_METADATA: Final = 64
@@ -42,14 +43,14 @@ class ReadingSettings:
         references: Reads the texts of binaries that are elsewhere.
         max_document_bytes: One DocView document: it is held in memory.
         inline_binary_bytes: Binaries up to this size are held inline in records.
-        checked_properties: `properties.xml` by its bytes, parsed and checked: publishers repeat themselves.
+        checked_properties: `properties.xml` by checksum and packed bytes, once parsed and checked.
     """
 
     namespaces: Namespaces
     references: ReferenceCodec
     max_document_bytes: int = 32 * 1024 * 1024
     inline_binary_bytes: int = INLINE_BINARY_BYTES
-    checked_properties: dict[bytes, dict[str, str]] = field(default_factory=dict)
+    checked_properties: dict[tuple[int, bytes], dict[str, str]] = field(default_factory=dict)
 
 
 class VaultPackage:
@@ -120,34 +121,49 @@ class _Selection:
         self._filter = workspace
         self._aggregates = aggregates
         self._pending: list[NodeText] = []
+        roots = [one.root for one in workspace.sets]
+        self._above = frozenset(path for root in roots if root != ROOT for path in (ROOT, *ancestors_of(root)))
+        self._covers = coverage(workspace)
+        self._below = tuple([root.rstrip("/") + "/" for root in roots])
+        self._roots = frozenset(roots)
 
     def records(self, place: Place) -> Iterator[NodeRecord]:
-        expanded = self._aggregates.expand(place)
-        said = expanded.said
-        if said is not None:
-            if self._filter.covers(place.path):
-                yield from self._needed(place.path)
-                yield self._record(said)
-            elif not expanded.is_implied:
-                self._pending.append(said)
-                if self._filter.is_ancestor(place.path):
-                    yield from self._needed(place.path)
-        for child in expanded.children.values():
+        is_covered = self._covers(place.path)
+        children: Iterable[Place] | None = None if is_covered else self._aggregates.bare_children(place)
+        if children is None:
+            expanded = self._aggregates.expand(place)
+            children = expanded.children.values()
+            if expanded.said is not None and (is_covered or not expanded.is_implied):
+                yield from self._given(expanded.said, is_covered=is_covered)
+        for child in children:
             if self._may_matter(child.path):
                 yield from self.records(child)
 
-    def _needed(self, path: NodePath) -> Iterator[NodeRecord]:
-        """Nodes that are not covered, given because something below them is."""
-        pending, self._pending = self._pending, []
-        for said in pending:
-            if is_within(path, said.path):
-                yield self._record(said)
+    def _given(self, said: NodeText, *, is_covered: bool) -> Iterator[NodeRecord]:
+        """The node's record if it is wanted, after those above it that it needs."""
+        if not is_covered:
+            self._pending.append(said)
+            if said.path not in self._above:
+                return
+        if self._pending:
+            pending, self._pending = self._pending, []
+            for above in pending:
+                if is_within(said.path, above.path):
+                    yield self._aggregates.record(above)
+        if is_covered:
+            yield self._aggregates.record(said)
 
     def _may_matter(self, path: NodePath) -> bool:
-        return self._filter.set_for(path) is not None or self._filter.is_ancestor(path)
+        return path.startswith(self._below) or path in self._roots or path in self._above
 
-    def _record(self, said: NodeText) -> NodeRecord:
-        return encode_node(self._aggregates.node(said))
+
+def coverage(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
+    """How to ask many times whether a path is covered."""
+    if not workspace.is_simple:
+        return workspace.covers
+    roots = frozenset(one.root for one in workspace.sets)
+    below = tuple([root.rstrip("/") + "/" for root in workspace.deep_roots])
+    return lambda path: path in roots or path.startswith(below)
 
 
 def refer_to(references: ReferenceCodec, open_blob: OpenBinary | None) -> Refer:
@@ -170,13 +186,13 @@ def _read_properties(archive: Archive, settings: ReadingSettings) -> dict[str, s
     entry = archive.entries.get(PROPERTIES_XML)
     if entry is None:
         return {}
-    content = archive.read(entry)
-    known = settings.checked_properties.get(content)
+    packed = archive.read_packed(entry)
+    known = settings.checked_properties.get((entry.crc, packed))
     if known is None:
-        known = parse_properties(content)
+        known = parse_properties(archive.read(entry))
         check_properties(known)
         if len(settings.checked_properties) >= MAX_CACHED_METADATA:
             settings.checked_properties.clear()
-        if len(content) < INLINE_BINARY_BYTES:
-            settings.checked_properties[content] = known
+        if len(packed) < INLINE_BINARY_BYTES:
+            settings.checked_properties[entry.crc, packed] = known
     return known

@@ -18,7 +18,7 @@ from mailboat.errors import LimitExceededError, SourceMissingError
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.packages.filevault.aggregates import Aggregates, Place, VaultDirectory, VaultFile
+from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
 from mailboat.packages.filevault.document import DocumentReader
@@ -31,6 +31,7 @@ from mailboat.packages.filevault.reader import (
     open_archive,
     refer_to,
 )
+from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.port import PackageLimits
 from mailboat.wire.nodes import OpenBinary
 
