@@ -26,6 +26,7 @@ settings.load_profile("suite")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this suite."""
+    parser.addoption("--update-golden", action="store_true", help="write what is printed over what was expected")
     parser.addoption("--full-length", action="store_true", help="run the benchmarks at the length of `make bench`")
 
 
@@ -102,6 +103,12 @@ class CommandLine:
     def json(self, *words: object) -> Any:
         """What a command that must succeed prints with `-o json`."""
         return self.do(*words, "-o", "json").document
+
+
+@pytest.fixture(scope="session")
+def command_line() -> type[CommandLine]:
+    """Makes command lines of any home."""
+    return CommandLine
 
 
 @pytest.fixture

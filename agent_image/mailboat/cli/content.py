@@ -12,7 +12,7 @@ import typer
 
 from mailboat.cli.declaring import command
 from mailboat.cli.publishing import content_paths
-from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text
+from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node
@@ -84,7 +84,7 @@ def node_document(node: Node) -> dict[str, Any]:
 
 @command
 def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
-    """Print a file's bytes, or the properties of any other node."""
+    """Print a file's bytes; of any other node, and with -o json, yaml or name, its properties."""
     from mailboat.agent.locations import open_source
 
     (where,) = content_paths([path])
@@ -92,7 +92,7 @@ def cat(session: Session, location: LocationArgument, path: PathArgument = "/") 
         node = source.node(where)
         if node is None:
             raise SourceMissingError(f"{location} has no {where}", next_step=f"mailboat content ls {location}")
-        data = node.data if node.is_plain_file else None
+        data = node.data if node.is_plain_file and session.output is Output.TABLE else None
         if data is None:
             session.show(_node_report(node))
             return

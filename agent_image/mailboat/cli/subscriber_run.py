@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.agent.locations import absolute_target
@@ -16,13 +16,22 @@ from mailboat.agent.subscribing import SubscriberProcess, Subscription
 from mailboat.cli.progress_line import ProgressLine
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
-from mailboat.errors import UsageError
+from mailboat.errors import (
+    JournalReplacedError,
+    JournalShorterError,
+    JournalTrimmedError,
+    StopError,
+    UsageError,
+)
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.subscriber.subscription import Until
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.subscriber.progress import SubscriberStatistics
+
+_GAPS: Final = (JournalTrimmedError, JournalReplacedError, JournalShorterError)
+"""States that a person may go on over."""
 
 
 class UntilOption(enum.StrEnum):
@@ -54,6 +63,9 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> None:
             workspace.home.remember_subscriber(known)
             try:
                 found = process.run(Until(asked.until.value))
+            except StopError as error:
+                _add_ways_out(error, subscription, workspace)
+                raise
             finally:
                 if isinstance(listener, ProgressLine):
                     listener.end()
@@ -61,6 +73,18 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> None:
         session.show(_report(subscription, found))
     if signal.SIGINT in received:
         raise KeyboardInterrupt
+
+
+def _add_ways_out(error: StopError, subscription: Subscription, workspace: Workspace) -> None:
+    """Tell what a person at this command line wants to know, and can do."""
+    is_gap = isinstance(error, _GAPS)
+    target = f"{subscription.target} (untouched)" if is_gap else subscription.target
+    error.where = {"target": target, "journal": workspace.journal.description, **error.where}
+    ways = [f"mailboat explain {error.name}"]
+    if is_gap:
+        again = f"mailboat subscribe {subscription.name} --accept-gap"
+        ways.append(f"{again}   (content may differ from the source until it is published again)")
+    error.next_step = "\n".join(ways)
 
 
 def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:

@@ -1,0 +1,205 @@
+"""`content` and `package`: any source or target, and packages by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+LARGE = bytes(range(256)) * 400
+DOCUMENT = """<?xml version="1.0" encoding="UTF-8"?>
+<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0"
+    jcr:primaryType="nt:unstructured" title="Home" tags="[a,b]" count="{Long}3"/>
+"""
+FILTER = '<workspaceFilter version="1.0"><filter root="/content/site"/></workspaceFilter>'
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    (folder / "en" / "news").mkdir(parents=True)
+    (folder / "en" / "index.html").write_text("<h1>English</h1>")
+    (folder / "index.html").write_text("<h1>Home</h1>")
+    (folder / "picture.png").write_bytes(LARGE)
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A FileVault checkout with one node that is no file."""
+    folder = tmp_path / "checkout"
+    (folder / "jcr_root" / "content" / "site").mkdir(parents=True)
+    (folder / "META-INF" / "vault").mkdir(parents=True)
+    (folder / "META-INF" / "vault" / "filter.xml").write_text(FILTER)
+    (folder / "jcr_root" / "content" / "site" / ".content.xml").write_text(DOCUMENT)
+    return folder
+
+
+def test_nodes_are_listed_level_by_level_or_deep(new_boat: Any, site: Path) -> None:
+    assert new_boat.do("content", "ls", site, "-o", "name").lines == ["/en", "/index.html", "/picture.png"]
+    assert new_boat.do("content", "ls", site, "/en", "-o", "name").lines == ["/en", "/en/index.html", "/en/news"]
+    assert len(new_boat.json("content", "ls", site, "--deep")) == 5
+    assert len(new_boat.json("content", "ls", site, "--deep", "--limit", "2")) == 2
+    assert new_boat.do("content", "ls", site).lines == [
+        "TYPE          SIZE   PATH",
+        "nt:folder      0 B   /en",
+        "nt:file       13 B   /index.html",
+        "nt:file     102 kB   /picture.png",
+    ]
+
+
+def test_a_file_is_printed_as_its_bytes(new_boat: Any, site: Path) -> None:
+    assert new_boat.do("content", "cat", site, "/en/index.html").out == "<h1>English</h1>"
+
+
+def test_another_node_is_printed_as_its_properties(new_boat: Any, checkout: Path) -> None:
+    node = new_boat.json("content", "cat", checkout, "/content/site")
+    assert node["primary_type"] == "nt:unstructured"
+    assert node["properties"] == {
+        "count": {"type": "long", "value": "3"},
+        "tags": {"type": "string", "value": ["a", "b"]},
+        "title": {"type": "string", "value": "Home"},
+    }
+    lines = [line.split() for line in new_boat.do("content", "cat", checkout, "content/site").lines]
+    assert ["tags", "string", "a,", "b"] in lines
+    assert yaml.safe_load(new_boat.do("content", "cat", checkout, "content/site", "-o", "yaml").out) == node
+
+
+def test_equal_content_has_one_digest_wherever_it_is(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site)
+    digests = {boat.do("content", "digest", site).out}
+    for kind in ("files", "generations", "sqlite"):
+        target = f"{kind}:{tmp_path / kind}"
+        boat.do("subscribe", kind, "--into", target, "--until", "caught-up")
+        digests.add(boat.do("content", "digest", target).out)
+    assert len(digests) == 1
+    part = boat.json("content", "digest", site, "/en")
+    assert (part["path"], len(part["digest"])) == ("/en", 64)
+
+
+def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "en").mkdir(parents=True)
+    (other / "en" / "index.html").write_text("<h1>Changed</h1>")
+    (other / "new.html").write_text("")
+    ran = new_boat.run("content", "diff", site, other)
+    assert ran.code == 1
+    assert ran.lines == [
+        "~ /en/index.html",
+        "- /en/news",
+        "- /index.html",
+        "+ /new.html",
+        "- /picture.png",
+        "5 differences",
+    ]
+    some = new_boat.run("content", "diff", site, other, "-o", "json", "--limit", "1")
+    assert json.loads(some.out) == [{"path": "/en/index.html", "change": "changed"}]
+    assert new_boat.do("content", "diff", site, other, "/nothing").lines == ["no difference"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("ls", "/does/not/exist"), "SourceMissing"),
+        (("ls", "SITE", "/nothing"), "SourceMissing"),
+        (("cat", "SITE", "/nothing"), "SourceMissing"),
+        (("cat", "SITE", "/"), "SourceMissing"),
+        (("diff", "SITE", "SITE"), "Usage"),
+        (("digest", "sqlite:/does/not/exist"), "SourceMissing"),
+        (("digest", "files:"), "Usage"),
+        (("ls", "SITE/index.html"), "Usage"),
+    ],
+)
+def test_what_is_not_there_is_said_by_name(new_boat: Any, site: Path, words: tuple[str, ...], name: str) -> None:
+    ran = new_boat.run("content", *(word.replace("SITE", str(site)) for word in words))
+    assert (ran.code, ran.err.split(":")[1].strip()) == (2, name)
+
+
+@pytest.mark.parametrize("package_type", ["filevault", "tree"])
+def test_a_package_is_built_looked_into_checked_and_installed(
+    new_boat: Any, site: Path, tmp_path: Path, package_type: str
+) -> None:
+    file, target = tmp_path / "en.package", f"sqlite:{tmp_path / 'db'}"
+    built = new_boat.json("package", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    assert (built["type"], built["nodes"], built["bytes"]) == (package_type, 4, file.stat().st_size)
+    facts = new_boat.json("package", "inspect", file)
+    assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
+    assert facts["tree_digest"] == built["tree_digest"]
+    assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in new_boat.do("package", "verify", file).out
+    assert new_boat.do("package", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
+    assert new_boat.do("content", "diff", site, target, "/en").lines == ["no difference"]
+    picture = new_boat.json("content", "cat", target, "/picture.png")
+    assert picture["properties"]["jcr:data"]["value"].endswith(":102400")
+
+
+def test_installing_again_follows_the_filter(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
+    new_boat.do("package", "build", site, "/en", "--into", file)
+    new_boat.do("package", "install", file, "--into", target)
+    (site / "en" / "news").rmdir()
+    new_boat.do("package", "build", site, "/en", "--into", file, "--property", "version=2", "--property", "group=me")
+    assert new_boat.json("package", "install", file, "--into", target)["removed"] == 1
+    with zipfile.ZipFile(file) as package:
+        assert b'<entry key="version">2</entry>' in package.read("META-INF/vault/properties.xml")
+
+
+def test_a_subscribers_target_takes_no_packages_by_hand(boat: Any, site: Path, tmp_path: Path) -> None:
+    file, target = tmp_path / "en.zip", f"sqlite:{tmp_path / 'db'}"
+    boat.do("package", "build", site, "/en", "--into", file)
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    ran = boat.run("package", "install", file, "--into", target)
+    assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
+
+
+def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) -> None:
+    file = tmp_path / "site.zip"
+    boat.do("package", "build", checkout, "/content/site", "--into", file)
+    assert boat.do("content", "diff", checkout, file, "/content/site").lines == ["no difference"]
+    assert boat.json("publish", file, "/content/site")["packages"][0]["nodes"] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"hello", b"PK\x03\x04 and then nothing"])
+def test_a_file_that_is_no_package_is_refused(new_boat: Any, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bad.zip"
+    file.write_bytes(content)
+    ran = new_boat.run("package", "verify", file)
+    assert ran.code in {1, 4}
+    assert ran.err.startswith("error: ")
+    assert "defect" not in ran.err
+
+
+def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_boat: Any, tmp_path: Path) -> None:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as package:
+        package.writestr("META-INF/vault/filter.xml", FILTER)
+        package.writestr("jcr_root/content/site/../../../escaped", "x")
+    file = tmp_path / "slip.zip"
+    file.write_bytes(held.getvalue())
+    ran = new_boat.run("package", "install", file, "--into", f"files:{tmp_path / 'target'}")
+    assert ran.code == 4
+    assert "escaped" in ran.err
+    assert not (tmp_path / "escaped").exists()
+
+
+@pytest.mark.parametrize("words", [("--property", "nothing"), ("--property", "=x")])
+def test_a_property_needs_a_name_and_a_value(new_boat: Any, site: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = new_boat.run("package", "build", site, "/en", "--into", tmp_path / "x.zip", *words)
+    assert (ran.code, "is not NAME=VALUE" in ran.err) == (2, True)
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_a_package_that_cannot_be_written_leaves_nothing(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    ran = new_boat.run("package", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
+    assert (ran.code, "can't be written" in ran.err) == (75, True)
+
+
+def test_a_package_with_blobs_elsewhere_is_read_with_the_home(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "/picture.png")
+    (record,) = boat.json("journal", "show")
+    assert record["type"] == "Package"
+    assert boat.do("journal", "verify", "--deep").lines == ["1 message and 1 blob checked, all fits together"]

@@ -1,0 +1,182 @@
+"""`journal`: looking into the log, checking it, cutting it; and the retention that publishers apply."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.upkeep import maintain
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.messages import TopicRole
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.html").write_text(name)
+    (folder / "large.bin").write_bytes(bytes(100_000))
+    return folder
+
+
+@pytest.fixture
+def full(boat: Any, site: Path, tmp_path: Path) -> Any:
+    """A home with four packages, and a subscriber that has imported the first two."""
+    boat.do("publish", site, "/a.html", "/b.html", "--each")
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    boat.do("publish", site, "/c.html", "/large.bin", "--each")
+    return boat
+
+
+def test_topics_say_what_they_hold_and_which_logs_they_are(full: Any) -> None:
+    topics = {one["topic"]: one for one in full.json("journal", "topics")}
+    assert set(topics) == {"package", "status", "discovery", "command", "event"}
+    assert (topics["package"]["earliest"], topics["package"]["next"], topics["package"]["messages"]) == (0, 4, 4)
+    assert len({one["identity"] for one in topics.values()}) == 5
+    assert full.do("journal", "topics", "-o", "name").lines[0] == "package"
+
+
+def test_the_last_messages_are_shown_or_those_from_an_offset_on(full: Any) -> None:
+    shown = full.json("journal", "show", "--limit", "2")
+    assert [one["offset"] for one in shown] == [2, 3]
+    assert [one["offset"] for one in full.json("journal", "show", "1", "-n", "2")] == [1, 2]
+    assert shown[0]["summary"].startswith("ADD /c.html   ")
+    discovery = full.json("journal", "show", "--topic", "discovery")
+    assert discovery[-1]["summary"].startswith("web: stopped   author at 1")
+    assert full.do("journal", "show", "--topic", "event").lines == ["no messages on event"]
+    assert full.do("journal", "show").lines[0].split() == ["OFFSET", "APPENDED", "TYPE", "SAYS"]
+
+
+def test_an_offset_that_is_not_there_is_refused(full: Any) -> None:
+    full.do("journal", "truncate", "--before", "2", "--yes")
+    ran = full.run("journal", "show", "0")
+    assert (ran.code, "error: PositionOutOfRange:" in ran.err) == (6, True)
+
+
+def test_a_journal_that_fits_together_is_said_to(full: Any) -> None:
+    found = full.json("journal", "verify")
+    assert (found["problems"], found["blobs"]) == ([], 1)
+    assert full.do("journal", "verify").out.endswith("1 blob checked, all fits together\n")
+
+
+def blob_of(boat: Any) -> Path:
+    (blob,) = (one for one in (boat.home / "blobs" / "sha256").rglob("*") if one.is_file())
+    return blob
+
+
+def test_a_missing_blob_is_found(full: Any) -> None:
+    blob_of(full).unlink()
+    ran = full.run("journal", "verify", "-o", "json")
+    assert ran.code == 1
+    (problem,) = ran.document["problems"]
+    assert (problem["topic"], problem["offset"]) == ("package", 3)
+    assert problem["problem"].startswith("a binary: the blob ")
+    assert full.run("journal", "verify", "-o", "name").lines == ["package/3"]
+    assert full.run("journal", "verify").lines[1].split()[:2] == ["package", "3"]
+
+
+def test_a_blob_of_another_length_is_found(full: Any) -> None:
+    blob = blob_of(full)
+    blob.chmod(0o644)
+    blob.write_bytes(b"short")
+    assert "has 5 bytes instead of 100000" in full.run("journal", "verify").out
+
+
+def test_a_changed_blob_is_found_by_reading_it(full: Any) -> None:
+    blob = blob_of(full)
+    blob.chmod(0o644)
+    blob.write_bytes(bytes(99_999) + b"x")
+    assert full.run("journal", "verify").code == 0
+    ran = full.run("journal", "verify", "--deep")
+    assert (ran.code, "BlobCorrupt" in ran.out) == (1, True)
+
+
+def test_messages_that_cannot_be_read_or_trusted_are_found(full: Any) -> None:
+    with Workspace(Home(full.home)) as workspace:
+        topic = workspace.package_topic
+        (record,) = workspace.journal.reader(topic, 0).read(ReadLimits(max_records=1), 0).records
+        torn = record.value.replace(b"a.html", b"A.html")
+        workspace.journal.append(
+            topic, [NewRecord(torn, record.headers), NewRecord(b"?"), NewRecord(b"", record.headers)]
+        )
+        workspace.journal.append(workspace.topic(TopicRole.EVENT), [NewRecord(b"{}")])
+    found = full.run("journal", "verify", "-o", "json").document["problems"]
+    problems = {(one["topic"], one["offset"]): one["problem"] for one in found}
+    assert set(problems) == {("package", 4), ("package", 5), ("event", 0)}
+    assert "does not have the digest" in problems["package", 4]
+    assert "UnknownMessage" in problems["package", 5]
+    assert full.json("journal", "show", "5", "-n", "1")[0]["type"] == "unreadable"
+    assert full.do("status").lines[1].startswith("publisher  author   last published ")
+
+
+def test_a_subscriber_of_another_log_is_found(full: Any, tmp_path: Path) -> None:
+    other = type(full)(tmp_path / "other")
+    other.do("init")
+    Home(other.home).remember_subscriber(Home(full.home).known_subscribers()[0])
+    ran = other.run("journal", "verify")
+    assert (ran.code, "web stands in another log" in ran.out) == (1, True)
+
+
+def test_cutting_says_who_would_be_cut_off_and_asks(full: Any) -> None:
+    ran = full.run("journal", "truncate", "--before", "3")
+    assert ran.code == 2
+    assert ran.err.splitlines()[0] == "would be cut off, and stop as JournalTrimmed: web stands at 2"
+    assert "there is no terminal to ask at" in ran.err
+    assert full.json("journal", "topics")[0]["earliest"] == 0
+    cut = full.json("journal", "truncate", "--before", "3", "--yes")
+    assert (cut["removed"], cut["earliest"], cut["cut_off"]) == (3, 3, ["web"])
+    assert full.do("journal", "truncate", "--before", "3", "--yes").lines[0] == "package: 0 messages removed"
+
+
+def test_the_problem_of_one_who_was_cut_off_is_found(full: Any) -> None:
+    full.do("journal", "truncate", "--before", "3", "--yes")
+    assert "web stands before the oldest package" in full.run("journal", "verify").out
+
+
+@pytest.mark.parametrize("words", [(), ("--before", "1", "--expired")])
+def test_cutting_needs_one_thing_to_go_by(full: Any, words: tuple[str, ...]) -> None:
+    assert full.run("journal", "truncate", *words).code == 2
+
+
+def test_cutting_beyond_the_end_is_refused(full: Any) -> None:
+    assert full.run("journal", "truncate", "--before", "99", "--yes").code == 6
+
+
+def age(boat: Any, days: int) -> None:
+    """Make every message that many days older."""
+    with sqlite3.connect(boat.home / "journal.db") as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%appended_ms%' AND type = 'table'")
+        for (name,) in tables.fetchall():
+            connection.execute(f"UPDATE {name} SET appended_ms = appended_ms - {days * 86_400_000}")
+    connection.close()
+
+
+def test_expired_messages_go_when_asked(full: Any) -> None:
+    assert full.json("journal", "truncate", "--expired") == {"removed": 0}
+    age(full, 8)
+    assert full.json("journal", "truncate", "--expired")["removed"] >= 4
+    assert full.json("journal", "topics")[0]["earliest"] == 4
+
+
+def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> None:
+    age(full, 8)
+    full.do("publish", site, "/a.html")
+    assert full.json("journal", "topics")[0]["earliest"] == 0, "it was done less than an hour ago"
+    mark = full.home / "publishers" / ".maintained"
+    os.utime(mark, (0, 0))
+    full.do("publish", site, "/a.html")
+    assert full.json("journal", "topics")[0]["earliest"] == 4
+    with Workspace(Home(full.home)) as workspace:
+        maintain(workspace)
+
+
+def test_a_damaged_journal_has_a_name_and_a_way_out(full: Any) -> None:
+    (full.home / "journal.db").write_bytes(b"this is no database" * 1000)
+    ran = full.run("status")
+    assert (ran.code, "error: JournalCorrupt:" in ran.err) == (6, True)
