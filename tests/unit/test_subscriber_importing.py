@@ -30,10 +30,10 @@ from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SkipCommits, SubscriberPorts, SubscriberSettings, UndecodablePolicy
 from mailboat.subscriber.subscription import Subscriber, Until
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, memory_engine, page_source
+from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, StopWhen, memory_engine, page_source
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import encode_message
+from mailboat.wire.messages import decode_package, encode_message
 
 
 class Notes:
@@ -658,6 +658,47 @@ def test_an_entry_that_fails_again_stays_with_its_new_cause(engine: Engine, stor
     assert [entry.cause.code for entry in store.errors.values()] == ["BlobMissing"]
     assert store.wanted == set()
     assert paths_of(store) == {"/z"}
+
+
+def test_a_redrive_waits_while_the_blob_store_is_out_of_order(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    observer = StopWhen(lambda statistics: statistics.redriven == 1)
+    hooks = Processors(before=Hook(2, lambda: StorageFullError("x")))
+    observer.subscriber = subscriber(engine, store, observer=observer, processors=hooks)
+    observer.subscriber.run()
+    assert SubscriberPhase.WAITING in {one.phase for one in observer.seen}
+    assert store.errors == {}
+
+
+def test_a_redriven_package_is_looked_at_among_strange_records(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    engine.journal.append(PACKAGES, [NewRecord(b"\xff", PACKAGE_HEADERS)])
+    run(engine, store, engine.with_settings(read=ReadLimits(max_records=1)), processors=Processors(before=Hook(4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+    assert run(engine, store).redriven == 1
+
+
+def test_one_that_is_not_editable_confirms_what_it_redrives_as_it_confirmed_its_failure(
+    engine: Engine, store: MemoryStore
+) -> None:
+    quiet = engine.with_settings(is_editable=False)
+    publish(engine, "/a")
+    run(engine, store, quiet, processors=Processors(before=Hook(failures=4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+    run(engine, store, quiet)
+    assert [one.status for one in engine.statuses()] == [PackageStatus.REMOVED_FAILED, PackageStatus.IMPORTED]
+
+
+def test_a_package_of_nobody_is_imported_and_confirmed_to_nobody(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    anonymous = decode_package(engine.records()[0].value)._replace(pub_agent_name=None)
+    append(engine, anonymous)
+    assert run(engine, store).imported == 2
+    assert [one.offset for one in engine.statuses()] == [0]
 
 
 def test_errors_outside_of_packages_end_the_run_with_their_name(engine: Engine, store: MemoryStore) -> None:

@@ -7,9 +7,9 @@ blob store, hooks, invalidations) takes the longer road below. Called by `Subscr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
 from mailboat.content.port import Batch
@@ -96,74 +96,91 @@ class Importer:
         self._guard = guard
         self._open_any_blob = payloads.opener(())
         hooks = ports.processors
+        self._follow, self._limits, self._codecs = settings.follow, settings.limits, ports.codecs
+        self._reach = ports.failpoints.reach
         self._is_bare = hooks.before is None and hooks.after is None and not settings.is_editable
         self.attempts_before: tuple[Offset, int] | None = None
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
         """Import into the batch, in order. Failures are told in the outcome; StopAskedError is raised."""
-        outcome = Outcome()
-        follow = self._settings.follow
-        index = 0
+        outcome = Outcome(done=len(records))
+        is_stopping = self._guard.stopping.is_set
+        import_one = self._import_quickly if self._is_bare else self._import_unless_skipped
         for index, record in enumerate(records):
             message = None
             try:
-                message = self.decode(record)
-                if message.action is Action.TEST or (follow is not None and message.pub_agent_name not in follow):
-                    outcome.skipped += 1
-                    continue
-                self._import(batch, record.offset, message, outcome)
+                message = decode_package(record.value) if record.headers == PACKAGE_HEADERS else self.decode(record)
+                import_one(batch, record.offset, message, outcome)
             except StopAskedError:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
-                outcome.error, outcome.message, outcome.done = error, message, index
+                outcome.error = error if message is not None else self._undecodable(record, error)
+                outcome.message, outcome.done = message, index
                 return outcome
-            if outcome.content_bytes > _HEAVY_BYTES or self._guard.stopping.is_set():
+            if outcome.content_bytes > _HEAVY_BYTES or is_stopping():
                 outcome.done = index + 1
                 return outcome
             if message.payload_ref is not None:
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
-        outcome.done = len(records)
         return outcome
 
     def is_wanted(self, message: PackageMessage) -> bool:
         """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""
-        follow = self._settings.follow
+        follow = self._follow
         return message.action is not Action.TEST and (follow is None or message.pub_agent_name in follow)
 
     def decode(self, record: Record) -> PackageMessage:
-        """The message of a record. Raises: MessageCorruptError, PathRefusedError, MessageUndecodableError."""
-        try:
-            if record.headers == PACKAGE_HEADERS:
-                return decode_package(record.value)
-            message = decode_message(record.headers, record.value)
-            if isinstance(message, PackageMessage):
-                return message
-            raise MessageCorruptError(f"a {type(message).__name__} stands on the package topic", offset=record.offset)
-        except UntrustedInputError as error:
-            if self._settings.undecodable is UndecodablePolicy.STOP:
-                raise MessageUndecodableError(error.message, offset=record.offset) from error
-            raise
+        """The message of a record. Raises: MessageCorruptError, PathRefusedError."""
+        if record.headers == PACKAGE_HEADERS:
+            return decode_package(record.value)
+        message = decode_message(record.headers, record.value)
+        if isinstance(message, PackageMessage):
+            return message
+        raise MessageCorruptError(f"a {type(message).__name__} stands on the package topic", offset=record.offset)
 
-    def _import(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+    def _undecodable(self, record: Record, error: Exception) -> Exception:
+        if self._settings.undecodable is UndecodablePolicy.GIVE_UP or not isinstance(error, UntrustedInputError):
+            return error
+        stopping = MessageUndecodableError(error.message, offset=record.offset)
+        stopping.__cause__ = error
+        return stopping
+
+    def _import_quickly(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+        """The common case: a small package, inline, with a digest, of a followed publisher; all else is handed on."""
+        payload, digest, follow = message.payload, message.package_digest, self._follow
+        if (
+            payload is None
+            or digest is None
+            or message.action is not Action.ADD
+            or message.binaries
+            or message.required_features
+            or len(payload) > _SMALL_BYTES
+            or (follow is not None and message.pub_agent_name not in follow)
+        ):
+            self._import_unless_skipped(batch, offset, message, outcome)
+            return
+        self._reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
+        if sha256(payload).digest() != digest:
+            raise _wrong_digest(message)
+        codec = self._codecs.get(message.package_type) or self._codec(message)
+        change = codec.read_bytes(payload, self._limits, self._open_any_blob, are_bytes_checked=True)
+        count = batch.apply(change, offset)
+        outcome.put += count.put
+        outcome.removed += count.removed
+        outcome.content_bytes += count.content_bytes
+        outcome.imported += 1
+        self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
+
+    def _import_unless_skipped(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+        if not self.is_wanted(message):
+            outcome.skipped += 1
+            return
         if message.required_features and not KNOWN_FEATURES.issuperset(message.required_features):
             raise _unknown_feature(offset, message)
-        reach = self._ports.failpoints.reach
-        reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
-        payload = message.payload
-        if payload is not None and self._is_bare and not message.binaries and message.action is Action.ADD:
-            codec = self._ports.codecs.get(message.package_type) or self._codec(message)
-            is_checked = _check_payload(message, payload)
-            change = codec.read_bytes(payload, self._settings.limits, self._open_any_blob, are_bytes_checked=is_checked)
-            if len(payload) > _SMALL_BYTES:
-                change = self._guard.guarded(change)
-            count = batch.apply(change, offset)
-            outcome.put += count.put
-            outcome.removed += count.removed
-            outcome.content_bytes += count.content_bytes
-        else:
-            self._import_with_care(batch, offset, message, outcome)
+        self._reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
+        self._import_with_care(batch, offset, message, outcome)
         outcome.imported += 1
-        reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
+        self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
 
     def _import_with_care(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         hooks = self._ports.processors
@@ -237,13 +254,15 @@ class Importer:
 
 def _check_payload(message: PackageMessage, payload: bytes) -> bool:
     digest = message.package_digest
-    if digest is None:
-        return False
-    if hashlib.sha256(payload).digest() != digest:
-        raise PackageCorruptError(
-            "the package in the message does not have the digest that the message promises", package=message.package_id
-        )
-    return True
+    if digest is not None and sha256(payload).digest() != digest:
+        raise _wrong_digest(message)
+    return digest is not None
+
+
+def _wrong_digest(message: PackageMessage) -> PackageCorruptError:
+    return PackageCorruptError(
+        "the package in the message does not have the digest that the message promises", package=message.package_id
+    )
 
 
 def _run_hook(hook: Processor | None, package: ProcessedPackage) -> None:

@@ -85,13 +85,20 @@ def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count:
 
 def import_without_room(home: str, kind: str) -> None:
     """A child in which no file can grow beyond 100 kB: it must wait, not give up, and stop when it is told."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    try:
+        _wait_for_room(home, kind)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # what measures the coverage has files to write, too
+
+
+def _wait_for_room(home: str, kind: str) -> None:
     with Engine(Path(home)) as engine:
         target = engine.target(kind)
         observer = StopWhen(lambda statistics: statistics.phase is SubscriberPhase.WAITING)
         statistics = watched_subscriber(engine, target, observer).run()
-        waiting = [one for one in observer.seen if one.phase is SubscriberPhase.WAITING]
-        codes = {one.cause.code for one in waiting if one.cause is not None}
+        codes = {one.cause.code for one in observer.seen if one.phase is SubscriberPhase.WAITING and one.cause}
         if statistics.failed or not codes or not codes <= {"StorageFull", "StorageFailed", "Retryable"}:
             raise AssertionError(f"{statistics.failed} failed, waiting for {codes}")
 

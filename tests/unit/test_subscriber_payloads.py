@@ -1,0 +1,221 @@
+"""Packages by reference: fetched whole, checked, a few ahead, in bounded memory; and binaries named by digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from mailboat.blobs.memory import MemoryBlobStore
+from mailboat.blobs.references import BlobReference, ReferenceCodec, ReferenceRefusedError
+from mailboat.errors import BlobCorruptError, BlobMissingError, LimitExceededError, PackageCorruptError
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import PackageId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.nodes import Binary, file_node
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
+from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, memory_engine, page_source
+from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
+from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.messages import decode_package, encode_message
+
+
+class NotingStore(MemoryBlobStore):
+    """Notes who opens what."""
+
+    def __init__(self) -> None:
+        super().__init__(SkippingClock())
+        self.opened: list[tuple[str, str]] = []
+
+    def open(self, digest: bytes, length_bytes: int) -> BinaryIO:
+        self.opened.append((threading.current_thread().name, digest.hex()))
+        return super().open(digest, length_bytes)
+
+
+@pytest.fixture
+def store() -> NotingStore:
+    return NotingStore()
+
+
+@pytest.fixture
+def payloads(store: NotingStore) -> Iterator[Payloads]:
+    made = Payloads(store, ReferenceCodec(), max_bytes=1 << 30)
+    yield made
+    made.close()
+
+
+def message(content: bytes, **values: object) -> PackageMessage:
+    digest = hashlib.sha256(content).digest()
+    plain = PackageMessage(
+        SLING_ID,
+        PackageId("p"),
+        Action.ADD,
+        "tree",
+        AUTHOR,
+        payload_ref=str(BlobReference(digest, len(content))),
+        package_digest=digest,
+    )
+    return plain._replace(**values)
+
+
+def stored(store: NotingStore, content: bytes) -> PackageMessage:
+    store.put(io.BytesIO(content))
+    return message(content)
+
+
+def test_what_is_expected_is_fetched_by_other_threads_and_given_once(payloads: Payloads, store: NotingStore) -> None:
+    coming = [stored(store, bytes([number]) * 100) for number in range(6)]
+    payloads.expect(coming)
+    payloads.expect(coming)
+    for number, one in enumerate(coming):
+        with payloads.open(one) as stream:
+            assert stream.read() == bytes([number]) * 100
+    assert len(store.opened) == 6
+    ahead = [thread for thread, _ in store.opened if thread.startswith("prefetch")]
+    assert len(ahead) == 4
+
+
+def test_what_goes_wrong_ahead_is_told_when_its_turn_comes_and_not_twice(
+    payloads: Payloads, store: NotingStore
+) -> None:
+    absent = message(b"absent")
+    payloads.expect([absent])
+    with pytest.raises(BlobMissingError):
+        payloads.open(absent)
+    store.put(io.BytesIO(b"absent"))
+    with payloads.open(absent) as stream:
+        assert stream.read() == b"absent"
+
+
+def test_what_was_fetched_ahead_can_be_dropped_at_any_time(payloads: Payloads, store: NotingStore) -> None:
+    payloads.expect([stored(store, b"1"), message(b"absent"), stored(store, b"2")])
+    payloads.forget()
+    with payloads.open(message(b"1")) as stream:
+        assert stream.read() == b"1"
+
+
+def test_nothing_is_fetched_ahead_that_is_refused_later_or_is_inline_or_huge(
+    payloads: Payloads, store: NotingStore
+) -> None:
+    refused = message(b"x", payload_ref="s3://elsewhere")
+    other = message(b"x", package_digest=b"\1" * 32)
+    huge = message(b"x", payload_ref=str(BlobReference(b"\2" * 32, 1 << 29)), package_digest=None)
+    payloads.expect([refused, other, message(b"x", payload_ref=None), huge])
+    assert store.opened == []
+    with pytest.raises(ReferenceRefusedError):
+        payloads.open(refused)
+    with pytest.raises(PackageCorruptError, match="another blob"):
+        payloads.open(other)
+    with pytest.raises(PackageCorruptError, match="no package"):
+        payloads.open(message(b"x", payload_ref=None))
+
+
+def test_a_package_beyond_the_limit_is_refused_before_a_byte_is_fetched(store: NotingStore) -> None:
+    payloads = Payloads(store, ReferenceCodec(), max_bytes=10)
+    with pytest.raises(LimitExceededError, match="limit of 10"):
+        payloads.open(stored(store, b"x" * 11))
+    assert store.opened == []
+
+
+def test_a_blob_whose_bytes_are_others_is_never_given(payloads: Payloads, store: NotingStore) -> None:
+    good = stored(store, b"good")
+    info, _ = store._blobs[hashlib.sha256(b"good").digest()]
+    store._blobs[info.digest] = (info, b"evil")
+    with pytest.raises(BlobCorruptError):
+        payloads.open(good)
+
+
+def test_binaries_are_opened_by_digest_whether_the_message_names_them_or_not(
+    payloads: Payloads, store: NotingStore
+) -> None:
+    store.put(io.BytesIO(b"picture"))
+    digest = hashlib.sha256(b"picture").digest()
+    for known in ((), (Binary(digest=digest, length_bytes=7),)):
+        with payloads.opener(known)(digest) as stream:
+            assert stream.read() == b"picture"
+    with pytest.raises(BlobMissingError, match="is not in"):
+        payloads.opener(())(b"\3" * 32)
+
+
+def test_signed_references_are_demanded_where_there_is_a_key(store: NotingStore) -> None:
+    payloads = Payloads(store, ReferenceCodec(b"k" * 16), max_bytes=1 << 30)
+    with pytest.raises(ReferenceRefusedError, match="not signed"):
+        payloads.open(stored(store, b"x"))
+
+
+# ------------------------------------------------------------------------------------------ through the whole engine
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with memory_engine(tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("is_editable", [False, True])
+def test_a_row_of_large_packages_is_imported_in_order(engine: Engine, is_editable: bool) -> None:
+    for number in range(7):
+        source = page_source("/page", text=f"{number}" * 900_000)
+        source.nodes[NodePath("/picture")] = file_node(NodePath("/picture"), Binary(bytes([number]) * 70_000))
+        engine.publisher().publish(add_request([NodePath("/page"), NodePath("/picture")]), source)
+    engine.publisher().publish(add_request([NodePath("/last")]), page_source("/last"))
+    target = MemoryTarget(MemoryStore())
+    statistics = engine.subscriber(target, engine.with_settings(is_editable=is_editable)).run(Until.CAUGHT_UP)
+    assert (statistics.imported, statistics.failed) == (8, 0)
+    page = target.source().node(NodePath("/page"))
+    assert page is not None
+    assert page.data is not None
+    assert page.data.length_bytes == 900_000 + len(" of /page")
+    picture = target.source().node(NodePath("/picture"))
+    assert picture is not None
+    assert picture.data is not None
+    assert picture.data.digest == hashlib.sha256(b"\6" * 70_000).digest()
+
+
+def test_a_row_of_large_packages_with_a_broken_message_between_them(engine: Engine) -> None:
+    for number in range(3):
+        engine.publisher().publish(add_request([NodePath("/p")]), page_source("/p", text=f"{number}" * 900_000))
+        engine.journal.append(PACKAGES, [NewRecord(b"\xff", PACKAGE_HEADERS)])
+    target = MemoryTarget(MemoryStore())
+    statistics = engine.subscriber(target).run(Until.CAUGHT_UP)
+    assert (statistics.imported, statistics.failed) == (3, 3)
+
+
+def test_a_batch_that_grows_heavy_is_committed_before_it_is_full(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.subscriber.importing._HEAVY_BYTES", 150_000)
+    for number in range(6):
+        path = NodePath(f"/{number}")
+        engine.publisher().publish(add_request([path]), MemorySource([file_node(path, Binary(bytes(60_000)))]))
+    store = MemoryStore()
+    statistics = engine.subscriber(MemoryTarget(store)).run(Until.CAUGHT_UP)
+    assert statistics.phase is SubscriberPhase.STOPPED
+    assert (statistics.imported, store.commits) == (6, 2)
+
+
+def test_a_message_without_a_digest_is_checked_by_its_format(engine: Engine) -> None:
+    engine.publisher().publish(add_request([NodePath("/a")]), page_source("/a"))
+    plain = decode_package(engine.records()[0].value)
+    damaged = bytearray(plain.payload or b"")
+    damaged[len(damaged) // 2] ^= 1
+    for payload in (plain.payload, bytes(damaged)):
+        changed = plain._replace(package_digest=None, payload=payload, request_id=None)
+        headers, value = encode_message(changed)
+        engine.journal.append(PACKAGES, [NewRecord(value, headers)])
+    store = MemoryStore()
+    for is_editable in (False, True):
+        settings = replace(engine.subscribing, is_editable=is_editable)
+        store.position = None
+        statistics = engine.subscriber(MemoryTarget(store), settings).run(Until.CAUGHT_UP)
+        assert (statistics.imported, statistics.failed) == (2, 1)
