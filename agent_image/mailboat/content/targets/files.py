@@ -50,6 +50,8 @@ def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> Tre
 class _InPlace:
     """The `Showing` of files in place."""
 
+    keeps_bodies = False
+
     def __init__(self, state: StateFolder, failpoints: Failpoints) -> None:
         self._state = state
         self._intake = state.intake

@@ -89,6 +89,8 @@ def open_generations_source(folder: Path) -> FolderSource:
 class _Generations:
     """The `Showing` of generations."""
 
+    keeps_bodies = False
+
     def __init__(self, state: StateFolder, failpoints: Failpoints, kept: int) -> None:
         self._state = state
         self._intake = state.intake

@@ -92,6 +92,8 @@ def _named_blobs(connection: sqlite3.Connection) -> Callable[[bytes], bool]:
 class _InTable:
     """The `Showing` of a target that shows nothing but its database."""
 
+    keeps_bodies = True
+
     def __init__(self, blobs: HeldBlobs) -> None:
         self._blobs = blobs
 

@@ -37,6 +37,8 @@ class Redo(NamedTuple):
 class StagedIntake:
     """See `Intake`."""
 
+    keeps_bodies = False
+
     def __init__(self, connection: sqlite3.Connection, staging: Staging) -> None:
         """Stage for the table of `connection`."""
         self._connection = connection
