@@ -34,8 +34,8 @@ gates: dev ## The short benchmarks whose ratios are gated, one at a time
 bench: dev ## All figures, at full length, as JSON in bench-results/
 	$(BIN)/python -m pytest tests/benchmarks --full-length --durations=0 -s
 
-fuzz: dev ## The hypothesis targets for long; coverage-guided ones are described in docs/fuzzing.md
-	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz tests
+fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
+	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py
