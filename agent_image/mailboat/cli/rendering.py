@@ -146,13 +146,22 @@ def _print_block(block: Block, stream: TextIO) -> None:
         stream.write(table_text(block, stream))
 
 
+def natural_width(table: Table) -> int:
+    """Columns that a table needs when nothing is folded or cut; wide characters count as one."""
+    rows = [[column.title for column in table.columns], *table.rows]
+    return sum(max(len(row[index]) for row in rows) + 3 for index in range(len(table.columns))) - 3
+
+
 def table_text(table: Table, stream: TextIO) -> str:
     """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    rich_table = RichTable(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    is_terminal = stream.isatty()
+    console = Console(file=stream, width=None if is_terminal else PIPE_WIDTH, highlight=False)
+    gap = 3 if natural_width(table) <= console.width else 1
+    rich_table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in table.columns:
         rich_table.add_column(
             Text(column.title),
@@ -162,8 +171,6 @@ def table_text(table: Table, stream: TextIO) -> str:
         )
     for row in table.rows:
         rich_table.add_row(*(Text(printable(cell)) for cell in row))
-    is_terminal = stream.isatty()
-    console = Console(file=stream, width=None if is_terminal else PIPE_WIDTH, highlight=False)
     with console.capture() as capture:
         console.print(rich_table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

@@ -17,7 +17,7 @@ import typer
 import mailboat
 from mailboat.cli.declaring import command
 from mailboat.cli.demo.portions import binary_bytes
-from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.cli.rendering import PIPE_WIDTH, Column, Output, Report, Table, bytes_text, count_text, seconds_text
 from mailboat.cli.session import Session
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.paths import ROOT
@@ -215,7 +215,7 @@ def _row(outcome: Outcome, actor: Actor) -> dict[str, Any]:
 
 def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Table | str]:
     titles = ("SUBSCRIBER", "STATE", "PACKAGES", "BYTES", "LAG", "RESTARTS", "CONTENT")
-    columns = [Column(title, is_number=title in titles[2:6]) for title in titles]
+    columns = [Column(title, is_number=title in titles[2:6], can_fold=title == titles[-1]) for title in titles]
     cells = [
         [
             row["name"],
@@ -246,8 +246,13 @@ def _closing_lines(outcome: Outcome) -> list[str]:
         ]
     commands = _next_commands(outcome)
     width = max(len(words) for words, _ in commands)
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    needed = width + 5 + max(len(what) for _, what in commands)
     took = f"{count_text(outcome.board.total, 'package')} in {seconds_text(outcome.board.seconds)}"
-    return [f"Nothing lost, nothing twice: {took}. Next:", *(f"  {one:<{width}}   {what}" for one, what in commands)]
+    lines = [f"Nothing lost, nothing twice: {took}. Next:"]
+    if needed <= room:
+        return lines + [f"  {one:<{width}}   {what}" for one, what in commands]
+    return lines + [line for one, what in commands for line in (f"  # {what}", f"  {one}")]
 
 
 def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
