@@ -500,7 +500,7 @@ class SlowTarget(MemoryTarget):
 
 
 def test_a_package_that_takes_too_long_is_tried_again_and_given_up(engine: Engine, store: MemoryStore) -> None:
-    publish(engine, *(f"/slow/{number}" for number in range(20)))
+    publish(engine, *(f"/slow/{number}" for number in range(20)), text="x" * 5000)
     publish(engine, "/quick")
     clock: Any = engine.parts.clock
     settings = engine.with_settings(package_timeout_seconds=10.0)
@@ -526,7 +526,7 @@ def test_asked_to_stop_it_finishes_the_package_at_hand(engine: Engine, store: Me
 
 
 def test_when_the_deadline_is_over_the_package_at_hand_is_rolled_back(engine: Engine, store: MemoryStore) -> None:
-    publish(engine, *(f"/large/{number}" for number in range(20)))
+    publish(engine, *(f"/large/{number}" for number in range(20)), text="x" * 5000)
     box: list[Subscriber] = []
     target = SlowTarget(store, lambda: box[0].stop(Deadline(engine.parts.clock, 0.0)))
     box.append(subscriber(engine, store, target=target))

@@ -225,7 +225,8 @@ class Importer:
         if message.payload is not None:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
-            return batch.apply(self._guard.guarded(change), offset)
+            is_quick = len(message.payload) <= _SMALL_BYTES and not message.binaries
+            return batch.apply(change if is_quick else self._guard.guarded(change), offset)
         with self._payloads.open(message) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
