@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import BinaryIO, Final
 
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import Binary
+from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.archive import Archive, Entry
 from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.names import directory_name
 from mailboat.packages.filevault.properties import PROPERTIES_XML
 from mailboat.packages.filevault.vault_files import VaultFile
 
@@ -80,22 +81,36 @@ class ArchiveDirectory:
         self._files[name] = file
 
 
-def content_root(archive: Archive, entries: Iterable[Entry]) -> ArchiveDirectory:
-    """The tree below `jcr_root`; empty when there is none. Raises: PackageCorruptError."""
-    root = ArchiveDirectory(CONTENT_ROOT)
-    by_path = {CONTENT_ROOT: root}
+def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
+    """The tree below `jcr_root`, or below a directory in it; empty when there is none. Raises: PackageCorruptError."""
+    root = ArchiveDirectory(top)
+    by_path, below = {top: root}, f"{top}/"
+    entries = archive.entries.values()
     for entry in entries:
         path, slash, name = entry.name.removesuffix("/").rpartition("/")
         if entry.name[-1] == "/":
-            if entry.name == f"{CONTENT_ROOT}/":
+            if entry.name == below:
                 root.is_explicit = True
-            elif entry.name.startswith(f"{CONTENT_ROOT}/"):
+            elif entry.name.startswith(below):
                 _enter(by_path, entry.name[:-1]).is_explicit = True
-        elif slash and (path == CONTENT_ROOT or path.startswith(f"{CONTENT_ROOT}/")):
+        elif slash and (path == top or path.startswith(below)):
             _enter(by_path, path).put(name, ArchiveFile(archive, entry))
         elif entry.name not in READ_ANYWAY:
             archive.data_offset(entry)  # its name must be true in both headers, or content was renamed away
     return root
+
+
+def is_all_below(archive: Archive, top: str) -> bool:
+    """Whether all content of a package is below one directory."""
+    below = f"{top}/"
+    return all(name.startswith(below) for name in archive.entries if name.startswith(f"{CONTENT_ROOT}/"))
+
+
+def platform_path(path: NodePath) -> str:
+    """The zip directory of a node, without a slash at the end."""
+    if path == ROOT:
+        return CONTENT_ROOT
+    return f"{CONTENT_ROOT}/" + "/".join([directory_name(name) for name in path[1:].split("/")])
 
 
 def _enter(by_path: dict[str, ArchiveDirectory], path: str) -> ArchiveDirectory:

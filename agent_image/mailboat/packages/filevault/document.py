@@ -92,7 +92,7 @@ class DocumentReader:
 
         def instruct(target: str, data: str) -> None:
             if target == INSTRUCTION:
-                stack[-1].marks = tuple(data.split())
+                stack[-1].marks += tuple(data.split())
 
         parser.StartElementHandler = start
         parser.EndElementHandler = end

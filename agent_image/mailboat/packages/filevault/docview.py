@@ -54,7 +54,8 @@ _PIECES: Final = re.compile(
     r"\\u(?P<unicode>[0-9a-fA-F]{4})|\\(?P<escaped>.)|(?P<comma>,)|(?P<text>[^\\,]+)", re.DOTALL
 )
 _NOT_XML: Final = "\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff"
-_SINGLE_ESCAPES: Final = re.compile(rf"[\\{_NOT_XML}]|\A[\[{{]")
+_SINGLE_ESCAPES: Final = re.compile(rf"[\\{_NOT_XML}]")
+_OPENING: Final = frozenset("[{")
 _MULTI_ESCAPES: Final = re.compile(rf"[\\,{_NOT_XML}]")
 
 
@@ -106,7 +107,10 @@ def format_values(kind: PropertyType, values: Sequence[str], *, is_multiple: boo
     prefix = BINARY_REF if is_reference else _NAMES[kind]
     head = "" if kind is PropertyType.STRING else f"{{{prefix}}}"
     if not is_multiple:
-        return head + _SINGLE_ESCAPES.sub(_escape, values[0])
+        value = values[0]
+        if value[:1] in _OPENING:
+            return f"{head}\\{value[0]}{_SINGLE_ESCAPES.sub(_escape, value[1:])}"
+        return head + (_SINGLE_ESCAPES.sub(_escape, value) if "\\" in value or not value.isprintable() else value)
     if len(values) == 1 and not values[0]:
         return f"{head}[\\0]"
     return f"{head}[{','.join([_MULTI_ESCAPES.sub(_escape, value) for value in values])}]"
@@ -168,4 +172,4 @@ def _joined(pieces: list[str]) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     character = match[0]
-    return f"\\{character}" if character in "\\,[{" else f"\\u{ord(character):04x}"
+    return f"\\{character}" if character in "\\," else f"\\u{ord(character):04x}"

@@ -24,7 +24,7 @@ from mailboat.model.nodes import (
     PropertyType,
 )
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
-from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
+from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
 from mailboat.packages.filevault.document import PROBE_BYTES, ROOT_NAME, Mark, is_docview
 from mailboat.packages.filevault.document_text import (
@@ -230,13 +230,6 @@ class Layout:
             return
         document = format_document(text, closed.document.prefixes, self._settings.namespaces)
         self._archive.add(f"{closed.platform}/{CONTENT_XML}", document.encode())
-
-
-def platform_path(path: NodePath) -> str:
-    """The zip directory of a node, without a slash at the end."""
-    if path == ROOT:
-        return CONTENT_ROOT
-    return f"{CONTENT_ROOT}/" + "/".join([directory_name(name) for name in path[1:].split("/")])
 
 
 def _below(parent: _Open, node: Node) -> str:

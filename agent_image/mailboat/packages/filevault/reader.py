@@ -20,7 +20,13 @@ from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive import Archive
-from mailboat.packages.filevault.archive_tree import ArchiveDirectory, binary_of, content_root
+from mailboat.packages.filevault.archive_tree import (
+    ArchiveDirectory,
+    binary_of,
+    content_root,
+    is_all_below,
+    platform_path,
+)
 from mailboat.packages.filevault.document import DocumentReader
 from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
@@ -71,7 +77,7 @@ class VaultPackage:
 
     def content(self) -> ArchiveDirectory:
         """The folder `jcr_root`."""
-        return content_root(self.archive, self.archive.entries.values())
+        return content_root(self.archive)
 
     def aggregates(self, open_blob: OpenBinary | None) -> Aggregates:
         """How to read the nodes."""
@@ -95,7 +101,7 @@ class FilevaultReader:
             raise PackageCorruptError("the package has no filter", entry=FILTER_XML)
         self._filter = found
         self._aggregates = package.aggregates(open_blob)
-        self._root = self._aggregates.root(package.content())
+        self._top = _top(package, found, self._aggregates)
 
     @property
     def filter(self) -> WorkspaceFilter:
@@ -108,10 +114,20 @@ class FilevaultReader:
 
     def records(self) -> Iterator[NodeRecord]:
         """The records of the content."""
-        return _Selection(self._filter, self._aggregates).records(self._root)
+        return _Selection(self._filter, self._aggregates).records(self._top)
 
     def close(self) -> None:
         """Nothing is held: the stream is the caller's."""
+
+
+def _top(package: VaultPackage, workspace: WorkspaceFilter, aggregates: Aggregates) -> Place:
+    """Where to begin: at the root of a filter that has one, if there is nothing above it, otherwise at the top."""
+    if len(workspace.sets) == 1 and workspace.is_simple:
+        root = workspace.sets[0].root
+        directory = platform_path(root)
+        if is_all_below(package.archive, directory):
+            return Place(root, directory, directory=content_root(package.archive, directory))
+    return aggregates.root(package.content())
 
 
 class _Selection:
