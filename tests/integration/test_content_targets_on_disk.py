@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -117,6 +118,15 @@ class TestFiles:
         publish(files, [a_file(f"/f{number}") for number in range(200)], deep("/"))
         assert files.statistics()["fsyncs"] <= 2
 
+    def test_many_files_are_durable_also_where_there_is_no_syncfs(
+        self, files: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[bool] = []
+        monkeypatch.setattr("mailboat.content.targets.durability.ctypes.CDLL", lambda *_, **__: object())
+        monkeypatch.setattr("mailboat.content.targets.durability.os.sync", lambda: synced.append(True))
+        publish(files, [a_file(f"/f{number}") for number in range(40)], deep("/"))
+        assert synced
+
     def test_content_that_someone_lost_is_reported_when_it_is_needed(self, files: Target, tmp_path: Path) -> None:
         publish(files, [a_file("/f")], deep("/"))
         (tmp_path / "web/f").unlink()
@@ -202,6 +212,18 @@ class TestGenerations:
             reader.join()
         assert torn == []
 
+    def test_files_are_copied_where_the_file_system_has_no_more_links(
+        self, generations: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise OSError(errno.EMLINK, "Too many links")
+
+        publish(generations, [a_file("/a"), a_file("/deep/b")], deep("/"))
+        monkeypatch.setattr("mailboat.content.targets.folder_copy.os.link", refuse)
+        publish(generations, [a_file("/a", b"new")], deep("/a"), 1)
+        assert names_in(generations) == ["/a", "/deep", "/deep/b"]
+        assert (tmp_path / "web/current/deep/b").stat().st_nlink == 1
+
     def test_a_link_that_someone_moved_is_put_back(self, tmp_path: Path) -> None:
         with closing(open_target(f"generations:{tmp_path / 'web'}")) as target:
             publish(target, sample_tree(), deep("/content"))
@@ -229,6 +251,17 @@ class TestSqlite:
                 publish(target, [], deep("/"), 1)
                 assert len(list(walk)) == len(sample_tree()) - 1
                 assert list(source.walk(ROOT)) == []
+
+    def test_content_can_be_read_from_a_folder_that_cannot_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with closing(open_sqlite_target(tmp_path / "c.db")) as target:
+            publish(target, sample_tree(), deep("/content"))
+        before = sorted(tmp_path.iterdir())
+        monkeypatch.setattr("mailboat.content.targets.database.os.access", lambda *_: False)
+        with closing(SqliteSource(tmp_path / "c.db")) as source:
+            assert list(source.walk(ROOT)) == sample_tree()
+        assert sorted(tmp_path.iterdir()) == before
 
     def test_a_walk_can_be_left(self, tmp_path: Path) -> None:
         with closing(open_sqlite_target(tmp_path / "c.db")) as target:

@@ -330,6 +330,13 @@ class TargetContract:
         assert count.removed == 4
         assert not any(name.startswith("/content/node") for name in names_in(target))
 
+    def test_a_folder_made_for_others_is_replaced_like_any_node(self, target: Target) -> None:
+        publish(target, [a_file("/a/b/c/d")], deep("/a/b/c/d"))
+        above = [a_folder("/a"), a_folder("/a/b")]
+        for offset, file in enumerate([file_node(NodePath("/a/b/c"), large_binary()), a_file("/a/b/c", b"small")], 1):
+            publish(target, [*above, file], deep("/a/b/c"), offset)
+            assert content_of(target) == [*above, file]
+
     def test_packages_of_one_batch_see_each_other(self, target: Target) -> None:
         with target.batch() as batch:
             batch.apply(as_change([a_page("/a", None, t="1"), a_file("/a/x")], deep("/a")), Offset(0))
