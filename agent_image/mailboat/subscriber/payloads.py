@@ -7,9 +7,7 @@ Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from tempfile import SpooledTemporaryFile
-from typing import BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
@@ -18,6 +16,9 @@ from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError,
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.wire.nodes import OpenBinary
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _SPOOL_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
@@ -97,6 +98,8 @@ class Payloads:
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most starts need no thread
+
             self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="prefetch")
         return self._pool
 
@@ -106,6 +109,8 @@ class Payloads:
                 f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
                 limit=self._max_bytes,
             )
+        from tempfile import SpooledTemporaryFile  # noqa: PLC0415  # most starts fetch nothing
+
         spool = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
         try:
             with (
