@@ -130,6 +130,13 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     facts = new_boat.json("package", "inspect", file)
     assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
+    shown = new_boat.do("package", "inspect", file).lines
+    assert shown[1:4] == [
+        f"digest   {built['tree_digest']}",
+        "filter   /en   deep   replace",
+        "filter   /picture.png   deep   replace",
+    ]
+    assert "  /en/index.html" in shown
     assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in new_boat.do("package", "verify", file).out
     assert new_boat.do("package", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
     assert new_boat.do("content", "diff", site, target, "/en").lines == ["no difference"]

@@ -31,7 +31,7 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_of_the_example_ends_well_and_what_it_names_next_works(tmp_path: Path) -> None:
-    done = run("demo", ROOT / "examples/site", folder=tmp_path)
+    done = run("demo", ROOT / "examples/site", "--seconds", "2", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     lines = done.stdout.splitlines()
     assert lines[0] == f"Publishing {ROOT}/examples/site (100 files, 1.6 MB) to 3 subscribers through .mailboat/demo"
@@ -54,7 +54,9 @@ def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> N
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "only.txt").write_text("x")
     for _ in range(2):
-        done = run("demo", "site", "--home", "boat", "--subscribers", "1", "-o", "json", folder=tmp_path)
+        done = run(
+            "demo", "site", "--home", "boat", "--subscribers", "1", "--seconds", "0", "-o", "json", folder=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert (found["packages"], found["is_equal"], found["subscribers"][0]["restarts"]) == (1, True, 0)
@@ -69,7 +71,7 @@ def test_a_directory_with_odd_entries_is_published_without_them(tmp_path: Path) 
     (site / "large.bin").write_bytes(bytes(3_000_000))
     (site / "dead").symlink_to("/nowhere")
     os.mkfifo(site / "pipe")
-    done = run("demo", site, "--subscribers", "2", folder=tmp_path)
+    done = run("demo", site, "--subscribers", "2", "--seconds", "1", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "  2 entries left out that content can't hold: " in done.stdout
     assert done.stdout.count("equals the source") == 2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 
+import pytest
 from mailboat.cli.progress_line import ProgressLine, progress_text
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
@@ -36,7 +38,7 @@ def test_everything_that_is_known_stands_in_one_line() -> None:
     assert progress_text("edge-1", SubscriberStatistics()) == "edge-1  starting   -  0 imported"
 
 
-def test_a_terminal_gets_one_line_that_changes_and_goes(monkeypatch: object) -> None:
+def test_a_terminal_gets_one_line_that_changes_and_goes() -> None:
     into = Terminal()
     line = ProgressLine("edge-1", into)
     line(statistics(SubscriberPhase.IMPORTING, 1))
@@ -58,3 +60,16 @@ def test_elsewhere_a_line_comes_when_the_state_changes() -> None:
         "edge-1  importing  0/40  0 imported",
         "edge-1  current    40/40  40 imported",
     ]
+
+
+def test_in_the_background_of_a_terminal_only_trouble_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: -1)
+    into = Terminal()
+    monkeypatch.setattr(into, "fileno", lambda: 2)
+    line = ProgressLine("edge-1", into)
+    line(statistics(SubscriberPhase.IMPORTING, 1))
+    line(statistics(SubscriberPhase.CURRENT, 40))
+    assert into.getvalue() == ""
+    line(SubscriberStatistics(SubscriberPhase.WAITING, cause=FailureCause("StorageFull", "no space left")))
+    line.end()
+    assert into.getvalue() == "edge-1  waiting    -  0 imported  StorageFull: no space left\n"

@@ -1,10 +1,12 @@
 """A subscriber's progress for people: one line that changes in place, or plain lines where there is no terminal.
 
+In the background of a terminal (`mailboat subscribe … &`) it is quiet, but for trouble: the line belongs to others.
 Written without rich, which costs more to import than a restart with nothing to do.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,17 +30,24 @@ class ProgressLine:
     def __call__(self, statistics: SubscriberStatistics) -> None:
         """Show a snapshot."""
         line = printable(progress_text(self._name, statistics))
-        if self._is_terminal:
+        if self._is_terminal and self._is_in_front():
             width = shutil.get_terminal_size().columns - 1
             self._shown = line[:width]
             self._into.write(f"\r\x1b[K{self._shown}")
         else:
             state = f"{statistics.phase} {statistics.attempts} {statistics.failed}"
-            if state == self._state:
+            is_trouble = statistics.failed or statistics.cause is not None
+            if state == self._state or (self._is_terminal and not is_trouble):
                 return
             self._state = state
             self._into.write(f"{line}\n")
         self._into.flush()
+
+    def _is_in_front(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._into.fileno()) == os.getpgrp()
+        except OSError:  # no controlling terminal: nobody else writes to it either
+            return True
 
     def end(self) -> None:
         """Leave the line, so that what follows stands below it."""

@@ -47,14 +47,26 @@ def demo(
         Path | None, typer.Argument(metavar="[SOURCE]", help="Any directory; examples/site when left out.")
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 3,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", min=0, help="Publish slowly, over this time, so that there is something to see."),
+    ] = 6.0,
 ) -> None:
     """Publish a directory to subscribers, kill one half way, let one join late, and prove that all have the same."""
     folder = _source_folder(source)
     home = _new_home(session)
-    outcome = _play(session, folder, home, subscribers)
+    outcome = _play(session, folder, home, Cast(subscribers, seconds))
     session.show(_report(outcome))
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """How many play, and how slowly."""
+
+    subscribers: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ def _new_home(session: Session) -> Home:
     return home
 
 
-def _play(session: Session, source: Path, home: Home, subscribers: int) -> Outcome:
+def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     from mailboat.agent.composition import Workspace
     from mailboat.agent.locations import open_source
     from mailboat.cli.demo.portions import cut, survey
@@ -138,13 +150,13 @@ def _play(session: Session, source: Path, home: Home, subscribers: int) -> Outco
         found = survey(opened.walk(ROOT))
         if not found.nodes:
             raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
-        _announce(screen, source, found, subscribers, home.path)
+        _announce(screen, source, found, cast.subscribers, home.path)
         if odd.count:
             screen.say(
                 f"  {count_text(odd.count, 'entry')} left out that content can't hold: {'; '.join(odd.examples)}"
             )
-        actors = _actors(home.path, subscribers)
-        board = Stage(Script(workspace, opened, cut(found, PACKAGES), actors), screen).play()
+        actors = _actors(home.path, cast.subscribers)
+        board = Stage(Script(workspace, opened, cut(found, PACKAGES), actors, cast.seconds), screen).play()
         expected = _held(opened)
     held = {}
     for actor in actors:

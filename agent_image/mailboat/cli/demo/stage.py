@@ -23,9 +23,6 @@ from mailboat.model.messages import Action
 from mailboat.publisher.requests import DistributionRequest
 
 AUTHOR: Final = "author"
-PLAY_SECONDS: Final = 6.0
-"""How long publishing is stretched to, so that there is something to see; a large tree takes longer by itself."""
-
 STANDSTILL_SECONDS: Final = 300.0
 """Nothing moved for so long: something is wrong. One package of many gigabytes moves for longer than one may think."""
 
@@ -41,12 +38,14 @@ class Script:
         source: The tree.
         portions: The requests that make it.
         actors: The subscribers.
+        seconds: How long publishing is stretched to, so that there is something to see.
     """
 
     workspace: Workspace
     source: Source
     portions: Sequence[Portion]
     actors: Sequence[Actor]
+    seconds: float = 0.0
 
 
 class Stage:
@@ -85,7 +84,7 @@ class Stage:
 
     def _publish(self) -> None:
         """The publisher's thread."""
-        pause = PLAY_SECONDS / max(1, len(self._script.portions))
+        pause = self._script.seconds / max(1, len(self._script.portions))
         try:
             publisher = self._script.workspace.publisher(AUTHOR)
             for portion in self._script.portions:

@@ -1,0 +1,63 @@
+"""What is told of messages, and of packages on disk."""
+
+from __future__ import annotations
+
+import pytest
+from mailboat.agent.composition import CodecsOnDemand, package_registry
+from mailboat.agent.inspection import summary_of
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
+from mailboat.model.messages import (
+    Action,
+    CommandMessage,
+    DiscoveryMessage,
+    DistributedEvent,
+    FailureCause,
+    Message,
+    PackageMessage,
+    PackageStatus,
+    PingMessage,
+    StatusMessage,
+    SubscriberState,
+)
+from mailboat.model.paths import NodePath
+
+SLING = SlingId("0" * 36)
+WEB = AgentName("web")
+MESSAGES: list[tuple[Message | DistributedEvent, str]] = [
+    (
+        PackageMessage(SLING, PackageId("p"), Action.ADD, "tree", paths=tuple(map(NodePath, ("/a", "/b", "/c", "/d")))),
+        "ADD /a /b /c … 4 paths   0 bytes no package",
+    ),
+    (
+        PackageMessage(SLING, PackageId("p"), Action.ADD, "tree", package_length_bytes=9, payload_ref="sha256:…"),
+        "ADD   9 bytes by reference",
+    ),
+    (PingMessage(), "ping"),
+    (CommandMessage(SLING, WEB, Offset(7)), "web: clear up to offset 7"),
+    (DistributedEvent(AgentName("author"), PackageId("p"), Offset(3)), "distributed p offset 3"),
+    (
+        StatusMessage(
+            SLING, WEB, AgentName("author"), Offset(3), PackageStatus.REMOVED_FAILED, cause=FailureCause("X", "why")
+        ),
+        "web: REMOVED_FAILED offset 3   X: why",
+    ),
+    (
+        DiscoveryMessage(SLING, WEB, (SubscriberState(AgentName("author"), 4),), state="current"),
+        "web: current   author at 4",
+    ),
+    (DiscoveryMessage(SLING, WEB, ()), "web: alive"),
+]
+
+
+@pytest.mark.parametrize(("message", "text"), MESSAGES, ids=[text for _, text in MESSAGES])
+def test_a_message_is_told_in_one_line(message: Message | DistributedEvent, text: str) -> None:
+    assert summary_of(message) == text
+
+
+def test_codecs_are_loaded_one_by_one_and_are_those_of_the_registry() -> None:
+    codecs = CodecsOnDemand()
+    assert set(codecs) == set(package_registry()) == {"tree", "filevault"}
+    assert len(codecs) == 2
+    assert codecs["tree"] is codecs["tree"]
+    assert codecs["filevault"].package_type == "filevault"
+    assert codecs.get("durbo") is None
