@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ settings.register_profile(
 )
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, suppress_health_check=list(HealthCheck))
 settings.load_profile("suite")
+
+
+# a shell starts what it puts into the background with SIGINT ignored, and children would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
