@@ -32,7 +32,7 @@ gates: dev ## The short benchmarks whose ratios are gated, one at a time
 	$(PYTEST) tests/benchmarks
 
 bench: dev ## All figures, at full length, as JSON in bench-results/
-	$(BIN)/python -m pytest tests/benchmarks --full-length --durations=0 -s
+	$(BIN)/python -m pytest tests/benchmarks --full-length --timeout 1800 --durations=0 -s
 
 fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz

@@ -25,7 +25,7 @@ def make_sparse_tree(folder: Path, files: int, length_bytes: int) -> None:
         path.write_text(f"small file {number}\n" * 20)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("package_type", ["tree", "filevault"])
 def test_a_large_tree_passes_through_small_processes(bench: Any, tmp_path: Path, package_type: str) -> None:
     length = bench.length(256, 2048) * MEBIBYTE
