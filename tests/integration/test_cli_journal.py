@@ -164,6 +164,15 @@ def test_expired_messages_go_when_asked(full: Any) -> None:
     assert full.json("journal", "topics")[0]["earliest"] == 4
 
 
+def test_a_retention_that_was_changed_holds_from_then_on(full: Any) -> None:
+    file = full.home / "mailboat.yaml"
+    file.write_text(file.read_text().replace("package_seconds: 604800.0", "package_seconds: null"))
+    age(full, 30)
+    full.do("journal", "truncate", "--expired")
+    assert full.json("journal", "topics")[0]["earliest"] == 0
+    assert full.do("status").lines[0].endswith("kept for ever")
+
+
 def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> None:
     age(full, 8)
     full.do("publish", site, "/a.html")

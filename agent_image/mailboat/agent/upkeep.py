@@ -23,7 +23,13 @@ def maintain(workspace: Workspace) -> None:
     if mark.exists() and now - mark.stat().st_mtime < MAINTENANCE_SECONDS:
         return
     mark.touch()
-    workspace.journal.remove_expired()
+    remove_expired(workspace)
+
+
+def remove_expired(workspace: Workspace) -> int:
+    """Apply the retention that the configuration says now; how many messages went."""
+    workspace.ensure_topics()
+    return workspace.journal.remove_expired()
 
 
 def journal_bytes(workspace: Workspace) -> int:

@@ -176,12 +176,13 @@ def truncate(
 ) -> None:
     """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
     from mailboat.agent.subscribers import subscribers_below
+    from mailboat.agent.upkeep import remove_expired
 
     if (before is None) is not expired:
         raise UsageError("either --before OFFSET or --expired says what to remove")
     with session.workspace() as workspace:
         if before is None:
-            removed = workspace.journal.remove_expired()
+            removed = remove_expired(workspace)
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
         name = workspace.topic(topic)

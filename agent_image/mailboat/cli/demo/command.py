@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -122,7 +122,7 @@ def _new_home(session: Session) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home
-    from mailboat.config import Config
+    from mailboat.config import Config, LimitsConfig
 
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     if (path / MARK).is_file():
@@ -131,7 +131,8 @@ def _new_home(session: Session) -> Home:
         raise UsageError(f"{path} is not empty, and not an earlier demo", next_step="mailboat demo --home NEWDIR")
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
-    home = create_home(path, Config())
+    # names that differ in case only are no danger here: this very machine holds them in the source
+    home = create_home(path, replace(Config(), limits=LimitsConfig(are_collisions_refused=False)))
     initialise(home)
     return home
 
@@ -152,9 +153,9 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
             raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
         _announce(screen, source, found, cast.subscribers, home.path)
         if odd.count:
-            screen.say(
-                f"  {count_text(odd.count, 'entry')} left out that content can't hold: {'; '.join(odd.examples)}"
-            )
+            screen.say(f"  {count_text(odd.count, 'entry')} left out that content can't hold, such as:")
+            for example in odd.examples:
+                screen.say(f"    {example}")
         actors = _actors(home.path, cast.subscribers)
         board = Stage(Script(workspace, opened, cut(found, PACKAGES), actors, cast.seconds), screen).play()
         expected = _held(opened)
