@@ -160,7 +160,8 @@ class AppendUncertainError(JournalUnavailableError):
 class JournalAccessDeniedError(PermanentError):
     """The brokers refused the user, the password, the certificate, or a right that the call needs. Nothing was changed.
 
-    Check the credentials in the configuration and when the certificates expire, and give the user the rights of its role.
+    Check the credentials in the configuration and when the certificates expire, and give the user the rights of its
+    role.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -176,8 +177,8 @@ class JournalMissingError(UsageError):
 class JournalCorruptError(StopError):
     """The journal's file is damaged, or is no journal. Nothing is read from it or written to it any more.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`), restore a copy or make a new journal with `mailboat init`,
-    and start the subscribers' targets from a snapshot; they notice that the journal is another one.
+    Keep the file for a repair (`sqlite3 journal.db .recover`), restore a copy or make a new journal with
+    `mailboat init`, and start the subscribers' targets from a snapshot; they notice that the journal is another one.
     """
 
 

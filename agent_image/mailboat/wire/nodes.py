@@ -149,7 +149,7 @@ def encode_texts(
     values: Sequence[str],
     child_order: tuple[str, ...] | None,
 ) -> bytes:
-    """The body of a node without binaries from checked columns: for readers of other formats that have no `Node` yet."""
+    """The body of a node without binaries from checked columns: for readers of other formats, which have no `Node`."""
     head = framed(b"\x0a", encode_shape(primary_type, mixin_types, texts, NO_COLUMNS))
     if values:
         head += tree_pb2.NodeBody(value=values).SerializeToString()
