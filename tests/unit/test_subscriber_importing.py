@@ -16,6 +16,7 @@ from mailboat.errors import (
     MailboatError,
     ProcessorFailedError,
     StorageFullError,
+    StorageReadOnlyError,
     UnknownRequiredFeatureError,
 )
 from mailboat.journal.port import NewRecord, ReadLimits
@@ -231,6 +232,18 @@ def test_the_count_of_attempts_is_stored_and_a_restart_goes_on_counting(engine: 
     assert store.attempt is None
 
 
+def test_what_was_skipped_before_a_failing_package_is_done_before_its_attempt_is_counted(
+    engine: Engine, store: MemoryStore
+) -> None:
+    append(engine, *(message(str(number), action=Action.TEST) for number in range(3)), absent())
+    observer = StopWhen(lambda statistics: statistics.attempts == 1)
+    observer.subscriber = subscriber(engine, store, observer=observer)
+    observer.subscriber.run()
+    assert store.position == engine.position(3)
+    assert store.attempt is not None
+    assert (store.attempt.offset, store.attempt.count) == (3, 1)
+
+
 def test_every_poison_package_gets_all_its_attempts(engine: Engine, store: MemoryStore) -> None:
     append(engine, absent("1"), absent("2"))
     run(engine, store)
@@ -342,13 +355,14 @@ class FailingTarget(MemoryTarget):
 
 
 @pytest.mark.parametrize("step", ["apply", "commit"])
-def test_a_full_disk_waits_without_counting_and_goes_on_when_there_is_room(
-    engine: Engine, store: MemoryStore, step: str
+@pytest.mark.parametrize("error", [StorageFullError, StorageReadOnlyError])
+def test_a_full_or_read_only_disk_waits_without_counting_and_goes_on_when_it_can_be_written(
+    engine: Engine, store: MemoryStore, step: str, error: type[MailboatError]
 ) -> None:
     for number in range(3):
         publish(engine, f"/{number}")
     notes = Notes()
-    target = FailingTarget(store, step, [StorageFullError("full")] * 20)
+    target = FailingTarget(store, step, [error("no way")] * 20)
     statistics = run(engine, store, target=target, observer=notes)
     assert (statistics.imported, statistics.failed) == (3, 0)
     assert SubscriberPhase.WAITING in notes.phases
