@@ -1,0 +1,122 @@
+"""The value grammar of DocView, by FileVault's own examples, and that every value comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.model.nodes import PropertyType
+from mailboat.model.values import ValueRefusedError
+from mailboat.packages.filevault.docview import format_values, parse_values
+from mailboat.testing import trees
+
+STRING, LONG, BINARY = PropertyType.STRING, PropertyType.LONG, PropertyType.BINARY
+TEXTS = st.text(st.one_of(st.sampled_from("\\,[]{}0u\0\n"), st.characters(codec="utf-8")), max_size=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "is_multiple", "values"),
+    [
+        ("hello", STRING, False, ("hello",)),
+        ("", STRING, False, ("",)),
+        ("\\0", STRING, False, ("",)),
+        ("{Long}1234", LONG, False, ("1234",)),
+        ("{Long}0042", LONG, False, ("42",)),
+        ("{String}1234", STRING, False, ("1234",)),
+        ("{Binary}", BINARY, False, ("",)),
+        ("\\{hello, world}", STRING, False, ("{hello, world}",)),
+        ("{String}\\[hello", STRING, False, ("[hello",)),
+        ("{String}he\\u000fllo", STRING, False, ("he\x0fllo",)),
+        ("\\ud83d\\ude00", STRING, False, ("😀",)),
+        ("[hello,world]", STRING, True, ("hello", "world")),
+        ("[hello\\,world]", STRING, True, ("hello,world",)),
+        ("[,a,b,c]", STRING, True, ("", "a", "b", "c")),
+        ("[a,b,c,]", STRING, True, ("a", "b", "c", "")),
+        ("[,,,]", STRING, True, ("", "", "", "")),
+        ("[\\[hello,world]", STRING, True, ("[hello", "world")),
+        ("[[hello],[world]]", STRING, True, ("[hello]", "[world]")),
+        ("[hello,world", STRING, True, ("hello", "world")),
+        ("[hello,", STRING, True, ("hello",)),
+        ("[hello\\]", STRING, True, ("hello]",)),
+        ("[bla{a\\,b},foo{a\\,b}]", STRING, True, ("bla{a,b}", "foo{a,b}")),
+        ("{Long}[1,2]", LONG, True, ("1", "2")),
+        ("{Long}[]", LONG, True, ()),
+        ("[]", STRING, True, ()),
+        ("[", STRING, True, ()),
+        ("[\\0]", STRING, True, ("",)),
+        ("trailing\\", STRING, False, ("trailing",)),
+        ("{Boolean}false}", PropertyType.BOOLEAN, False, ("false",)),
+        ("{Boolean}TRUE", PropertyType.BOOLEAN, False, ("true",)),
+        ("{Name}jcr:content", PropertyType.NAME, False, ("jcr:content",)),
+        ("{WeakReference}[a,b]", PropertyType.WEAK_REFERENCE, True, ("a", "b")),
+    ],
+)
+def test_values_as_filevault_reads_them(
+    text: str, kind: PropertyType, is_multiple: bool, values: tuple[str, ...]
+) -> None:
+    parsed = parse_values(text)
+    assert parsed[:3] == (kind, is_multiple, values)
+    assert not parsed.is_reference
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{Long}forty-two",
+        "{Long}[1,x]",
+        "{Date}today",
+        "{Double}",
+        "{Nothing}1",
+        "{Long",
+        "{hello, world}",
+        "\\u12",
+        "\\ud83d",
+    ],
+)
+def test_what_filevault_guesses_at_is_refused(text: str) -> None:
+    with pytest.raises(ValueRefusedError):
+        parse_values(text)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_multiple", "text"),
+    [
+        (("hello, world",), False, "hello, world"),
+        (("hello, world",), True, "[hello\\, world]"),
+        (("[hello]",), False, "\\[hello]"),
+        (("[hello]",), True, "[[hello]]"),
+        (("{hello}",), False, "\\{hello}"),
+        (("{hello}",), True, "[{hello}]"),
+        (("hello\x0fworld",), False, "hello\\u000fworld"),
+        (("hello\\world",), True, "[hello\\\\world]"),
+        (("",), True, "[\\0]"),
+        (("",), False, ""),
+        ((), True, "[]"),
+    ],
+)
+def test_values_as_filevault_writes_them(values: tuple[str, ...], is_multiple: bool, text: str) -> None:
+    assert format_values(STRING, values, is_multiple=is_multiple) == text
+
+
+def test_references_are_a_type_of_their_own() -> None:
+    text = format_values(BINARY, ("sha256:00:1", ""), is_multiple=True, is_reference=True)
+    assert text == "{BinaryRef}[sha256:00:1,]"
+    assert parse_values(text) == (BINARY, True, ("sha256:00:1", ""), True)
+
+
+@given(data=st.data(), is_multiple=st.booleans(), kind=st.sampled_from([one for one in PropertyType if one != BINARY]))
+def test_every_value_comes_back(data: st.DataObject, is_multiple: bool, kind: PropertyType) -> None:
+    low, high = (0, 4) if is_multiple else (1, 1)
+    values = data.draw(st.lists(trees.values(kind, TEXTS), min_size=low, max_size=high))
+    text = format_values(kind, values, is_multiple=is_multiple)
+    assert parse_values(text) == (kind, is_multiple, tuple(values), False)
+
+
+@given(text=TEXTS)
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    try:
+        parsed = parse_values(text)
+    except ValueRefusedError:
+        return
+    again = format_values(parsed.type, parsed.values, is_multiple=parsed.is_multiple, is_reference=parsed.is_reference)
+    assert parse_values(again) == parsed

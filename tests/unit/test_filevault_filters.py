@@ -1,0 +1,216 @@
+"""`filter.xml` and `properties.xml`, both ways, and what is refused in them."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError, UntrustedInputError
+from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
+from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.filters import MAX_FILTER_BYTES, format_filter, parse_filter
+from mailboat.packages.filevault.patterns import MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
+from mailboat.packages.filevault.properties import check_properties, format_properties, package_id, parse_properties
+
+
+def parsed(inner: str) -> WorkspaceFilter:
+    return parse_filter(f'<?xml version="1.0"?><workspaceFilter version="1.0">{inner}</workspaceFilter>'.encode())
+
+
+# ---------------------------------------------------------------------------------------------------------- filters
+
+
+def test_rules_decide_as_in_filevault() -> None:
+    found = parsed(
+        '<filter root="/content/a"><exclude pattern="/content/a/x(/.*)?"/><include pattern="/content/a/x/y"/></filter>'
+        '<filter root="/content" mode="merge_properties"/>'
+    )
+    covered = {path: found.covers(NodePath(path)) for path in ["/content/a/z", "/content/a/x", "/content/a/x/y", "/b"]}
+    assert covered == {"/content/a/z": True, "/content/a/x": False, "/content/a/x/y": True, "/b": False}
+    assert [one.mode for one in found.sets] == [ImportMode.REPLACE, ImportMode.MERGE_PROPERTIES]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("merge", ImportMode.MERGE_PROPERTIES), ("update", ImportMode.UPDATE_PROPERTIES)]
+)
+def test_deprecated_modes_become_those_that_never_delete(old: str, new: ImportMode) -> None:
+    assert parsed(f'<filter root="/a" mode="{old}"/>').sets[0].mode is new
+
+
+def test_a_shallow_root_is_written_as_sling_writes_it() -> None:
+    shallow = filter_for([NodePath("/content/a")], [])
+    text = format_filter(shallow)
+    assert 'pattern="\\Q/content/a\\E"' in text
+    assert parse_filter(text.encode()) == shallow
+
+
+def test_rules_for_properties_are_kept_apart() -> None:
+    found = parsed('<filter root="/a"><exclude pattern=".*/p" matchProperties="true"/></filter>')
+    assert found.covers(NodePath("/a/b"))
+    assert not found.sets[0].covers_property(NodePath("/a"), "p")
+    assert parse_filter(format_filter(found).encode()) == found
+
+
+@given(
+    st.lists(
+        st.sampled_from(["/", "/a", "/content/\u00e4 b", "/a/&amp", "/x/<y>", '/q"', "/content/site/p1"]),
+        min_size=1,
+        unique=True,
+    ),
+    st.sampled_from(ImportMode),
+    st.booleans(),
+)
+def test_any_filter_comes_back(roots: list[str], mode: ImportMode, is_shallow: bool) -> None:
+    rule = FilterRule(False, compile_java("/a/[^/]+/b"))
+    sets = tuple(
+        FilterSet(NodePath(root), is_shallow, () if is_shallow else (rule,) * (index % 2), (), mode)
+        for index, root in enumerate(roots)
+    )
+    assert parse_filter(format_filter(WorkspaceFilter(sets)).encode()) == WorkspaceFilter(sets)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "<x/>",
+        '<workspaceFilter version="2.0"/>',
+        '<workspaceFilter version="1.0"><filter/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><filter root="/a" mode="wipe"/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><filter root="/a" type="other"/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><filter root="a/b"/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><filter root="/a/../b"/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><include pattern="a"/></workspaceFilter>',
+        '<workspaceFilter version="1.0"><filter root="/a"><include/></filter></workspaceFilter>',
+        '<!DOCTYPE x [<!ENTITY a "b">]><workspaceFilter version="1.0"/>',
+        '<!DOCTYPE workspaceFilter SYSTEM "http://example.org/x.dtd"><workspaceFilter version="1.0"/>',
+    ],
+)
+def test_a_filter_that_is_not_one_is_refused(document: str) -> None:
+    with pytest.raises(UntrustedInputError):
+        parse_filter(document.encode())
+
+
+def test_a_filter_beyond_the_limits_is_refused() -> None:
+    with pytest.raises(LimitExceededError, match="bytes"):
+        parse_filter(b" " * (MAX_FILTER_BYTES + 1))
+    with pytest.raises(LimitExceededError, match="too many roots and rules"):
+        parsed('<filter root="/a"/>' * 10_001)
+
+
+# --------------------------------------------------------------------------------------------------------- patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "differs"),
+    [
+        ("/content/dam(/.*)?", "/content/dam/a", "/content/damage"),
+        ("\\Q/a.b\\E/.*", "/a.b/c", "/aXb/c"),
+        ("\\Q/a", "/a", "/ab"),
+        ("/a/[^/]+/b", "/a/x/b", "/a/x/y/b"),
+        (".*/jcr:content/.*", "/a/jcr:content/b", "/a/b"),
+        ("/a/(?:b|c)\\z", "/a/b", "/a/d"),
+        ("/a\\.b", "/a.b", "/aab"),
+        ("(?i)/A", "/a", "/b"),
+        ("/a{2}", "/aa", "/a"),
+        ("/[\\w&&]x", "", ""),
+    ],
+)
+def test_expressions_mean_what_they_mean_in_java(pattern: str, matches: str, differs: str) -> None:
+    if not matches:
+        with pytest.raises(PackageCorruptError, match="different things"):
+            compile_java(pattern)
+        return
+    compiled = compile_java(pattern)
+    assert compiled.fullmatch(matches)
+    assert not compiled.fullmatch(differs)
+    assert compile_java(java_form(compiled)).fullmatch(matches)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+b",
+        "(.*)*",
+        "(a|aa)+b",
+        "([^/]+/)*x",
+        ".*.*.*.*x",
+        "(.*a){11}",
+        "a{1,5000}",
+        "x" * (MAX_PATTERN_LENGTH + 1),
+    ],
+)
+def test_an_expression_that_could_run_for_ever_is_refused(pattern: str) -> None:
+    with pytest.raises(LimitExceededError):
+        compile_java(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "a)", "[", "*", "\\1", "\\p{L}", "(?<n>a)", "(?P<n>a)", "[a[b]]", "[a&&b]", "\\E", "a\\", "[\\p{L}]", "a**"],
+)
+def test_an_expression_that_python_understands_otherwise_is_refused(pattern: str) -> None:
+    with pytest.raises(PackageCorruptError):
+        compile_java(pattern)
+
+
+@given(st.text(st.sampled_from("ab.*+?()[]{}|^$\\/QE12,-"), max_size=25))
+def test_any_expression_is_refused_or_quick(pattern: str) -> None:
+    try:
+        compiled = compile_java(pattern)
+    except UntrustedInputError:
+        return
+    begin = time.process_time()
+    compiled.fullmatch("/" + "ab" * 150 + "!")
+    assert time.process_time() - begin < 1
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_what_is_quoted_matches_itself(text: str) -> None:
+    assert compile_java(quote_java(text)).fullmatch(text)
+
+
+def test_flags_of_other_patterns_are_kept() -> None:
+    assert compile_java(java_form(re.compile("/A", re.IGNORECASE))).fullmatch("/a")
+
+
+# -------------------------------------------------------------------------------------------------------- properties
+
+
+def test_properties_come_back() -> None:
+    written = format_properties({"name": "a & b", "group": "<g>", "xmlns:acme": "urn:acme"})
+    assert "java.sun.com/dtd/properties.dtd" in written
+    found = parse_properties(written.encode())
+    assert found == {"group": "<g>", "name": "a & b", "packageType": "content", "version": "1.0.0"}
+    assert package_id(found) == "<g>:a & b:1.0.0"
+
+
+@pytest.mark.parametrize(
+    "properties", [{"Path-Mapping": "/a=/b"}, {"packageFormatVersion": "3"}, {"packageFormatVersion": "two"}]
+)
+def test_properties_that_change_the_meaning_are_not_ignored(properties: dict[str, str]) -> None:
+    with pytest.raises(UnknownRequiredFeatureError):
+        check_properties(properties)
+
+
+def test_properties_that_mean_nothing_to_us_are_ignored() -> None:
+    check_properties({"Path-Mapping": " ", "packageFormatVersion": "2", "acHandling": "merge"})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '<!DOCTYPE properties [<!ENTITY a "aaaa">]><properties><entry key="k">&a;</entry></properties>',
+        '<!DOCTYPE properties SYSTEM "x" [<!ENTITY % p SYSTEM "file:///etc/passwd"> %p;]><properties/>',
+        '<properties><entry key="k">&undefined;</entry></properties>',
+        "<properties><other/></properties>",
+        "<properties>",
+        " " * 1_100_000,
+    ],
+)
+def test_properties_with_entities_or_other_elements_are_refused(document: str) -> None:
+    with pytest.raises(UntrustedInputError):
+        parse_properties(document.encode())
