@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from mailboat.errors import (
     JournalUnavailableError,
     MailboatError,
     MessageTooLargeError,
+    PositionOutOfRangeError,
     UsageError,
 )
 from mailboat.journal.kafka import KafkaJournal
@@ -24,7 +26,8 @@ from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings, PasswordLogin, PasswordMechanism
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import LogIdentity
 from mailboat.testing.journal_harness import (
     FOREVER,
     PATIENCE_SECONDS,
@@ -102,6 +105,29 @@ def test_what_drifted_is_put_right_and_what_is_not_ours_is_left(
     journal.ensure_topic(topic, FOREVER)
     found = configuration(admin, topic)
     assert (found["retention.ms"], found["file.delete.delay.ms"]) == ("-1", "1234")
+
+
+def test_many_may_ensure_the_same_topic_at_once(settings: KafkaSettings, topic: TopicName) -> None:
+    def ensure(_: int) -> LogIdentity:
+        with KafkaJournal(settings, SystemClock()) as journal:
+            journal.ensure_topic(topic, FOREVER)
+            return journal.identity(topic)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(ensure, range(6)))) == 1
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -1001, 2**63 - 1, 2**63, 2**70])
+def test_offsets_that_mean_something_else_to_the_library_are_outside_the_topic(
+    journal: KafkaJournal, topic: TopicName, offset: int
+) -> None:
+    """To the library -1 is the end and -2 the beginning; to us nothing but an offset is one."""
+    journal.ensure_topic(topic, FOREVER)
+    journal.append(topic, some_records(3))
+    reader = journal.reader(topic, Offset(offset))
+    with pytest.raises(PositionOutOfRangeError):
+        reader.read(ReadLimits(), 0.0)
+    assert reader.next_offset == offset
 
 
 def test_more_replicas_than_brokers_are_refused(settings: KafkaSettings, topic: TopicName) -> None:
