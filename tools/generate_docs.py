@@ -49,22 +49,28 @@ def _describe(command: Any, path: str, level: int) -> Iterator[str]:
     taken = [one for one in command.params if one.name not in EVERYWHERE and not getattr(one, "hidden", False)]
     if not hasattr(command, "commands"):
         is_option = [one.param_type_name == "option" for one in taken]
-        words = [one.display_name_raw for one in taken if one.param_type_name == "argument"]
+        words = [_word(one) for one in taken if one.param_type_name == "argument"]
         yield from ("```", " ".join([path, *words, *(["[OPTIONS]"] if any(is_option) else [])]), "```", "")
+    context = command.make_context(path, [], resilient_parsing=True)
     if taken:
         yield from ("| argument or option | default | meaning |", "|---|---|---|")
         for one in sorted(taken, key=lambda one: one.param_type_name):
-            yield f"| {_names(one)} | {_default(one)} | {_cell(getattr(one, 'help', None))} |"
+            yield f"| {_names(one, context)} | {_default(one)} | {_cell(getattr(one, 'help', None))} |"
         yield ""
     for name, inner in getattr(command, "commands", {}).items():
         yield from _describe(inner, f"{path} {name}", level + 1)
 
 
-def _names(one: Any) -> str:
+def _word(one: Any) -> str:
+    word = f"{one.display_name_raw}…" if one.nargs == -1 or getattr(one, "multiple", False) else one.display_name_raw
+    return word if one.required else f"[{word}]"
+
+
+def _names(one: Any, context: Any) -> str:
     if one.param_type_name == "argument":
         return f"`{one.display_name_raw}`"
     names = ", ".join([*one.opts, *one.secondary_opts])
-    value = "" if one.is_flag else f" {one.metavar or one.display_type}"
+    value = "" if one.is_flag else f" {one.metavar or one.display_type(context)}"
     return f"`{names}{value}`".replace("|", "\\|")
 
 

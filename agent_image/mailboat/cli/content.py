@@ -25,7 +25,7 @@ LocationArgument = Annotated[
         help="A source or target: a folder, a FileVault checkout or zip, files:DIR, generations:DIR, sqlite:FILE.",
     ),
 ]
-PathArgument = Annotated[str, typer.Argument(metavar="[PATH]", help="A content path; the root when left out.")]
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path; the root when left out.")]
 DIFFERENT_EXIT_CODE = 1
 
 

@@ -86,7 +86,7 @@ def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
 def redrive(
     session: Session,
     name: NameArgument,
-    offsets: Annotated[list[int] | None, typer.Argument(metavar="[OFFSET]...", help="Which packages.")] = None,
+    offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Which packages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All that this subscriber gave up.")] = False,
 ) -> None:
     """Ask a subscriber to import given-up packages after all. It does so while it runs, or when it starts."""

@@ -51,7 +51,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 
 _TAKES_VALUE: Final = "--home"
 
-EPILOG: Final = "Exit codes:\n\n" + "\n\n".join(f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES)
+EPILOG: Final = "Exit codes:\n" + "\n".join(f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES)
 
 
 def run() -> None:

@@ -32,8 +32,8 @@ DIFFERENCE_EXIT_CODE = 1
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
 ]
-SomePaths = Annotated[list[str] | None, typer.Argument(metavar="[PATH]...", help="Content paths; all when left out.")]
-Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Content paths such as /en/news.")]
+SomePaths = Annotated[list[str] | None, typer.Argument(metavar="PATH", help="Content paths; all when left out.")]
+Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
 ShallowOption = Annotated[bool, typer.Option("--shallow", help="The paths alone, without what is below them.")]
 EachOption = Annotated[bool, typer.Option("--each", help="One package for each path.")]
 ChangedOption = Annotated[

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     session: Session,
     source: Annotated[
-        Path | None, typer.Argument(metavar="[SOURCE]", help="Any directory; examples/site when left out.")
+        Path | None, typer.Argument(metavar="SOURCE", help="Any directory; examples/site when left out.")
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 3,
     seconds: Annotated[
