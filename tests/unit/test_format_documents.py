@@ -1,4 +1,4 @@
-"""What docs/formats says is true: the example has the bytes that we write, and digests can be computed from the text."""
+"""What docs/formats says is true: the example has the bytes that we write, and its digests can be computed."""
 
 from __future__ import annotations
 

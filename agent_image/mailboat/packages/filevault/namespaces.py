@@ -73,8 +73,6 @@ class Namespaces:
             return
         if uri not in self._by_namespace and (self._by_prefix.get(prefix) or seen.setdefault(prefix, uri)) != uri:
             raise PackageCorruptError(f"the prefix {prefix!r} stands for two namespaces", entry=entry)
-        if not uri or any(character <= " " for character in uri):
-            raise PackageCorruptError(f"{uri[:80]!r} is not a namespace", entry=entry)
 
     def resolve(self, expanded: str, entry: str) -> str:
         """The name of expat's `namespace local prefix`. Raises: PackageCorruptError."""

@@ -1,0 +1,432 @@
+"""Packages and checkouts in every layout that Jackrabbit writes, and documents that are refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from mailboat.blobs.references import ReferenceCodec, ReferenceRefusedError
+from mailboat.content.digest import source_digest, tree_digest
+from mailboat.errors import (
+    LimitExceededError,
+    PackageCorruptError,
+    PathRefusedError,
+    SourceMissingError,
+    UnknownRequiredFeatureError,
+    UntrustedInputError,
+)
+from mailboat.model.filters import filter_for
+from mailboat.model.nodes import Binary, Node, PropertyType
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.values import ValueRefusedError
+from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
+from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
+from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source, open_filevault_source
+from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.testing import trees
+from mailboat.wire.nodes import decode_node
+
+LIMITS = PackageLimits()
+HEAD = (
+    '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0"'
+    ' xmlns:cq="http://www.day.com/jcr/cq/1.0"'
+)
+FILTER = '<workspaceFilter version="1.0"><filter root="/c"/></workspaceFilter>'
+
+
+def document(attributes: str = "", inner: str = "") -> str:
+    return f"{HEAD} {attributes}>{inner}</jcr:root>"
+
+
+def package(files: Mapping[str, str | bytes], workspace: str = FILTER) -> bytes:
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w") as archive:
+        archive.writestr("META-INF/vault/filter.xml", workspace)
+        for name, content in files.items():
+            archive.writestr(name if name.startswith("META-INF") else f"jcr_root/{name}", content)
+    return into.getvalue()
+
+
+def read(files: Mapping[str, str | bytes], workspace: str = FILTER, limits: PackageLimits = LIMITS) -> dict[str, Node]:
+    change = FilevaultCodec().read_bytes(package(files, workspace), limits, None)
+    return {one.path: decode_node(one.path, one.body) for one in change.records}
+
+
+def value(node: Node, name: str) -> object:
+    found = node.find(name)
+    assert found is not None
+    return found.values if found.is_multiple else found.values[0]
+
+
+UNSTRUCTURED = 'jcr:primaryType="nt:unstructured"'
+FILE_TYPE = 'jcr:primaryType="nt:file"'
+RESOURCE = 'jcr:primaryType="nt:resource"'
+
+
+# ------------------------------------------------------------------------------------------------------- layouts
+
+
+def test_a_plain_file_and_a_mere_directory() -> None:
+    found = read({"c/a/hello.txt": b"hello"})
+    assert list(found) == ["/c", "/c/a", "/c/a/hello.txt"]
+    assert found["/c"].is_plain_folder
+    assert found["/c/a/hello.txt"].data == Binary(b"hello")
+
+
+def test_a_document_of_a_directory_with_nodes_within_and_files_below() -> None:
+    inner = f'<jcr:content {UNSTRUCTURED} n="{{Long}}1"><image {UNSTRUCTURED}/></jcr:content><b/><a/>'
+    found = read(
+        {
+            "c/.content.xml": document('jcr:primaryType="cq:Page"', inner),
+            "c/_jcr_content/image/file.png": b"png",
+            "c/a/.content.xml": document('jcr:primaryType="cq:Page"'),
+        }
+    )
+    assert list(found) == ["/c", "/c/jcr:content", "/c/jcr:content/image", "/c/jcr:content/image/file.png", "/c/a"]
+    assert found["/c"].child_order == ("jcr:content", "b", "a")
+    assert found["/c/jcr:content"].find("n") is not None
+
+
+def test_a_document_named_after_its_node() -> None:
+    found = read({"c/policy.xml": document(UNSTRUCTURED, f'<allow {UNSTRUCTURED} p="[a,b]"/>')})
+    assert list(found) == ["/c", "/c/policy", "/c/policy/allow"]
+    assert value(found["/c/policy/allow"], "p") == ("a", "b")
+
+
+def test_an_xml_file_of_a_user_is_a_file() -> None:
+    found = read({"c/feed.xml": "<rss/>", "c/.xml": document(UNSTRUCTURED)})
+    assert found["/c/feed.xml"].data == Binary(b"<rss/>")
+    assert found["/c/.xml"].is_plain_file
+
+
+@pytest.mark.parametrize("content", [f"<jcr:content {RESOURCE}/>", "<jcr:content/>", ""])
+def test_a_file_whose_document_says_nothing_of_its_bytes_is_one_node(content: str) -> None:
+    found = read({"c/a.txt": b"hello", "c/a.txt.dir/.content.xml": document(FILE_TYPE, content)})
+    assert list(found) == ["/c", "/c/a.txt"]
+    assert found["/c/a.txt"].is_plain_file
+
+
+def test_a_file_with_more_to_say_is_two_nodes() -> None:
+    inner = f'<jcr:content {RESOURCE} jcr:mimeType="text/x"/>'
+    found = read({"c/a.txt": b"hello", "c/a.txt.dir/.content.xml": document(FILE_TYPE, inner)})
+    assert value(found["/c/a.txt/jcr:content"], "jcr:data") == Binary(b"hello")
+    assert found["/c/a.txt"].properties == ()
+    assert found["/c/a.txt"].child_order is None
+
+
+def test_a_file_whose_jcr_content_is_not_described_gets_one() -> None:
+    found = read({"c/a": b"1", "c/a.dir/_jcr_content/sub/.content.xml": document(UNSTRUCTURED)})
+    assert found["/c/a/jcr:content"].primary_type == "nt:resource"
+    assert value(found["/c/a/jcr:content"], "jcr:data") == Binary(b"1")
+
+
+def test_bytes_beside_a_resource_are_its_own() -> None:
+    found = read({"c/r": b"hello", "c/r.dir/.content.xml": document(f'{RESOURCE} jcr:mimeType="a/b"')})
+    assert value(found["/c/r"], "jcr:data") == Binary(b"hello")
+
+
+def test_binaries_that_travel_as_entries() -> None:
+    found = read(
+        {
+            "c/.content.xml": document(f'{UNSTRUCTURED} jcr:data="{{Binary}}" two="{{Binary}}[,]" none="{{Binary}}[]"'),
+            "c/_jcr_data.binary": b"one",
+            "c/two[0].binary": b"0",
+            "c/two[1].binary": b"1",
+            "c/unannounced.binary": b"x",
+            "c/many[0].binary": b"m",
+        }
+    )["/c"]
+    assert value(found, "jcr:data") == Binary(b"one")
+    assert value(found, "two") == (Binary(b"0"), Binary(b"1"))
+    assert value(found, "none") == ()
+    assert value(found, "unannounced") == Binary(b"x")
+    assert value(found, "many") == (Binary(b"m"),)
+
+
+def test_a_node_without_a_type_is_unstructured() -> None:
+    assert read({"c/.content.xml": document('a="b"')})["/c"].primary_type == "nt:unstructured"
+
+
+def test_mixins_are_sorted_and_types_may_be_spelt_out() -> None:
+    attributes = 'jcr:primaryType="{Name}cq:Page" jcr:mixinTypes="[mix:versionable,mix:title]"'
+    found = read({"c/.content.xml": document(attributes)})["/c"]
+    assert (found.primary_type, found.mixin_types) == ("cq:Page", ("mix:title", "mix:versionable"))
+
+
+def test_siblings_of_one_name_keep_their_index() -> None:
+    inner = f"<a {UNSTRUCTURED}/><a_x005b_2_x005d_ {UNSTRUCTURED}/>"
+    assert list(read({"c/.content.xml": document(UNSTRUCTURED, inner)})) == ["/c", "/c/a", "/c/a[2]"]
+
+
+def test_what_tools_leave_and_sub_packages() -> None:
+    found = read({"c/.vlt": "x", "c/.vlt-sync-config.properties": "x", "c/.svn/entries": "x", "c/p-1.0.zip": b"PK"})
+    assert list(found) == ["/c", "/c/p-1.0.zip"]
+
+
+def test_prefixes_are_translated_to_the_known_ones() -> None:
+    text = '<j:root xmlns:j="http://www.jcp.org/jcr/1.0" j:primaryType="nt:unstructured" j:title="t"/>'
+    assert value(read({"c/.content.xml": text})["/c"], "jcr:title") == "t"
+
+
+def test_content_that_the_filter_does_not_cover_is_passed_over() -> None:
+    found = read(
+        {
+            ".content.xml": document('jcr:primaryType="rep:root"'),
+            "c/.content.xml": document('jcr:primaryType="cq:Page"', f"<jcr:content {UNSTRUCTURED}/>"),
+            "c/d/.content.xml": document(UNSTRUCTURED),
+            "c/d/x/.content.xml": document(UNSTRUCTURED),
+            "c/d/x/y/.content.xml": document(UNSTRUCTURED),
+            "other/.content.xml": document(UNSTRUCTURED),
+        },
+        '<workspaceFilter version="1.0"><filter root="/c/d"><exclude pattern="/c/d/x"/></filter></workspaceFilter>',
+    )
+    assert list(found) == ["/", "/c", "/c/d", "/c/d/x", "/c/d/x/y"]
+
+
+def test_a_directory_that_is_only_on_the_way_is_no_ancestor_to_make() -> None:
+    only_below = '<workspaceFilter version="1.0"><filter root="/c/d/e"/></workspaceFilter>'
+    assert list(read({"c/d/e/x.txt": b""}, only_below)) == ["/c/d/e", "/c/d/e/x.txt"]
+    assert list(read({"c/": b"", "c/d/e/x.txt": b""}, only_below)) == ["/c", "/c/d/e", "/c/d/e/x.txt"]
+
+
+# ------------------------------------------------------------------------------------------------------- refusals
+
+NESTED = "<a>" * 200 + "</a>" * 200
+REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
+    "laughs": (
+        {"c/.content.xml": '<!DOCTYPE x [<!ENTITY a "aaa"><!ENTITY b "&a;&a;">]>' + document('t="&b;"')},
+        "declares",
+    ),
+    "external": ({"c/.content.xml": '<!DOCTYPE x SYSTEM "file:///etc/passwd">' + document()}, "declares"),
+    "deep": ({"c/.content.xml": document(UNSTRUCTURED, NESTED)}, "nested too deep"),
+    "broken": ({"c/.content.xml": document(UNSTRUCTURED, "<a>")}, "can't be parsed"),
+    "encoding": ({"c/.content.xml": '<?xml version="1.0" encoding="nothing"?>' + document()}, "can't be"),
+    "root": ({"c/.content.xml": "<other/>"}, "root is not jcr:root"),
+    "prefix": ({"c/.content.xml": document(f'{UNSTRUCTURED} x:y="1"')}, "can't be parsed"),
+    "rebound": ({"c/.content.xml": '<jcr:root xmlns:jcr="urn:evil" jcr:primaryType="a"/>'}, "two namespaces"),
+    "default": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns="urn:x" b="1"/>')}, "without prefix"),
+    "odd uri": ({"c/.content.xml": document(UNSTRUCTURED, '<a xmlns:q="urn: x" b="1"/>')}, "can't be parsed"),
+    "surrogate": ({"c/.content.xml": document(f'{UNSTRUCTURED} _xd800_="1"')}, "is not a name"),
+    "twice": ({"c/.content.xml": document(f'{UNSTRUCTURED} a="1" _x0061_="2"')}, "stands twice"),
+    "slash": ({"c/.content.xml": document(UNSTRUCTURED, '<a_x002f_b c="1"/>')}, "has a slash"),
+    "dots": ({"c/.content.xml": document(UNSTRUCTURED, '<_x002e__x002e_ c="1"/>')}, "is not a content path"),
+    "order": ({"c/.content.xml": document(UNSTRUCTURED, "<_x002e__x002e_/>")}, "can't name a node"),
+    "same name": ({"c/.content.xml": document(UNSTRUCTURED, "<a/><a/>")}, "have one name"),
+    "property": ({"c/.content.xml": document(f'{UNSTRUCTURED} a_x002f_b="1"')}, "is not a property's name"),
+    "type": ({"c/.content.xml": document('jcr:primaryType=""')}, "is not a node type"),
+    "two documents": ({"c/a.xml": document(UNSTRUCTURED), "c/a/.content.xml": document(UNSTRUCTURED)}, "two documents"),
+    "two definitions": (
+        {"c/.content.xml": document(UNSTRUCTURED, f"<a {UNSTRUCTURED}/>"), "c/a/.content.xml": document(UNSTRUCTURED)},
+        "defined by two documents",
+    ),
+    "two directories": ({"c/a/x": b"", "c/a.dir/y": b""}, "two directories"),
+    "two files": ({"c/%61": b"", "c/a": b""}, "two entries"),
+    "two bytes": (
+        {"c/a": b"1", "c/a.dir/.content.xml": document(FILE_TYPE), "c/a.dir/_jcr_content": b"2"},
+        "two entries stand for the bytes",
+    ),
+    "no content": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}"')}, "has no content"),
+    "inline": ({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}abcd"')}, "referred to"),
+    "single and multiple": (
+        {"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}"'), "c/b.binary": b"", "c/b[0].binary": b""},
+        "both single and multiple",
+    ),
+    "more values": (
+        {"c/.content.xml": document(f'{UNSTRUCTURED} b="{{Binary}}[\\0]"'), "c/b[0].binary": b"", "c/b[1].binary": b""},
+        "more entries than values",
+    ),
+    "counted": ({"c/b[1].binary": b""}, "not counted from 0"),
+    "kept elsewhere": ({"c/_jcr_primaryType.binary": b""}, "not a property's name"),
+    "traversal": ({"c/%2e%2e": b""}, "is not a content path"),
+    "encoded slash": ({"c/a%2fb": b""}, "has a slash"),
+    "nul": ({"c/a%00b": b""}, "is not a content path"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_content_that_breaks_a_rule_is_refused(kind: str) -> None:
+    files, told = REFUSED[kind]
+    with pytest.raises(UntrustedInputError, match=told) as caught:
+        read(files)
+    assert caught.value.where or "path" in caught.value.message
+
+
+def test_a_value_that_is_none_is_refused_with_entry_path_and_property() -> None:
+    with pytest.raises(ValueRefusedError) as caught:
+        read({"c/a/.content.xml": document(f'{UNSTRUCTURED} n="{{Long}}forty-two"')})
+    assert caught.value.where == {"entry": "jcr_root/c/a/.content.xml", "path": "/c/a", "property": "n"}
+
+
+def test_a_large_document_is_refused_before_it_is_unpacked() -> None:
+    codec = FilevaultCodec(FilevaultSettings(max_document_bytes=1000))
+    payload = package({"c/.content.xml": document(UNSTRUCTURED, " " * 1000)})
+    with pytest.raises(LimitExceededError, match="a document of nodes has") as caught:
+        codec.read_bytes(payload, LIMITS, None)
+    assert caught.value.where["limit"] == 1000
+
+
+def test_a_package_without_a_filter_is_refused() -> None:
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w") as archive:
+        archive.writestr("jcr_root/c/a", "x")
+    with pytest.raises(PackageCorruptError, match="no filter"):
+        FilevaultCodec().read_bytes(into.getvalue(), LIMITS, None)
+
+
+def test_a_package_that_wants_its_paths_mapped_is_refused() -> None:
+    properties = '<properties><entry key="Path-Mapping">/c=/d</entry></properties>'
+    with pytest.raises(UnknownRequiredFeatureError, match="/c=/d"):
+        read({"META-INF/vault/properties.xml": properties, "c/a": b""})
+
+
+@pytest.mark.parametrize("text", ["abcdef0123:9f8e", "sha256:00:1", "https://example.org/"])
+def test_a_reference_into_another_store_is_refused(text: str) -> None:
+    with pytest.raises(ReferenceRefusedError) as caught:
+        read({"c/.content.xml": document(f'{UNSTRUCTURED} b="{{BinaryRef}}{text}"')})
+    assert caught.value.where["property"] == "b"
+
+
+# ------------------------------------------------------------------------------------- large and referred binaries
+
+
+def test_large_binaries_are_named_with_a_signature_and_opened_by_digest() -> None:
+    large = trees.large_binary()
+    nodes = [trees.a_folder("/c"), trees.file_node(NodePath("/c/large.bin"), large)]
+    codec, into = FilevaultCodec(FilevaultSettings(references=ReferenceCodec(b"k" * 16))), io.BytesIO()
+    codec.write(PackageContents(filter_for((), [NodePath("/c")]), nodes), into)
+    assert len(into.getvalue()) < 3000
+    record = list(codec.read_bytes(into.getvalue(), LIMITS, lambda _: large.open()).records)[-1]
+    assert record.binaries == (large,)
+    with record.binaries[0].open() as stream, large.open() as expected:
+        assert stream.read() == expected.read()
+    with pytest.raises(ReferenceRefusedError):
+        FilevaultCodec(FilevaultSettings(references=ReferenceCodec(b"x" * 16))).read_bytes(
+            into.getvalue(), LIMITS, None
+        )
+
+
+def test_large_entries_are_streamed_and_can_be_read_more_than_once() -> None:
+    data = bytes(range(256)) * (INLINE_BINARY_BYTES // 128)
+    payload = package({"c/a.bin": data, "c/b.bin": data[::-1]})
+    reader = FilevaultCodec().open(io.BytesIO(payload), LIMITS, None)
+    binaries = {one.path: one.binaries[0] for one in reader.change().records if one.binaries}
+    with binaries[NodePath("/c/a.bin")].open() as first, binaries[NodePath("/c/b.bin")].open() as second:
+        assert first.read(10) + first.read() == data
+        assert second.read() == data[::-1]
+    reader.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- sources
+
+
+def unpacked(payload: bytes, into: Path) -> Path:
+    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
+        archive.extractall(into)
+    return into
+
+
+@given(nodes=trees.trees())
+def test_a_package_unpacked_is_a_checkout_of_the_same_tree(
+    nodes: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, into = tmp_path_factory.mktemp("checkout"), io.BytesIO()
+    workspace = filter_for((), [nodes[0].path])
+    FilevaultCodec().write(PackageContents(workspace, nodes, is_self_contained=True), into)
+    file = folder / "package.zip"
+    file.write_bytes(into.getvalue())
+    checkout = open_filevault_source(unpacked(into.getvalue(), folder / "checkout"))
+    archive = open_filevault_source(file)
+    for source in (checkout, archive):
+        assert source.filter == workspace
+        assert list(source.walk(nodes[0].path)) == nodes
+        assert source_digest(source, nodes[0].path) == tree_digest(nodes)
+        for node in nodes:
+            assert source.node(node.path) == node
+        assert source.node(NodePath("/nothing/there")) is None
+        source.close()
+
+
+def test_a_checkout_without_metadata_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "jcr_root/c").mkdir(parents=True)
+    (tmp_path / "jcr_root/c/.DS_Store").write_bytes(b"x")
+    (tmp_path / "jcr_root/c/page.xml").write_text(document(f'xmlns:acme="urn:acme" acme:a="1" {UNSTRUCTURED}'))
+    (tmp_path / "jcr_root/c/large.bin").write_bytes(b"x" * (INLINE_BINARY_BYTES + 1))
+    source = open_checkout_source(tmp_path)
+    assert source.filter is None
+    assert [node.path for node in source.walk(ROOT)] == ["/c", "/c/large.bin", "/c/page"]
+    assert source.namespaces() == {"acme": "urn:acme"}
+    large = source.node(NodePath("/c/large.bin"))
+    assert large is not None
+    assert large.data is not None
+    with large.data.open() as stream:
+        assert stream.read() == b"x" * (INLINE_BINARY_BYTES + 1)
+
+
+def test_namespaces_are_given_on(tmp_path: Path) -> None:
+    node = Node(NodePath("/c"), "acme:Thing")
+    into = io.BytesIO()
+    workspace = filter_for((), [node.path])
+    FilevaultCodec().write(PackageContents(workspace, [node], properties={"xmlns:acme": "urn:acme"}), into)
+    assert b'xmlns:acme="urn:acme"' in zipfile.ZipFile(into).read("jcr_root/c/.content.xml")
+    FilevaultCodec(FilevaultSettings(namespaces={"acme": "urn:2"})).write(PackageContents(workspace, [node]), into)
+    assert b'xmlns:acme="urn:2"' in zipfile.ZipFile(into).read("jcr_root/c/.content.xml")
+
+
+def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jcr_root").mkdir()
+    (tmp_path / "jcr_root/link").symlink_to("/etc")
+    with pytest.raises(PathRefusedError, match="outside"):
+        list(open_checkout_source(tmp_path).walk(ROOT))
+
+
+def test_a_name_that_is_not_utf8_is_refused_in_a_checkout(tmp_path: Path) -> None:
+    (tmp_path / "jcr_root").mkdir()
+    (tmp_path / "jcr_root" / os.fsdecode(b"a\xff")).write_bytes(b"")
+    with pytest.raises(PathRefusedError, match="not UTF-8"):
+        list(open_checkout_source(tmp_path).walk(ROOT))
+
+
+def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="no folder jcr_root"):
+        open_checkout_source(tmp_path)
+    with pytest.raises(SourceMissingError, match="can't be opened"):
+        open_archive_source(tmp_path / "none.zip")
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(b"no zip")
+    with pytest.raises(PackageCorruptError, match="is not a zip"):
+        open_archive_source(broken)
+
+
+def test_a_huge_filter_of_a_checkout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "jcr_root").mkdir()
+    (tmp_path / "META-INF/vault").mkdir(parents=True)
+    (tmp_path / "META-INF/vault/filter.xml").write_bytes(b" " * 5_000_000)
+    with pytest.raises(LimitExceededError, match="too long"):
+        open_checkout_source(tmp_path)
+
+
+def test_all_types_of_properties_are_read() -> None:
+    names = [
+        "String",
+        "Long",
+        "Double",
+        "Date",
+        "Boolean",
+        "Name",
+        "Path",
+        "Reference",
+        "WeakReference",
+        "URI",
+        "Decimal",
+    ]
+    texts = ["a", "1", "1.5", "2026-01-02T03:04:05.678Z", "true", "a", "/a", "x", "x", "urn:x", "1.10"]
+    attributes = " ".join(f'p{name}="{{{name}}}{text}"' for name, text in zip(names, texts, strict=True))
+    found = read({"c/.content.xml": document(f"{UNSTRUCTURED} {attributes}")})["/c"]
+    kinds = {one.name: one.type for one in found.properties}
+    assert set(kinds.values()) == set(PropertyType) - {PropertyType.BINARY}
+    assert [value(found, f"p{name}") for name in names] == texts
