@@ -108,14 +108,12 @@ class TreeHash:
 
     def _close(self) -> None:
         path, own, children = self._open.pop()
-        name = path[path.rfind("/") + 1 :].encode()
-        self._open[-1][2].append(b"%b\x00%b" % (name, _combine(own, children)))
+        closed = _combine(own, children) if children else hashlib.sha256(own).digest()
+        self._open[-1][2].append(b"%b\x00%b" % (path[path.rfind("/") + 1 :].encode(), closed))
 
 
 def _combine(own: bytes, children: list[bytes]) -> bytes:
     total = hashlib.sha256(own)
-    if not children:
-        return total.digest()
     children.sort()
     for child in children:
         total.update(b"%d:%b%b" % (len(child) - 33, child[:-33], child[-32:]))

@@ -7,6 +7,8 @@ def varint(number: int) -> bytes:
     """A number that is not negative, as protobuf writes it."""
     if number < 0x80:
         return b"%c" % number
+    if number < 0x4000:
+        return b"%c%c" % (number & 0x7F | 0x80, number >> 7)
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

@@ -30,6 +30,7 @@ MAX_NAME_LENGTH: Final = shapes.MAX_NAME_LENGTH
 OpenBinary = Callable[[bytes], BinaryIO]
 """Opens the content that has the given digest."""
 
+_FEW_VALUES: Final = 3  # building a message costs more than framing so many by hand
 _name: Final = attrgetter("name")
 _BINARIES_TAG: Final = b"\x1a"
 _BINARY: Final = PropertyType.BINARY
@@ -136,9 +137,9 @@ def split_body(node: Node) -> BodyParts:
         if held:
             texts, values = _columns(held, types)
     mixins = tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
-    head = framed(b"\x0a", encode_shape(node.primary_type, mixins, texts, carried))
+    head = encode_shape(node.primary_type, mixins, texts, carried)
     if values:
-        head += tree_pb2.NodeBody(value=values).SerializeToString()
+        head += _encode_values(values)
     return BodyParts(head, binaries, b"" if node.child_order is None else _encode_order(node.child_order))
 
 
@@ -150,9 +151,9 @@ def encode_texts(
     child_order: tuple[str, ...] | None,
 ) -> bytes:
     """The body of a node without binaries from checked columns: for readers of other formats, which have no `Node`."""
-    head = framed(b"\x0a", encode_shape(primary_type, mixin_types, texts, NO_COLUMNS))
+    head = encode_shape(primary_type, mixin_types, texts, NO_COLUMNS)
     if values:
-        head += tree_pb2.NodeBody(value=values).SerializeToString()
+        head += _encode_values(values)
     return head if child_order is None else head + _encode_order(child_order)
 
 
@@ -167,6 +168,12 @@ def _columns(held: Sequence[Property], types: bytes) -> tuple[Columns, list[Any]
         counts = tuple([len(one.values) + 1 if one.is_multiple else 0 for one in held])
         return Columns(names, types, counts), [value for one in held for value in one.values]
     return Columns(names, types), [one.values[0] for one in held]
+
+
+def _encode_values(values: Sequence[str]) -> bytes:
+    if len(values) > _FEW_VALUES:
+        return tree_pb2.NodeBody(value=values).SerializeToString()
+    return b"".join([framed(b"\x12", value.encode()) for value in values])
 
 
 def _encode_order(child_order: tuple[str, ...]) -> bytes:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import PropertyType
 from mailboat.wire._generated import tree_pb2 as pb
+from mailboat.wire.framing import framed
 
 MAX_NAME_LENGTH: Final = 1024
 """Characters of a property's or a type's name."""
@@ -75,24 +76,24 @@ NO_COLUMNS: Final = Columns()
 
 
 def encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
-    """The canonical bytes of a shape."""
-    is_small = len(texts.names) + len(binaries.names) + len(mixin_types) <= _MAX_REMEMBERED_NAMES
-    encode = _remembered_encoding if is_small else _encode_shape
-    return encode(primary_type, mixin_types, texts, binaries)
+    """A shape as the first field of a body, in canonical form."""
+    if len(texts[0]) + len(binaries[0]) > _MAX_REMEMBERED_NAMES:
+        return _encode_shape(primary_type, mixin_types, texts, binaries)
+    return _remembered_encoding(primary_type, mixin_types, texts, binaries)
 
 
 def _encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
-    are_all_strings = texts.types.count(_STRING) == len(texts.types)
+    names, types, counts = texts
     shape = pb.NodeShape(
         primary_type=primary_type,
         mixin=mixin_types,
-        property=texts.names,
-        property_type=None if are_all_strings else list(texts.types),
-        property_count=texts.counts,
-        binary=binaries.names,
-        binary_count=binaries.counts,
+        property=names,
+        property_type=None if types.count(_STRING) == len(types) else list(types),
+        property_count=counts,
+        binary=binaries[0],
+        binary_count=binaries[2],
     )
-    return shape.SerializeToString()
+    return framed(b"\x0a", shape.SerializeToString())
 
 
 _remembered_encoding: Final = lru_cache(_REMEMBERED)(_encode_shape)

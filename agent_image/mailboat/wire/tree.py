@@ -91,7 +91,8 @@ def encode_trailer(trailer: Trailer) -> bytes:
 
 
 def _encode_node(path: str, body: bytes) -> bytes:
-    return framed(b"\x0a", path.encode()) + framed(b"\x12", body)
+    encoded = path.encode()
+    return b"\x0a%b%b\x12%b%b" % (varint(len(encoded)), encoded, varint(len(body)), body)
 
 
 def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> pb.TreeFilter:
