@@ -14,7 +14,7 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: runtime ## Publish a tree to three subscribers, kill one, and compare (SOURCE=DIR takes your own tree)
-	@$(BIN)/mailboat demo $(SOURCE)
+	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)')
 
 test: lint suite gates ## Everything that must hold: lint, the whole suite with coverage, the gated benchmarks
 
