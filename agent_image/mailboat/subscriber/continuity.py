@@ -12,7 +12,7 @@ the head instead of guessing where to go on: importing a package again changes n
 
 from __future__ import annotations
 
-from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError
+from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, PositionOutOfRangeError
 from mailboat.model.identifiers import AgentName
 from mailboat.model.positions import Bounds, LogIdentity, Position
 
@@ -43,6 +43,18 @@ def decide_start(
     if is_gap_accepted:
         return head
     raise _trimmed(name, stands_at, bounds) if stands_at < bounds.earliest_offset else _shorter(name, stands_at, bounds)
+
+
+def diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShorterError:
+    """The state of a subscriber whose position lies within the bounds and is refused all the same.
+
+    The log lost its tail and has grown again, so that other records stand where this subscriber was (KIP-320).
+    """
+    return JournalShorterError(
+        f"{name} stands where the journal lost records and was written again: {refusal.message}",
+        next_step="publish the lost requests again, then start the target anew",
+        **refusal.where,
+    )
 
 
 def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> JournalReplacedError:

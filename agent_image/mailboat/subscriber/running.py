@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from mailboat.errors import JournalUnavailableError, MailboatError, PositionOutOfRangeError, RetryableError, StopError
+from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
-from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.continuity import decide_start, diverged
 from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
@@ -150,7 +150,7 @@ class ImportRun:
         self._skipped = 0
         if self._reader is not None:
             self._reader.close()
-        self._reader = self._ports.journal.reader(topic, start.next_offset)
+        self._reader = self._ports.journal.reader(topic, start)
         self._is_lost = False
         self._has_pending = True
         keep_reader(self._reader)
@@ -162,8 +162,8 @@ class ImportRun:
         try:
             batch = self._reader.read(self._settings.read, _LOOK_SECONDS)
         except PositionOutOfRangeError as error:
-            self._open(keep_reader, is_gap_accepted=False)  # raises the named state
-            raise JournalUnavailableError("the journal refused a position that it holds") from error
+            self._open(keep_reader, is_gap_accepted=False)  # raises the named state that the bounds tell
+            raise diverged(self._settings.name, error) from error
         self._reach(Failpoint.SUBSCRIBER_BATCH_READ)
         self._todo.extend(batch.records)
         self._after_todo = batch.next_offset
@@ -174,7 +174,8 @@ class ImportRun:
     def _position_at(self, next_offset: Offset, leader_epoch: int | None = None) -> Position:
         if self._position is None:
             raise ValueError("the run was not opened")
-        return Position(self._position.identity, next_offset, leader_epoch or self._position.leader_epoch)
+        epoch = self._position.leader_epoch if leader_epoch is None else leader_epoch
+        return Position(self._position.identity, next_offset, epoch)
 
     def _after(self, records: Sequence[Record], done: int) -> Position:
         last = records[done - 1]
