@@ -102,18 +102,19 @@ class Aggregates:
     ) -> None:
         """Read documents with `documents`, binaries with `make_binary`, and what is referred to with `refer`."""
         self._documents = documents
+        self.namespaces = documents.namespaces
         self._resolve = documents.namespaces.resolve
         self._make_binary = make_binary
-        self._refer = refer
-        self._are_collisions_refused = are_collisions_refused
+        self.refer = refer
+        self.are_collisions_refused = are_collisions_refused
 
     def node(self, said: NodeText) -> Node:
         """Understand a node's text. Raises: PackageCorruptError, ValueRefusedError."""
-        return build_node(said, self._refer)
+        return build_node(said, self.refer)
 
     def record(self, said: NodeText) -> NodeRecord:
         """The same, encoded. Raises: the same."""
-        return build_record(said, self._refer)
+        return build_record(said, self.refer)
 
     def bare_children(self, place: Place) -> list[Place] | None:
         """The places below a mere directory that has no files; None for any other place."""
@@ -158,7 +159,7 @@ class Aggregates:
             if not outer.children and place.file is None and outer.attributes:
                 return Expanded(self._said(place, outer, _NOTHING), is_implied=False)
         else:
-            own = self._own_document(place)
+            own = self.own_document(place)
             if own is not None and outer is not None and own.attributes and outer.attributes:
                 raise PackageCorruptError("a node is defined by two documents", entry=place.entry, path=place.path)
         found = self._around(place, [one for one in (outer, own) if one is not None])
@@ -167,7 +168,8 @@ class Aggregates:
 
     # -------------------------------------------------------------------------------------------- what is around
 
-    def _own_document(self, place: Place) -> Element | None:
+    def own_document(self, place: Place) -> Element | None:
+        """The document of a place; None when it has none of its own. Raises: as `expand`."""
         found = place.directory.files().get(CONTENT_XML) if place.directory is not None else None
         if place.document is not None:
             if found is not None:
@@ -190,10 +192,10 @@ class Aggregates:
             if element.attributes or element.children:
                 _child(place, children, name, place.entry).element = element
             else:
-                _refuse_bad_name(place, name)
+                refuse_bad_name(place.path, place.entry, name)
         if place.directory is not None:
             self._list(place, place.directory, children, binaries)
-        if self._are_collisions_refused and len(children) > 1:
+        if self.are_collisions_refused and len(children) > 1:
             refuse_collisions(place.path, children)
         return _Found(names, children, binaries)
 
@@ -233,7 +235,7 @@ class Aggregates:
         return NodeText(place.path, place.entry, TYPE_ONLY, (kind,), data)
 
     def _said(self, place: Place, definition: Element, found: _Found) -> NodeText:
-        plan = self._documents.namespaces.plan(tuple(definition.attributes[::2]), place.entry)
+        plan = self.namespaces.plan(tuple(definition.attributes[::2]), place.entry)
         texts = definition.attributes[1::2]
         return NodeText(place.path, place.entry, plan, texts, found.binaries, found.elements, definition.marks)
 
@@ -332,10 +334,11 @@ def _add_directory(place: Place, children: dict[str, Place], platform: str, dire
     child.directory = directory
 
 
-def _refuse_bad_name(place: Place, name: str) -> None:
+def refuse_bad_name(path: NodePath, entry: str, name: str) -> None:
+    """Refuse an element that can't name a node. Raises: PathRefusedError."""
     reason = "it has a slash" if "/" in name else reason_against_name(name)
     if reason is not None:
-        raise PathRefusedError(f"an element within can't name a node: {reason}", entry=place.entry, path=place.path)
+        raise PathRefusedError(f"an element within can't name a node: {reason}", entry=entry, path=path)
 
 
 def _primary_type(said: NodeText) -> str:

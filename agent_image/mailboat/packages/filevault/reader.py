@@ -32,6 +32,7 @@ from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import PROPERTIES_XML, check_properties, parse_properties
+from mailboat.packages.filevault.subtrees import SubtreeReader
 from mailboat.packages.filevault.vault_files import VaultFile
 from mailboat.packages.port import PackageLimits
 from mailboat.wire.nodes import OpenBinary
@@ -142,9 +143,18 @@ class _Selection:
         self._covers = coverage(workspace)
         self._below = tuple([root.rstrip("/") + "/" for root in roots])
         self._roots = frozenset(roots)
+        # Below these roots everything is covered, so that whole documents can be taken at once.
+        self._deep = tuple([root.rstrip("/") + "/" for root in workspace.deep_roots]) if workspace.is_simple else ()
+        self._subtrees = SubtreeReader(aggregates)
 
     def records(self, place: Place) -> Iterator[NodeRecord]:
         is_covered = self._covers(place.path)
+        if is_covered and f"{place.path}/".startswith(self._deep):
+            taken = self._subtrees.records(place)
+            if taken is not None:
+                yield from self._with_pending(place.path)
+                yield from taken
+                return
         children: Iterable[Place] | None = None if is_covered else self._aggregates.bare_children(place)
         if children is None:
             expanded = self._aggregates.expand(place)
@@ -161,13 +171,16 @@ class _Selection:
             self._pending.append(said)
             if said.path not in self._above:
                 return
+        yield from self._with_pending(said.path)
+        if is_covered:
+            yield self._aggregates.record(said)
+
+    def _with_pending(self, path: NodePath) -> Iterator[NodeRecord]:
         if self._pending:
             pending, self._pending = self._pending, []
             for above in pending:
-                if is_within(said.path, above.path):
+                if is_within(path, above.path):
                     yield self._aggregates.record(above)
-        if is_covered:
-            yield self._aggregates.record(said)
 
     def _may_matter(self, path: NodePath) -> bool:
         return path.startswith(self._below) or path in self._roots or path in self._above
