@@ -35,6 +35,7 @@ from mailboat.testing.journal_harness import (
     read_to_end,
     some_records,
     values_of,
+    wait_until,
 )
 from mailboat.testing.kafka_broker import (
     BrokerFailedError,
@@ -78,6 +79,7 @@ def configure(admin: AdminClient, topic: TopicName, name: str, value: str) -> No
     change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    wait_until(lambda: configuration(admin, topic)[name] == value, f"the brokers know of {name}")
 
 
 def as_user(broker: KafkaBroker, password: str) -> KafkaSettings:
@@ -103,8 +105,8 @@ def test_what_drifted_is_put_right_and_what_is_not_ours_is_left(
     configure(admin, topic, "retention.ms", "1000")
     configure(admin, topic, "file.delete.delay.ms", "1234")
     journal.ensure_topic(topic, FOREVER)
-    found = configuration(admin, topic)
-    assert (found["retention.ms"], found["file.delete.delay.ms"]) == ("-1", "1234")
+    wait_until(lambda: configuration(admin, topic)["retention.ms"] == "-1", "the retention is put right")
+    assert configuration(admin, topic)["file.delete.delay.ms"] == "1234"
 
 
 def test_many_may_ensure_the_same_topic_at_once(settings: KafkaSettings, topic: TopicName) -> None:
