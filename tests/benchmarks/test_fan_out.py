@@ -42,7 +42,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
         "fan-out",
         samples,
         target=1.25,
-        gate=1.25 * max(bare, 1.0),
+        gate=2.0 * max(bare, 1.0),
         bare_loop=round(bare, 2),
         subscribers=many,
         packages=packages,
