@@ -1,8 +1,8 @@
 """The codec `filevault`: see `packages/port.py` for its contract, docs/formats/filevault.md for the format.
 
 Between our agents packages are binary-less: large binaries are named by digest and lie in the shared blob store. For
-AEM and Sling they are self-contained. Any thread may use a codec: it keeps nothing but bounded caches, whose entries may
-be lost at any time.
+AEM and Sling they are self-contained. Any thread may use a codec: it keeps nothing but bounded caches, whose
+entries may be lost at any time.
 """
 
 from __future__ import annotations
