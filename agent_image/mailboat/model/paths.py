@@ -43,18 +43,17 @@ def parse_path(text: str) -> NodePath:
 
 def parse_paths(texts: list[str]) -> list[NodePath]:
     """Check many paths: a few calls decide the common case, however many there are. Raises: PathRefusedError."""
-    lines, together = "\n".join(texts), "".join(texts)
+    together = "\\".join(texts)  # no path holds a backslash: so there is one between each two, and a slash behind it
     is_plain = (
         together.isascii()
         and together.isprintable()
-        and max(map(len, texts), default=0) <= _PLAIN_LENGTH
-        and lines.startswith("/")
-        and lines.count("\n/") == len(texts) - 1
-        and "//" not in lines
-        and "/\n" not in lines
-        and not lines.endswith("/")
-        and "/." not in lines
-        and "\\" not in lines
+        and together.startswith("/")
+        and together.count("\\") == together.count("\\/") == len(texts) - 1
+        and not together.endswith("/")
+        and "//" not in together
+        and "/\\" not in together
+        and "/." not in together
+        and (len(together) <= _PLAIN_LENGTH or max(map(len, texts)) <= _PLAIN_LENGTH)
     )
     if not is_plain:
         return [parse_path(text) for text in texts]

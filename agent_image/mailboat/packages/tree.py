@@ -12,21 +12,24 @@ from typing import BinaryIO, Final
 
 from mailboat.errors import LimitExceededError
 from mailboat.model.changes import TreeChange
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order
 from mailboat.packages.tree_reading import (
     TreePackageReader,
-    check_ancestors,
     check_count,
     check_digest,
+    check_header,
     check_lengths,
     not_covered,
 )
 from mailboat.packages.tree_writing import TreePackageWriter
 from mailboat.wire.nodes import OpenBinary
-from mailboat.wire.tree import digest_in_trailer, parse_package, take_filter, take_nodes
+from mailboat.wire.tree import Header, TreePackage, digest_in_trailer, parse_package, take_header, take_nodes
 
 TREE: Final = "tree"
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
@@ -34,7 +37,11 @@ MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 
 
 class TreeCodec:
-    """See `PackageCodec`. Has no state; any thread may use it."""
+    """See `PackageCodec`. Any thread may use it."""
+
+    def __init__(self) -> None:
+        """Nothing is remembered of packages yet."""
+        self._headers = TreeHeaders()
 
     @property
     def package_type(self) -> str:
@@ -59,24 +66,16 @@ class TreeCodec:
             reader = self.open(io.BytesIO(payload), limits, open_blob, are_bytes_checked=are_bytes_checked)
             change = reader.change()
             return TreeChange(change.filter, list(change.records))
-        count = len(package.node)
-        check_count(count, limits)
-        said, trailer_at = digest_in_trailer(payload, count)
+        nodes = package.node
+        check_count(len(nodes), limits)
+        said, trailer_at = digest_in_trailer(payload, len(nodes))
         if not are_bytes_checked:
             check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
-        header = package.header
-        package_filter = take_filter(header, compile_java)
-        ancestor_count = len(header.ancestor)
-        records = take_nodes([*header.ancestor, *package.node], open_blob)
-        paths = [record[0] for record in records]
-        if not is_in_key_order(paths, are_collisions_refused=limits.are_collisions_refused):
-            check_order(paths[:ancestor_count], are_collisions_refused=False)
-            check_order(paths[ancestor_count:], are_collisions_refused=limits.are_collisions_refused)
-        if ancestor_count:
-            check_ancestors(package_filter, paths[:ancestor_count])
-        uncovered = package_filter.first_uncovered(paths[ancestor_count:])
-        if uncovered is not None:
-            raise not_covered(uncovered)
+        package_filter, ancestors = self._headers.read(payload) or _whole_header(package, open_blob)
+        records = take_nodes(nodes, open_blob)
+        _check_paths(package_filter, [record[0] for record in records], limits)
+        if ancestors:
+            records = ancestors + records
         _check_total(len(payload), records, limits)
         return TreeChange(package_filter, records)
 
@@ -90,6 +89,20 @@ class TreeCodec:
     ) -> TreePackageReader:
         """See `PackageCodec.open`."""
         return TreePackageReader(stream, limits, open_blob, are_bytes_checked=are_bytes_checked)
+
+
+def _whole_header(package: TreePackage, open_blob: OpenBinary | None) -> Header:
+    header = take_header(package.header, compile_java, open_blob)
+    check_header(header)
+    return header
+
+
+def _check_paths(package_filter: WorkspaceFilter, paths: list[NodePath], limits: PackageLimits) -> None:
+    if not is_in_key_order(paths, are_collisions_refused=limits.are_collisions_refused):
+        check_order(paths, are_collisions_refused=limits.are_collisions_refused)
+    uncovered = package_filter.first_uncovered(paths)
+    if uncovered is not None:
+        raise not_covered(uncovered)
 
 
 def _check_total(payload_bytes: int, records: list[NodeRecord], limits: PackageLimits) -> None:

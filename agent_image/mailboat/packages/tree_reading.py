@@ -28,6 +28,7 @@ from mailboat.wire.tree import (
     PIECE_BYTES,
     PIECE_TAG,
     TRAILER_TAG,
+    Header,
     Trailer,
     decode_header,
     decode_node_record,
@@ -76,9 +77,7 @@ class TreePackageReader:
         if first is None or first.tag != HEADER_TAG:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
         self._header = decode_header(first.content, compile_java)
-        ancestors = [record.path for record in self._header.ancestors]
-        check_order(ancestors, are_collisions_refused=False)
-        check_ancestors(self._header.filter, ancestors)
+        check_header(self._header)
         self._carried: dict[bytes, _CarriedBinary] = {}
         self._unfinished: _OpenBinary | None = None
         self._total_bytes = 0
@@ -185,8 +184,10 @@ class TreePackageReader:
 # ------------------------------------------------------------------------------------- rules of both ways of reading
 
 
-def check_ancestors(package_filter: WorkspaceFilter, paths: Sequence[NodePath]) -> None:
-    """That the header's nodes lie above roots and are not covered themselves. Raises: PackageCorruptError."""
+def check_header(header: Header) -> None:
+    """That its nodes are in order, lie above roots and are not covered themselves. Raises: PackageCorruptError."""
+    package_filter, paths = header.filter, [record.path for record in header.ancestors]
+    check_order(paths, are_collisions_refused=False)
     roots = [one.root for one in package_filter.sets]
     for path in paths:
         below = "/" if path == "/" else f"{path}/"

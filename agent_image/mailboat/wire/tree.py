@@ -35,10 +35,15 @@ TRAILER_TAG: Final = 0x7A
 MAGIC: Final = b"\x0a"
 """The first byte of every package: the tag of the header."""
 
+_SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
+
 MAX_RULES: Final = 10_000
 """Roots and rules of a filter."""
 
 P = TypeVar("P", bound=Protobuf)
+
+TreePackage = pb.TreePackage
+"""A package parsed in one call."""
 
 CompilePattern = Callable[[str], re.Pattern[str]]
 """Checks and compiles an expression of a filter; Java's syntax."""
@@ -142,7 +147,7 @@ def decode_header(content: bytes, compile_pattern: CompilePattern) -> Header:
         raise PackageCorruptError(f"the header of a tree package is not valid: {error}", record=1) from error
     _check_version(version)
     header = _parse_strictly(pb.TreeHeader, content, 1)
-    return Header(take_filter(header, compile_pattern), take_nodes(header.ancestor, None))
+    return take_header(header, compile_pattern, None)
 
 
 def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | None) -> NodeRecord:
@@ -164,8 +169,12 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
     return Trailer(trailer.node_count, trailer.digest)
 
 
-def take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
-    """The filter of a parsed header. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
+def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern, open_binary: OpenBinary | None) -> Header:
+    """What a parsed header says. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
+    return Header(_take_filter(header, compile_pattern), take_nodes(header.ancestor, open_binary))
+
+
+def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
     sets = tuple([_decode_filter(one, compile_pattern) for one in header.filter])
     if not sets:
         raise PackageCorruptError("a tree package has no filter", record=1)
@@ -174,14 +183,38 @@ def take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> Works
     return WorkspaceFilter(sets)
 
 
+def deep_root_of(payload: bytes) -> tuple[str, bytes] | None:
+    """The root in the header of a parsed package, and the nodes above it, encoded; read at their places in the bytes.
+
+    None unless the header has nothing but one short deep root and nodes above it. The root is still to be checked.
+    """
+    start, end = 2, payload[1] + 2
+    if payload[1] >= 0x80:
+        if payload[2] >= 0x80:
+            return None
+        start, end = 3, (payload[1] & 0x7F) + (payload[2] << 7) + 3
+    size = payload[start + 5]
+    root_at = start + 6  # behind the version, and the tags and lengths of filter and root
+    root_end = root_at + size
+    if size > _SHORT_ROOT_BYTES or root_end > end or payload[start + 2 : root_at] != b"\x12%c\x0a%c" % (size + 2, size):
+        return None
+    ancestors = payload[root_end:end]
+    return None if ancestors.startswith(b"\x12") else (payload[root_at:root_end].decode(), ancestors)
+
+
+def decode_ancestors(encoded: bytes) -> list[NodeRecord]:
+    """The nodes that `deep_root_of` found. Raises: PackageCorruptError, PathRefusedError."""
+    return take_nodes(pb.TreeHeader.FromString(encoded).ancestor, None)
+
+
 def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> list[NodeRecord]:
     """Paths and bodies of parsed nodes, checked: the hot path. Raises: PackageCorruptError, PathRefusedError."""
+    bodies = [node.body for node in nodes]
     records = []
-    for path, node in zip(parse_paths([node.path for node in nodes]), nodes, strict=True):
-        body = node.body
+    for path, body in zip(parse_paths([node.path for node in nodes]), bodies, strict=True):
         shape = check_body(path, body)
         outside = binaries_outside(body, open_binary) if shape.binary_count else ()
-        records.append(NodeRecord(path, body.SerializeToString(), outside))
+        records.append(tuple.__new__(NodeRecord, (path, body.SerializeToString(), outside)))
     return records
 
 
