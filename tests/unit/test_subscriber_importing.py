@@ -370,6 +370,27 @@ def test_a_full_or_read_only_disk_waits_without_counting_and_goes_on_when_it_can
     assert [one.offset for one in engine.statuses()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("step", ["apply", "commit"])
+def test_trouble_of_the_house_uses_up_none_of_a_packages_retries(engine: Engine, store: MemoryStore, step: str) -> None:
+    publish(engine, "/a")
+    house, own = [StorageFullError("no way")] * 12, [BlobMissingError("not yet")] * 2
+    target = FailingTarget(store, step, [own[0], *house, own[1]])
+    settings = engine.with_settings(retry=RetryPolicy(max_retries=2))
+    statistics = run(engine, store, settings, target=target)
+    assert (statistics.imported, statistics.failed, paths_of(store)) == (1, 0, {"/a"})
+    assert [one.attempts for one in engine.statuses()] == [3]
+
+
+def test_retries_are_used_up_by_a_packages_own_failures_however_many_others_come_between(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a")
+    house, own = [StorageFullError("no way")] * 12, BlobMissingError("not there")
+    target = FailingTarget(store, "apply", [*house, own, *house, own, *house, own])
+    run(engine, store, engine.with_settings(retry=RetryPolicy(max_retries=2)), target=target)
+    assert [(entry.attempts, entry.cause.code) for entry in store.errors.values()] == [(3, "BlobMissing")]
+
+
 def test_a_commit_that_happened_and_reports_a_failure_is_not_repeated(engine: Engine, store: MemoryStore) -> None:
     class Lying(MemoryTarget):
         """The commit is durable, what follows it fails."""

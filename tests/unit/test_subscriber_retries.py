@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from mailboat.subscriber.retries import GiveUp, RetryPolicy, Stop, TryAgain, dec
 
 POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
 ENDLESS = RetryPolicy(max_retries=None)
+ENDLESS_PAUSES = replace(POLICY, max_retries=None)
 
 
 def jitter() -> random.Random:
@@ -79,6 +81,15 @@ def test_a_failure_of_the_package_is_tried_again_until_the_retries_are_used_up(e
 def test_what_can_never_succeed_is_given_up_at_once_unless_nothing_may_be_given_up() -> None:
     assert isinstance(decide_retry(PackageCorruptError("x"), 1, POLICY, jitter()), GiveUp)
     assert isinstance(decide_retry(PackageCorruptError("x"), 10**9, ENDLESS, jitter()), TryAgain)
+
+
+@given(uncounted=st.integers(0, 10**6), failures=st.integers(1, 4))
+def test_failures_that_do_not_count_lengthen_the_pause_and_use_up_no_retries(uncounted: int, failures: int) -> None:
+    decision = decide_retry(BlobMissingError("x"), failures, POLICY, jitter(), uncounted=uncounted)
+    if failures == 4:
+        assert isinstance(decision, GiveUp)
+    else:
+        assert decision == decide_retry(BlobMissingError("x"), failures + uncounted, ENDLESS_PAUSES, jitter())
 
 
 def test_no_retries_means_one_attempt() -> None:

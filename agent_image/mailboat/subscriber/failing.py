@@ -88,7 +88,9 @@ class FailureDesk:
         """
         counted = self.failures_of(failure.record.offset) + 1
         cause = cause_of(failure.error, failure.message)
-        decision = decide_retry(failure.error, counted + self._uncounted, self._settings.retry, self._ports.random)
+        decision = decide_retry(
+            failure.error, counted, self._settings.retry, self._ports.random, uncounted=self._uncounted
+        )
         match decision:
             case Stop():
                 raise failure.error

@@ -66,23 +66,27 @@ class Stop:
 Decision = TryAgain | GiveUp | Stop
 
 
-def decide_retry(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> Decision:
+def decide_retry(
+    error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random, *, uncounted: int = 0
+) -> Decision:
     """What to do after a failure.
 
     Args:
         error: Why the attempt failed.
-        failures: Attempts that failed, this one included: 1 after the first.
+        failures: Attempts that failed and count, this one included: 1 after the first. They alone decide on giving up.
         policy: What is allowed.
         jitter: Pauses are between a half and the whole of their length, so that many subscribers don't retry as one.
+        uncounted: Attempts before this one that do not count. They make the pause longer, and nothing else.
     """
     if isinstance(error, StopError):
         return Stop()
+    pause_seconds = _pause_seconds(error, failures + uncounted, policy, jitter)
     if is_infrastructure(error):
-        return TryAgain(_pause_seconds(error, failures, policy, jitter), is_counted=False)
+        return TryAgain(pause_seconds, is_counted=False)
     is_finite = policy.max_retries is not None
     if is_finite and (isinstance(error, PermanentError) or failures > (policy.max_retries or 0)):
         return GiveUp()
-    return TryAgain(_pause_seconds(error, failures, policy, jitter), is_counted=True)
+    return TryAgain(pause_seconds, is_counted=True)
 
 
 def is_infrastructure(error: Exception) -> bool:
