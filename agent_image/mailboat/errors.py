@@ -111,10 +111,11 @@ class JournalReplacedError(StopError):
 
 
 class JournalShorterError(StopError):
-    """The target's position lies beyond the journal's end: the journal lost messages that were already imported.
+    """The journal lost messages that were already imported: it was restored from an older copy, or lost its tail.
 
-    The journal was restored from an older copy or lost its tail. What was imported stays. Publish the lost requests
-    again, and go on with `--accept-gap` once the journal has grown on, or start the target anew.
+    What was imported stays. Publish the lost requests again and replay what the journal holds with `--accept-gap`, or
+    start the target anew. Never wait until the journal has grown beyond the position: the packages between would not
+    be imported.
     """
 
 
@@ -175,7 +176,7 @@ class JournalMissingError(UsageError):
 
 
 class JournalCorruptError(StopError):
-    """The journal's file is damaged, or is no journal. Nothing is read from it or written to it any more.
+    """The journal's file is damaged, lacks records within its bounds, or is no journal. Nobody goes on over it.
 
     Keep the file for a repair (`sqlite3 journal.db .recover`), restore a copy or make a new journal with
     `mailboat init`, and start the subscribers' targets from a snapshot; they notice that the journal is another one.

@@ -195,6 +195,38 @@ def read_all(journal: SqliteJournal) -> None:
         pass
 
 
+def remove_records(path: Path, where: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"DELETE FROM record_1 WHERE {where}")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "first", "last"),
+    [("offset = 2", 2, 2), ("offset = 0", 0, 0), ("offset IN (2, 3)", 2, 3), ("offset >= 3", 3, 4)],
+    ids=["in the middle", "at the head", "two", "at the end"],
+)
+@pytest.mark.parametrize("max_records", [1, 2, 100])
+def test_a_reader_stops_at_a_missing_record_and_names_it(
+    journal: SqliteJournal, path: Path, where: str, first: int, last: int, max_records: int
+) -> None:
+    journal.append(TOPIC, [NewRecord(b"%d" % number) for number in range(1, 5)])
+    remove_records(path, where)
+    reader = journal.reader(TOPIC, Edge.EARLIEST)
+    limits = ReadLimits(max_records)
+    seen: list[int] = []
+    while len(seen) < first:
+        batch = reader.read(limits, 0.0)
+        assert not batch.is_at_end
+        seen.extend(record.offset for record in batch.records)
+    assert seen == list(range(first))
+    for _ in range(2):
+        with pytest.raises(JournalCorruptError, match="missing in topic package") as caught:
+            reader.read(limits, LONG_WAIT_SECONDS)
+        assert caught.value.where == {"topic": TOPIC, "offset": first, "resumes": last + 1}
+    assert reader.next_offset == first
+
+
 def test_a_sound_journal_has_no_damage(journal: SqliteJournal) -> None:
     assert journal.find_damage() == []
 

@@ -115,6 +115,21 @@ def test_messages_that_cannot_be_read_or_trusted_are_found(full: Any) -> None:
     assert full.do("status").lines[1].startswith("publisher  author   last published ")
 
 
+def test_missing_messages_are_found_and_stop_a_subscriber(full: Any, tmp_path: Path) -> None:
+    connection = sqlite3.connect(full.home / "journal.db", isolation_level=None)
+    (number,) = connection.execute("SELECT number FROM topic WHERE name = 'package'").fetchone()
+    connection.execute(f"DELETE FROM record_{number} WHERE offset IN (0, 2)")
+    connection.close()
+    ran = full.run("journal", "verify", "-o", "json")
+    assert [(one["topic"], one["offset"]) for one in ran.document["problems"]] == [("package", 0), ("package", 2)]
+    assert (ran.code, ran.document["problems"][1]["problem"]) == (
+        1,
+        "record 2 is missing in topic package, within its bounds",
+    )
+    ran = full.run("subscribe", "web", "--until", "caught-up")
+    assert (ran.code, "error: JournalCorrupt: record 2 is missing" in ran.err) == (6, True)
+
+
 def test_a_subscriber_of_another_log_is_found(full: Any, tmp_path: Path) -> None:
     other = type(full)(tmp_path / "other")
     other.do("init")

@@ -12,7 +12,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.errors import MailboatError, MessageCorruptError
+from mailboat.errors import JournalCorruptError, MailboatError, MessageCorruptError
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
@@ -85,7 +85,7 @@ def decode_record(record: Record, *, is_event: bool = False) -> Message | Distri
 def verify_journal(
     journal: Journal, topics: Sequence[TopicName], blobs: BlobStore, *, event_topic: TopicName, reads_blobs: bool
 ) -> Verification:
-    """Read every record: offsets grow, messages decode, digests fit, the blobs that are referred to are there.
+    """Read every record: none is missing, messages decode, digests fit, the blobs that are referred to are there.
 
     Args:
         journal: The log.
@@ -97,12 +97,8 @@ def verify_journal(
     check = _Check(blobs, reads_blobs=reads_blobs)
     count = 0
     for topic in topics:
-        previous = -1
-        for record in records_of(journal, topic):
+        for record in check.records(journal, topic):
             count += 1
-            if record.offset <= previous:
-                check.complain(topic, record.offset, f"comes after offset {previous}")
-            previous = record.offset
             check.record(topic, record, is_event=topic == event_topic)
     return Verification(count, len(check.seen), tuple(check.findings))
 
@@ -118,6 +114,25 @@ class _Check:
 
     def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
         self.findings.append(Finding(topic, offset, problem))
+
+    def records(self, journal: Journal, topic: TopicName) -> Iterator[Record]:
+        """The records of a topic, also those behind a hole; the journal itself knows whether it may have holes."""
+        start: Start | None = Edge.EARLIEST
+        previous = -1
+        while start is not None:
+            begin, start = start, None
+            try:
+                for record in records_of(journal, topic, begin):
+                    if record.offset <= previous:
+                        self.complain(topic, record.offset, f"comes after offset {previous}")
+                    previous = record.offset
+                    yield record
+            except JournalCorruptError as error:
+                missing, resumes = error.where.get("offset"), error.where.get("resumes")
+                if not isinstance(missing, int) or not isinstance(resumes, int):
+                    raise
+                self.complain(topic, Offset(missing), error.message)
+                start = Offset(resumes)
 
     def record(self, topic: TopicName, record: Record, *, is_event: bool) -> None:
         if not record.value:  # a tombstone takes back what its key said

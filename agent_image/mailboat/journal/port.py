@@ -110,6 +110,7 @@ class JournalReader(Protocol):
             PositionOutOfRangeError: The position is below the head or beyond the end; it is not moved. A reader that
                 fetches ahead may first give, without a gap, what it had fetched before it was removed.
             JournalReplacedError: The topic is not the one that the reader was opened on.
+            JournalCorruptError: A record is missing that must be there; in a log whose offsets may have holes, none is.
             JournalUnavailableError: Try again.
         """
 

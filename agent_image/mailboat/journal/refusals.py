@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mailboat.errors import (
+    JournalCorruptError,
     JournalReplacedError,
     JournalUnavailableError,
     MessageTooLargeError,
@@ -58,6 +59,14 @@ def out_of_range(topic: TopicName, position: Offset, bounds: Bounds) -> Position
         offset=position,
         earliest=bounds.earliest_offset,
         next=bounds.next_offset,
+    )
+
+
+def records_missing(topic: TopicName, first: Offset, resumes: Offset) -> JournalCorruptError:
+    """A log whose offsets have no holes has one: the records from `first` to before `resumes` are gone."""
+    which = f"record {first} is" if resumes == first + 1 else f"records {first} to {resumes - 1} are"
+    return JournalCorruptError(
+        f"{which} missing in topic {topic}, within its bounds", topic=topic, offset=first, resumes=resumes
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock
 from mailboat.journal.headers import HeaderCodec
 from mailboat.journal.port import ReadLimits, Record, RecordBatch
-from mailboat.journal.refusals import journal_closed, out_of_range, topic_replaced
+from mailboat.journal.refusals import journal_closed, out_of_range, records_missing, topic_replaced
 from mailboat.journal.sqlite_connection import mapped_errors
 from mailboat.journal.sqlite_schema import record_table
 from mailboat.journal.sqlite_writer import check_same_file
@@ -62,6 +62,11 @@ class SqliteReader:
         self._select = (
             f"SELECT offset, value, headers, key, appended_ms FROM {record_table(settings.topic_number)} "
             "WHERE offset >= ? ORDER BY offset LIMIT ?"
+        )
+        self._select_place = (
+            "SELECT earliest_offset, next_offset, "
+            f"(SELECT min(offset) FROM {record_table(settings.topic_number)} WHERE offset >= ?) "
+            "FROM topic WHERE number = ?"
         )
         self._in_use = threading.Lock()
         self._is_interrupted = False
@@ -119,17 +124,33 @@ class SqliteReader:
             raise journal_closed(f"the reader of {self._settings.topic}")
         if position > _LARGEST:
             raise out_of_range(self._settings.topic, position, self._bounds())
-        records, is_at_end = self._rows(position, limits)
-        if records and records[0].offset == position:
-            after = Offset(records[-1].offset + 1)
-            return RecordBatch(records, after, is_at_end or after == self._bounds().next_offset)
-        bounds = self._bounds()
-        if not bounds.earliest_offset <= position <= bounds.next_offset:
-            raise out_of_range(self._settings.topic, position, bounds)
-        return RecordBatch((), position, position == bounds.next_offset)
+        records = self._rows(position, limits)
+        if not records or records[-1].offset - position + 1 != len(records):
+            records = self._before_hole(position, records)
+        after = Offset(position + len(records))
+        return RecordBatch(records, after, after == self._bounds().next_offset)
 
-    def _rows(self, position: Offset, limits: ReadLimits) -> tuple[list[Record], bool]:
-        """The records within the limits, and whether fewer are there than asked for."""
+    def _before_hole(self, position: Offset, records: list[Record]) -> list[Record]:
+        """Those of the records that follow on the position without a gap: offsets of this journal have no holes.
+
+        Raises:
+            PositionOutOfRangeError: The position is not within the bounds.
+            JournalCorruptError: It is, and its record is missing. Nobody goes on over it in silence.
+        """
+        topic = self._settings.topic
+        with mapped_errors(self._settings.path):
+            row = self._execute(self._select_place, (position, self._settings.topic_number)).fetchone()
+        if row is None:
+            raise topic_replaced(topic, self._settings.topic_id)
+        bounds, present = Bounds(*row[:2]), row[2]
+        if not bounds.earliest_offset <= position <= bounds.next_offset:
+            raise out_of_range(topic, position, bounds)
+        if position < bounds.next_offset and present != position:
+            raise records_missing(topic, position, bounds.next_offset if present is None else present)
+        return [record for place, record in enumerate(records, position) if record.offset == place]
+
+    def _rows(self, position: Offset, limits: ReadLimits) -> list[Record]:
+        """The records within the limits."""
         records: list[Record] = []
         left_bytes = limits.max_bytes
         decode, new = self._headers.decode, tuple.__new__
@@ -139,11 +160,11 @@ class SqliteReader:
                 for offset, value, headers, key, appended_ms in rows:
                     left_bytes -= len(value)
                     if left_bytes < 0 and records:
-                        return records, False
+                        return records
                     records.append(new(Record, (offset, value, decode(headers), key, appended_ms, None)))
             finally:
                 rows.close()  # an open statement would hold back the check-points
-        return records, len(records) < limits.max_records
+        return records
 
     def _bounds(self) -> Bounds:
         with mapped_errors(self._settings.path):
