@@ -1,9 +1,10 @@
 """Sending confirmations so that each is in the log exactly once.
 
 They are stored with the content that they confirm, appended to the status topic after the commit, and forgotten then.
-Whether a crash or a failed append came before or after the append is not known; so before anything is sent at a start,
-or after a failure, the status topic is searched from its end for what was sent already. The search ends at the first
-confirmation of ours that is not pending: everything before it was sent before.
+From before the append until they are forgotten it is not certain what the status topic holds: a crash, a failed append
+or a target that can't forget leaves it so. Then, and at a start, before anything is sent the status topic is searched
+from its end for what was sent already. The search ends at the first confirmation of ours that is not pending:
+everything before it was sent before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mailboat.content.port import Ledger, PendingStatus
-from mailboat.errors import MailboatError, UntrustedInputError
+from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -52,9 +53,10 @@ class Confirmations:
                 if sent:
                     self._forget(pending[sent - 1])
                     continue
-                self._is_uncertain = False
+            self._is_uncertain = True
             self._append(pending)
             self._forget(pending[-1])
+            self._is_uncertain = False
         self._is_uncertain = False
 
     def _append(self, pending: Sequence[PendingStatus]) -> None:
@@ -62,12 +64,8 @@ class Confirmations:
         for one in pending:
             headers, value = encode_message(one.message)
             records.append(NewRecord(value, headers))
-        try:
-            self._journal.append(self._sender.topic, records)
-            self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_SENT)
-        except MailboatError:
-            self._is_uncertain = True
-            raise
+        self._journal.append(self._sender.topic, records)
+        self._failpoints.reach(Failpoint.SUBSCRIBER_STATUS_SENT)
 
     def _forget(self, last: PendingStatus) -> None:
         self._ledger.forget_statuses(last.sequence)
