@@ -124,8 +124,7 @@ class PackageFiles:
         stamp = Offset(0 if before is None else before.next_offset)
         with self._opened(file) as (_, reader), target.batch() as batch:
             count = batch.apply(reader.change(), stamp)
-            batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
-        return count
+            return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
 
     @contextmanager
     def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:

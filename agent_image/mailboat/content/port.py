@@ -141,8 +141,11 @@ class Batch(Protocol):
     def resolve(self, offset: Offset) -> None:
         """Take an entry out of the error queue: its package is imported now."""
 
-    def commit(self, position: Position) -> None:
-        """Make everything durable and visible, with the position; also forgets the failed attempt before it."""
+    def commit(self, position: Position) -> ChangeCount:
+        """Make everything durable and visible, with the position; also forgets the failed attempt before it.
+
+        Returns what the calls before have not counted: a target may find out late what packages removed.
+        """
 
     def __enter__(self) -> Self: ...
 

@@ -81,7 +81,7 @@ class Redriver:
                 outcome.statuses = self._importer.confirm(batch, record.offset, message)
             batch.resolve(entry.offset)
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-            batch.commit(position)
+            outcome.count(batch.commit(position))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome
 

@@ -215,7 +215,7 @@ class ImportRun:
             if outcome.error is not None or not is_worth_a_commit:
                 return outcome, False
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-            batch.commit(self._after(records, outcome.done))
+            outcome.count(batch.commit(self._after(records, outcome.done)))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome, True
 

@@ -202,7 +202,7 @@ class MemoryBatch:
         """See `Batch.resolve`."""
         self._resolved.append(offset)
 
-    def commit(self, position: Position) -> None:
+    def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`."""
         store = self._store
         store.bodies, store.position, store.attempt = self._bodies, position, None
@@ -215,6 +215,7 @@ class MemoryBatch:
         for offset in self._resolved:
             store.errors.pop(offset, None)
             store.wanted.discard(offset)
+        return ChangeCount()
 
     def __enter__(self) -> Self:
         return self

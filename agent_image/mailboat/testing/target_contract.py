@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -86,9 +87,7 @@ def shallow(*roots: str) -> WorkspaceFilter:
 def publish(target: Target, tree: Sequence[Node], covered: WorkspaceFilter, offset: int = 0) -> ChangeCount:
     """Import one package in a batch of its own."""
     with target.batch() as batch:
-        count = batch.apply(as_change(tree, covered), Offset(offset))
-        batch.commit(at(offset + 1))
-    return count
+        return batch.apply(as_change(tree, covered), Offset(offset)) + batch.commit(at(offset + 1))
 
 
 def content_of(target: Target, path: NodePath = ROOT) -> list[Node]:
@@ -346,6 +345,39 @@ class TargetContract:
             batch.apply(as_change([], shallow("/absent")), Offset(4))
             batch.commit(at(5))
         assert content_of(target) == [a_page("/a", None, t="1"), a_file("/a/x", b"2")]
+
+    def test_packages_of_one_batch_come_one_after_the_other_wherever_they_meet(self, target: Target) -> None:
+        folder = [a_folder("/a"), a_folder("/a/b")]
+        model, offset = ModelTree(), 0
+        packages: list[tuple[list[Node], WorkspaceFilter]] = [
+            ([*folder, a_file("/a/b/x", b"1")], deep("/a/b/x")),
+            ([*folder, a_folder("/a/b/y"), a_file("/a/b/y/n", b"2")], deep("/a/b/y")),
+            ([*folder, a_folder("/a/b/y"), a_file("/a/b/y/n", b"3")], deep("/a/b/y/n")),
+            ([*folder, a_folder("/a/b/y"), a_file("/a/b/y/z")], deep("/a/b")),
+            ([a_folder("/a"), a_page("/a/b", None, t="1")], shallow("/a/b")),
+            ([*folder, a_folder("/a/b/y")], deep("/a/b/y")),
+        ]
+        for steps in permutations(packages, 3):
+            removed = expected = 0
+            with target.batch() as batch:
+                for step in steps:
+                    before = set(model.nodes)
+                    model.apply(*step)
+                    expected += len(before - set(model.nodes))
+                    removed += batch.apply(as_change(*step), Offset(offset)).removed
+                offset += 1
+                removed += batch.commit(at(offset)).removed
+            assert content_of(target) == model.walk()
+            assert removed == expected
+
+    def test_packages_of_a_batch_that_is_given_up_leave_nothing_in_the_next(self, target: Target) -> None:
+        folder = [a_folder("/a"), a_folder("/a/b")]
+        publish(target, [*folder, a_file("/a/b/x")], deep("/a/b/x"))
+        with target.batch() as batch:
+            for name in ("y", "z"):
+                batch.apply(as_change([*folder, a_file(f"/a/b/{name}")], deep(f"/a/b/{name}")), Offset(1))
+        publish(target, [*folder, a_file("/a/b/last")], deep("/a/b/last"), 1)
+        assert names_in(target) == ["/a", "/a/b", "/a/b/last", "/a/b/x"]
 
     # ------------------------------------------------------------------------------------------- rules and modes
 

@@ -3,7 +3,7 @@
 A node is a row: key (see `content/keys.py`), stamp, what the target holds for it besides, and body. The stamp is the
 number of the change that put the row last, counted by the target itself: a change numbers its puts, so what it covers
 but did not carry is what has another number, and goes by one DELETE over a range. No row is ever without a parent.
-A small whole subtree costs two statements; rules and modes take the road of `targets/filtered.py`.
+Small whole subtrees are gathered, see `pending_subtrees.py`; rules and modes take the road of `targets/filtered.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import BinaryIO, Final, Protocol
 
 from mailboat.content.coverage import SimpleCoverage, is_whole
 from mailboat.content.keys import (
-    PAST_SEPARATOR,
     ROOT_KEY,
     SEPARATOR,
     Key,
@@ -25,6 +24,7 @@ from mailboat.content.keys import (
     path_of,
     subtree_range,
 )
+from mailboat.content.targets.pending_subtrees import PendingSubtrees
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
@@ -32,6 +32,7 @@ from mailboat.wire.nodes import decode_node, encode_node
 
 CHUNK_RECORDS: Final = 500
 KNOWN_KEYS: Final = 1000
+SMALL_RECORDS: Final = 16
 
 Held = bytes | int | None
 """What a target holds for a node besides the body: digests of blobs, or the number of a staged file."""
@@ -41,12 +42,10 @@ Row = tuple[str, int, Held, bytes]
 
 Covers = Callable[[NodePath], bool]
 
-_UPSERTS: Final = tuple(
-    f"INSERT INTO nodes VALUES {', '.join(['(?, ?, ?, ?)'] * count)} "
+_UPSERT: Final = (
+    "INSERT INTO nodes VALUES (?, ?, ?, ?) "
     "ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, held = excluded.held, body = excluded.body"
-    for count in range(1, 17)
 )
-"""For one row and more: some rows in one statement cost a sixth less than by `executemany`."""
 _INSERT_MISSING: Final = "INSERT INTO nodes VALUES (?, ?, ?, ?) ON CONFLICT (key) DO NOTHING"
 _DELETE_OTHERS: Final = "DELETE FROM nodes WHERE key >= ? AND key < ? AND stamp <> ?"
 _DELETE_RANGE: Final = "DELETE FROM nodes WHERE key >= ? AND key < ?"
@@ -77,22 +76,43 @@ class TreeTable:
         self._connection = connection
         self._intake = intake
         self._known: set[str] = {""}
+        self._pending = PendingSubtrees()
+        self._removed = 0
 
-    def apply_subtree(self, change: TreeChange, stamp: int) -> ChangeCount | None:
-        """The hot path: a small package with one whole subtree below a known node; None where it is not that simple."""
+    def gather(self, change: TreeChange, stamp: int) -> ChangeCount | None:
+        """The hot path: take a small package with one whole subtree below a known node, and write it later.
+
+        None where it is not that simple: `flush` then, and apply it otherwise. What it removes, `take_removed` counts.
+        """
         sets, records = change.filter.sets, change.records
         if len(sets) != 1 or not self._intake.keeps_bodies or not isinstance(records, list) or not is_whole(sets[0]):
             return None
         low = sets[0].root.replace("/", SEPARATOR)
-        if low[: low.rindex(SEPARATOR)] not in self._known or low == ROOT_KEY:
+        parent = low[: low.rindex(SEPARATOR)]
+        if self._pending.touches(low, parent):
+            self.flush()
+        if parent not in self._known or low == ROOT_KEY or len(records) > SMALL_RECORDS:
             return None
         values, size = self._flatten(records, low, stamp)
-        count = len(values) // 4
-        if not 0 < count <= len(_UPSERTS):
+        if not values:
             return None
-        self._connection.execute(_UPSERTS[count - 1], values)
-        removed = self._delete_others(low, low + PAST_SEPARATOR, stamp)
-        return ChangeCount(count, removed, size)
+        self._pending.add(low, parent, values, size, stamp)
+        if self._pending.is_full:
+            self.flush()
+        return ChangeCount(len(values) // 4, 0, size)
+
+    def flush(self) -> None:
+        """Write what was gathered. To be called before anything else is done to the table."""
+        removed = self._pending.write(self._connection)
+        if removed:
+            self._removed += removed
+            self._known = {key for key in self._known if not self._pending.holds(key)}
+        self._pending.clear()
+
+    def take_removed(self) -> int:
+        """How many nodes the gathered packages have removed since this was asked last."""
+        removed, self._removed = self._removed, 0
+        return removed
 
     def apply_simple(self, change: TreeChange, stamp: int) -> ChangeCount:
         """Put and remove what a change with a simple filter says."""
@@ -170,10 +190,11 @@ class TreeTable:
         self._known.discard(key)
         return self._connection.execute("DELETE FROM nodes WHERE key = ?", (key,)).rowcount
 
-    def forget(self) -> None:
-        """What was known to be there may be gone: the transaction was rolled back."""
-        self._known.clear()
-        self._known.add("")
+    def abandon(self) -> None:
+        """The transaction was rolled back: drop what was gathered, and what was known to be there."""
+        self._pending.clear()
+        self._removed = 0
+        self._known = {""}
 
     def _flatten(self, records: Iterable[NodeRecord], low: str, stamp: int) -> tuple[list[object], int]:
         """The values of all rows, one after the other, and the size of the bodies; nothing unless all is simple.
@@ -215,11 +236,11 @@ class TreeTable:
 
     def _remember(self, key: str) -> None:
         if len(self._known) >= KNOWN_KEYS:
-            self.forget()
+            self._known = {""}
         self._known.add(key)
 
     def _upsert(self, rows: Sequence[Row]) -> None:
-        self._connection.executemany(_UPSERTS[0], rows)
+        self._connection.executemany(_UPSERT, rows)
 
     def _delete_others(self, low: str, high: str, stamp: int) -> int:
         removed = self._connection.execute(_DELETE_OTHERS, (low, high, stamp)).rowcount

@@ -147,10 +147,13 @@ class TreeBatch:
         """See `Batch.apply`. The offset is for messages; rows are stamped by the target's own count of changes."""
         self._changes += 1
         try:
-            count = self._table.apply_subtree(change, self._changes)
-            if count is None and change.filter.is_simple:
-                count = self._table.apply_simple(change, self._changes)
-            return apply_filtered(self._table, change, self._changes) if count is None else count
+            count = self._table.gather(change, self._changes)
+            if count is not None:
+                return count
+            self._table.flush()
+            if change.filter.is_simple:
+                return self._table.apply_simple(change, self._changes)
+            return apply_filtered(self._table, change, self._changes)
         except BaseException as error:
             self._has_failed = True
             self._translate(error, stamp)
@@ -159,6 +162,7 @@ class TreeBatch:
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
         """See `Batch.remove`."""
         try:
+            self._table.flush()
             return self._table.remove(paths)
         except BaseException as error:
             self._has_failed = True
@@ -177,7 +181,7 @@ class TreeBatch:
         """See `Batch.resolve`."""
         self._additions.resolve(offset)
 
-    def commit(self, position: Position) -> None:
+    def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`.
 
         Raises:
@@ -188,6 +192,7 @@ class TreeBatch:
         if self._has_failed or not self._is_open:
             raise UsageError(f"a batch of {self._parts.uri} was committed that had failed or was over")
         try:
+            self._table.flush()
             self._additions.write(self._parts.connection, position, self._changes)
             self._parts.showing.prepare(position)
             self._parts.connection.execute("COMMIT")
@@ -198,6 +203,7 @@ class TreeBatch:
             self._has_failed = True
             self._translate(error)
             raise
+        return ChangeCount(removed=self._table.take_removed())
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +217,7 @@ class TreeBatch:
         if not self._is_open:
             return
         self._is_open = False
-        self._table.forget()
+        self._table.abandon()
         if self._parts.connection.in_transaction:
             self._parts.connection.execute("ROLLBACK")
         self._parts.showing.discard()
