@@ -12,6 +12,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.testing.journal_harness import wait_until
+from mailboat.wire.messages import encode_message
 
 LARGE = bytes(range(256)) * 1000
 
@@ -182,6 +189,25 @@ def test_a_trimmed_journal_stops_a_subscriber_until_a_person_accepts_the_gap(
     assert not (tmp_path / "web" / "index.html").exists()
 
 
+def test_a_new_subscriber_of_a_trimmed_journal_stops_until_the_whole_tree_is_there_again(
+    boat: Any, site: Path, tmp_path: Path
+) -> None:
+    boat.do("publish", site, "/en")
+    boat.do("publish", site, "/index.html")
+    boat.do("journal", "truncate", "--before", "1", "--yes")
+    late = ("subscribe", "late", "--into", f"files:{tmp_path / 'late'}", "--until", "caught-up")
+    ran = boat.run(*late)
+    assert (ran.code, "error: JournalIncomplete:" in ran.err) == (6, True)
+    assert "mailboat subscribe late --accept-gap" in ran.err
+    assert "JournalIncomplete" in boat.do("status").out
+    assert not (tmp_path / "late" / "index.html").exists()
+    boat.do("publish", site, "/")
+    boat.do("subscribe", "late", "--accept-gap", "--until", "caught-up")
+    assert boat.do("content", "diff", site, f"files:{tmp_path / 'late'}").lines == ["no difference"]
+    boat.do("publish", site, "/picture.png")
+    boat.do("subscribe", "late", "--until", "caught-up")
+
+
 @pytest.fixture
 def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
     """A subscriber that gave a package up, since its blob was away; where the blob should be."""
@@ -258,6 +284,39 @@ def test_status_of_an_empty_home_says_so(boat: Any) -> None:
     lines = boat.do("status").lines
     assert lines[0].startswith("journal    sqlite ")
     assert lines[1:] == ["publisher  author   nothing published lately", "no subscriber is known"]
+
+
+def append_nonsense(boat: Any) -> None:
+    """What another program, or a broken one, may write to the topics that everybody reads."""
+    with Workspace(Home(boat.home)) as workspace:
+        headers = encode_message(DiscoveryMessage(SlingId("0" * 36), AgentName("web"), ()))[0]
+        nonsense = [NewRecord(b"?", headers), NewRecord(b"?")]
+        for role in (TopicRole.DISCOVERY, TopicRole.STATUS):
+            workspace.journal.append(workspace.topic(role), nonsense)
+
+
+def test_status_counts_announcements_that_it_cannot_understand(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    assert boat.json("status")["unreadable_announcements"] == 0
+    append_nonsense(boat)
+    status = boat.json("status")
+    assert (status["unreadable_announcements"], status["subscribers"][0]["state"]) == (2, "stopped")
+    assert boat.do("status").lines[2] == "discovery  2 messages can't be understood: see mailboat journal verify"
+    assert boat.json("plan", site)["behind"] == {"web": 0}
+
+
+def test_waiting_goes_on_over_answers_that_cannot_be_understood(
+    boat: Any, start: Start, site: Path, tmp_path: Path
+) -> None:
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    process = start("publish", site, "--wait", "60", "-o", "json")
+    wait_until(lambda: boat.json("journal", "topics")[0]["next"] == 1, "the publisher to wait")
+    append_nonsense(boat)
+    boat.do("subscribe", "web", "--until", "caught-up")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    followers = json.loads(out)["followers"]
+    assert (followers["imported"], followers["unreadable"]) == (["web"], 4)
 
 
 def test_status_looks_again_until_it_is_stopped(start: Start) -> None:

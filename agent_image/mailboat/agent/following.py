@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mailboat.agent.composition import Workspace
+from mailboat.agent.inspection import readable
 from mailboat.agent.subscribers import SubscriberView, subscriber_views, view_of
 from mailboat.clock import Deadline
 from mailboat.journal.port import Edge, JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import DiscoveryMessage, PackageStatus, StatusMessage, TopicRole
-from mailboat.wire.messages import decode_message
 
 _READ = ReadLimits()
 _WAIT_SECONDS = 0.25
@@ -30,12 +30,14 @@ class Following:
         imported: Those that have.
         failed: Those that gave one of the packages up, with the reason.
         seconds: How long it took.
+        unreadable: Records seen meanwhile that are no message that can be understood.
     """
 
     waiting: dict[AgentName, SubscriberView]
     imported: list[AgentName] = field(default_factory=list)
     failed: dict[AgentName, str] = field(default_factory=dict)
     seconds: float = 0.0
+    unreadable: int = 0
 
     @property
     def is_complete(self) -> bool:
@@ -97,10 +99,12 @@ class Followers:
 
     def _hear(self, found: Following, offsets: Sequence[Offset], wait_seconds: float) -> None:
         for record in self._discovery.read(_READ, wait_seconds).records:
-            message = decode_message(record.headers, record.value)
+            message = readable(record)
             if isinstance(message, DiscoveryMessage):
                 found.see(view_of(message, record.appended_ms, is_alive=True), offsets[-1])
+            found.unreadable += message is None and record.value != b""
         for record in self._statuses.read(_READ, 0.0).records:
-            message = decode_message(record.headers, record.value)
+            message = readable(record)
             if isinstance(message, StatusMessage):
                 found.see_status(message, offsets)
+            found.unreadable += message is None

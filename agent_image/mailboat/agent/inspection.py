@@ -12,7 +12,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.errors import JournalCorruptError, MailboatError, MessageCorruptError
+from mailboat.errors import JournalCorruptError, MailboatError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
@@ -68,13 +68,18 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - _LAST_MESSAGES))
     found: dict[AgentName, int] = {}
     for record in records_of(journal, topic, start):
-        try:
-            message = decode_message(record.headers, record.value)
-        except MessageCorruptError:  # somebody else's; `journal verify` reports it
-            continue
+        message = readable(record)
         if isinstance(message, PackageMessage) and message.pub_agent_name is not None:
             found[message.pub_agent_name] = record.appended_ms
     return found
+
+
+def readable(record: Record) -> Message | None:
+    """What a record says; None where nobody can tell: anyone may write to a topic. `journal verify` names it."""
+    try:
+        return decode_message(record.headers, record.value)
+    except UntrustedInputError:
+        return None
 
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:

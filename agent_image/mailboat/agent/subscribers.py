@@ -14,14 +14,13 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import KnownSubscriber
-from mailboat.agent.inspection import Finding, records_of
+from mailboat.agent.inspection import Finding, readable, records_of
 from mailboat.agent.locations import opened_ledger
 from mailboat.discovery.topology import Topology
 from mailboat.errors import MailboatError, SourceMissingError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import DiscoveryMessage, FailureCause, TopicRole
 from mailboat.model.positions import LogIdentity
-from mailboat.wire.messages import decode_message
 
 RECENT_ANNOUNCEMENTS: Final = 2000
 """How far back the discovery topic is read: everybody alive is in there, a hundred subscribers for three minutes."""
@@ -78,19 +77,38 @@ class SubscriberView:
         return not self.follow or publisher in self.follow
 
 
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Everybody who is known.
+
+    Attributes:
+        views: The subscribers, by name.
+        unreadable: How many of the last records of the discovery topic are no message that can be understood.
+    """
+
+    views: Sequence[SubscriberView]
+    unreadable: int
+
+
 def subscriber_views(workspace: Workspace) -> Sequence[SubscriberView]:
     """Everybody who is known, by name. A target that can't be asked leaves its position open."""
+    return audience(workspace).views
+
+
+def audience(workspace: Workspace) -> Audience:
+    """Everybody who is known, and what could not be understood of the announcements."""
     now_ms = int(workspace.clock.now().timestamp() * 1000)
-    views = {view.name: view for view in _announced(workspace, now_ms)}
+    announcements, unreadable = recent_announcements(workspace)
+    views = {view.name: view for view in _announced(announcements, now_ms)}
     for known in workspace.home.known_subscribers():
         views[known.name] = _with_registry(views.get(known.name), known)
-    return [views[name] for name in sorted(views)]
+    return Audience([views[name] for name in sorted(views)], unreadable)
 
 
-def _announced(workspace: Workspace, now_ms: int) -> Iterator[SubscriberView]:
+def _announced(announcements: Sequence[tuple[DiscoveryMessage, int]], now_ms: int) -> Iterator[SubscriberView]:
     topology = Topology()
     rates = _Rates()
-    for message, heard_ms in recent_announcements(workspace):
+    for message, heard_ms in announcements:
         topology.hear(message, heard_ms)
         rates.hear(message, heard_ms)
     for known in topology.subscribers():
@@ -100,16 +118,20 @@ def _announced(workspace: Workspace, now_ms: int) -> Iterator[SubscriberView]:
             yield replace(view, rate_per_second=rates.per_second(view.name) if is_moving else None)
 
 
-def recent_announcements(workspace: Workspace) -> Iterator[tuple[DiscoveryMessage, int]]:
-    """The last announcements with the times at which the log took them."""
+def recent_announcements(workspace: Workspace) -> tuple[Sequence[tuple[DiscoveryMessage, int]], int]:
+    """The last announcements with the times at which the log took them, and how many records are no message at all."""
     topic = workspace.topic(TopicRole.DISCOVERY)
     bounds = workspace.journal.bounds(topic)
     start = Offset(max(bounds.earliest_offset, bounds.next_offset - RECENT_ANNOUNCEMENTS))
+    found: list[tuple[DiscoveryMessage, int]] = []
+    unreadable = 0
     for record in records_of(workspace.journal, topic, start):
-        if record.value:
-            message = decode_message(record.headers, record.value)
-            if isinstance(message, DiscoveryMessage):
-                yield message, record.appended_ms
+        message = readable(record) if record.value else None
+        if isinstance(message, DiscoveryMessage):
+            found.append((message, record.appended_ms))
+        elif message is None and record.value:
+            unreadable += 1
+    return found, unreadable
 
 
 def view_of(message: DiscoveryMessage, heard_ms: int, *, is_alive: bool) -> SubscriberView:

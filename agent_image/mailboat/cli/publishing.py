@@ -252,6 +252,7 @@ def _receipts_report(receipts: Sequence[Receipt], followed: Following | None) ->
             "failed": followed.failed,
             "waiting": {name: view.state for name, view in sorted(followed.waiting.items())},
             "seconds": round(followed.seconds, 3),
+            "unreadable": followed.unreadable,
         }
     return Report(document, [one.package_id for one in receipts], lambda: list(_receipt_lines(receipts, followed)))
 
@@ -282,6 +283,8 @@ def _receipt_lines(receipts: Sequence[Receipt], followed: Following | None) -> I
         yield f"imported by {len(followed.imported)}/{followed.total} in {seconds_text(followed.seconds)}"
         yield from (f"  given up by {name}: {why}" for name, why in sorted(followed.failed.items()))
         yield from (f"  not yet by {name}: {view.state}" for name, view in sorted(followed.waiting.items()))
+        if followed.unreadable:
+            yield f"  {count_text(followed.unreadable, 'answer')} can't be understood: see mailboat journal verify"
 
 
 def _paths_text(one: Receipt) -> str:

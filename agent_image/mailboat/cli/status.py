@@ -17,6 +17,7 @@ from mailboat.cli.rendering import (
     Report,
     Table,
     bytes_text,
+    count_text,
     seconds_text,
     time_text,
 )
@@ -65,13 +66,13 @@ def status(
 
 def status_report(workspace: Workspace) -> Report:
     """What there is to say now."""
-    from mailboat.agent.subscribers import subscriber_views
+    from mailboat.agent.subscribers import audience
     from mailboat.agent.upkeep import journal_bytes, last_published
 
     now_ms = int(workspace.clock.now().timestamp() * 1000)
     bounds = workspace.journal.bounds(workspace.package_topic)
-    views, published = subscriber_views(workspace), last_published(workspace)
-    subscribers = [subscriber_document(view, bounds.next_offset) for view in views]
+    heard, published = audience(workspace), last_published(workspace)
+    subscribers = [subscriber_document(view, bounds.next_offset) for view in heard.views]
     document: dict[str, Any] = {
         "journal": {
             "description": workspace.journal.description,
@@ -82,11 +83,17 @@ def status_report(workspace: Workspace) -> Report:
         },
         "publishers": [{"name": name, "last_published_at": time_text(at_ms)} for name, at_ms in published.items()],
         "subscribers": subscribers,
+        "unreadable_announcements": heard.unreadable,
     }
     return Report(
         document,
-        [view.name for view in views],
-        lambda: [_journal_line(document["journal"]), *_publisher_lines(published, now_ms), _table(subscribers)],
+        [view.name for view in heard.views],
+        lambda: [
+            _journal_line(document["journal"]),
+            *_publisher_lines(published, now_ms),
+            *_unreadable_lines(heard.unreadable),
+            _table(subscribers),
+        ],
     )
 
 
@@ -124,6 +131,12 @@ def _publisher_lines(found: Mapping[AgentName, int | None], now_ms: int) -> Sequ
         + ("nothing published lately" if at_ms is None else f"last published {_ago_text(now_ms - at_ms)}")
         for name, at_ms in found.items()
     ]
+
+
+def _unreadable_lines(count: int) -> Sequence[str]:
+    if not count:
+        return []
+    return [f"discovery  {count_text(count, 'message')} can't be understood: see mailboat journal verify"]
 
 
 def _ago_text(milliseconds: int) -> str:
