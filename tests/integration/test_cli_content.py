@@ -82,6 +82,22 @@ def test_equal_content_has_one_digest_wherever_it_is(boat: Any, site: Path, tmp_
     assert (part["path"], len(part["digest"])) == ("/en", 64)
 
 
+def test_only_what_is_there_has_a_digest(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    ran = new_boat.run("content", "digest", site, "/nope")
+    assert (ran.code, ran.out, f"error: SourceMissing: {site} has no /nope" in ran.err) == (2, "", True)
+    (tmp_path / "empty").mkdir()
+    assert len(new_boat.do("content", "digest", tmp_path / "empty").out.strip()) == 64
+
+
+def test_differences_left_out_are_told(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    words = ("content", "diff", site, tmp_path / "empty", "--limit")
+    assert new_boat.run(*words, "2").lines[-1] == "2 differences shown, more left out: see --limit"
+    assert new_boat.run(*words, "5").lines[-1] == "5 differences"
+    assert new_boat.run(*words, "2", "-o", "json").document["is_complete"] is False
+    assert new_boat.run(*words, "5", "-o", "json").document["is_complete"] is True
+
+
 def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "en").mkdir(parents=True)
@@ -98,7 +114,8 @@ def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, 
         "5 differences",
     ]
     some = new_boat.run("content", "diff", site, other, "-o", "json", "--limit", "1")
-    assert json.loads(some.out) == [{"path": "/en/index.html", "change": "changed"}]
+    first = {"path": "/en/index.html", "change": "changed"}
+    assert json.loads(some.out) == {"differences": [first], "is_complete": False}
     assert new_boat.do("content", "diff", site, other, "/nothing").lines == ["no difference"]
 
 

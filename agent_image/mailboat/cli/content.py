@@ -14,6 +14,7 @@ from mailboat.cli.declaring import command
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.content.port import Source
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
@@ -135,9 +136,16 @@ def digest(session: Session, location: LocationArgument, path: PathArgument = "/
 
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
+        if not _holds(source, root):
+            raise SourceMissingError(f"{location} has no {root}", next_step=f"mailboat content ls {location}")
         found = source_digest(source, root)
     document = {"location": location, "path": root, "digest": found.hex()}
     session.show(Report(document, [found.hex()], lambda: [found.hex()]))
+
+
+def _holds(source: Source, root: NodePath) -> bool:
+    """Whether there is anything at or below a path; a source without content has its root all the same."""
+    return root == "/" or source.node(root) is not None or next(iter(source.walk(root)), None) is not None
 
 
 @command
@@ -156,20 +164,27 @@ def diff(
     if left == right:
         raise UsageError("a tree is compared with itself")
     with closing(open_source(left)) as one, closing(open_source(right)) as other:
-        found = list(islice(differences(one, other, root), limit))
-    rows = [{"path": change.path, "change": change.kind} for change in found]
+        found = list(islice(differences(one, other, root), limit + 1))
+    shown, is_complete = found[:limit], len(found) <= limit
+    rows = [{"path": change.path, "change": change.kind} for change in shown]
     session.show(
         Report(
-            rows,
-            [change.path for change in found],
+            {"differences": rows, "is_complete": is_complete},
+            [change.path for change in shown],
             lambda: [
-                *(f"{SIGNS.get(change.kind, '?')} {change.path}" for change in found),
-                count_text(len(found), "difference") if found else "no difference",
+                *(f"{SIGNS.get(change.kind, '?')} {change.path}" for change in shown),
+                _difference_text(len(shown), is_complete=is_complete),
             ],
         )
     )
     if found:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+def _difference_text(count: int, *, is_complete: bool) -> str:
+    if not is_complete:
+        return f"{count_text(count, 'difference')} shown, more left out: see --limit"
+    return count_text(count, "difference") if count else "no difference"
 
 
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
