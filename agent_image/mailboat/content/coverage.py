@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from mailboat.content.keys import Key, key_of, subtree_range
-from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.paths import NodePath
 
 
@@ -38,11 +38,6 @@ class SimpleCoverage:
         self.deep = sorted(subtree_range(key_of(one.root)) for one in sets if not one.is_shallow)
         self.shallow = sorted((key_of(one.root) for one in sets if one.is_shallow), reverse=True)
         self.covers = _among(frozenset(self.shallow), self.deep)
-
-
-def is_whole(one: FilterSet) -> bool:
-    """Whether the set covers all of its subtree, and replaces it."""
-    return not one.is_shallow and not one.rules and not one.property_rules and one.mode is ImportMode.REPLACE
 
 
 def _within(root: NodePath) -> Callable[[NodePath], bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from mailboat.model.filters import WorkspaceFilter
@@ -23,8 +22,7 @@ class TreeChange(NamedTuple):
     records: Iterable[NodeRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeCount:
+class ChangeCount(NamedTuple):
     """What an applied change amounted to.
 
     Attributes:
@@ -37,5 +35,5 @@ class ChangeCount:
     removed: int = 0
     content_bytes: int = 0
 
-    def __add__(self, other: ChangeCount) -> ChangeCount:
+    def __add__(self, other: ChangeCount) -> ChangeCount:  # type: ignore[override]  # counts are summed, not joined
         return ChangeCount(self.put + other.put, self.removed + other.removed, self.content_bytes + other.content_bytes)

@@ -209,9 +209,9 @@ def decode_ancestors(encoded: bytes) -> list[NodeRecord]:
 
 def take_nodes(nodes: Sequence[pb.TreeNode], open_binary: OpenBinary | None) -> list[NodeRecord]:
     """Paths and bodies of parsed nodes, checked: the hot path. Raises: PackageCorruptError, PathRefusedError."""
-    bodies = [node.body for node in nodes]
     records = []
-    for path, body in zip(parse_paths([node.path for node in nodes]), bodies, strict=True):
+    for path, node in zip(parse_paths([node.path for node in nodes]), nodes, strict=True):
+        body = node.body
         shape = check_body(path, body)
         outside = binaries_outside(body, open_binary) if shape.binary_count else ()
         records.append(tuple.__new__(NodeRecord, (path, body.SerializeToString(), outside)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, Protocol
 
-from mailboat.content.coverage import SimpleCoverage, is_whole
+from mailboat.content.coverage import SimpleCoverage
 from mailboat.content.keys import (
     ROOT_KEY,
     SEPARATOR,
@@ -84,14 +84,17 @@ class TreeTable:
 
         None where it is not that simple: `flush` then, and apply it otherwise. What it removes, `take_removed` counts.
         """
-        sets, records = change.filter.sets, change.records
-        if len(sets) != 1 or not self._intake.keeps_bodies or not isinstance(records, list) or not is_whole(sets[0]):
+        covered, records = change
+        sets = covered.sets
+        if not covered.is_simple or len(sets) != 1 or sets[0].is_shallow or not isinstance(records, list):
+            return None
+        if not self._intake.keeps_bodies or len(records) > SMALL_RECORDS:
             return None
         low = sets[0].root.replace("/", SEPARATOR)
         parent = low[: low.rindex(SEPARATOR)]
         if self._pending.touches(low, parent):
             self.flush()
-        if parent not in self._known or low == ROOT_KEY or len(records) > SMALL_RECORDS:
+        if parent not in self._known or low == ROOT_KEY:
             return None
         values, size = self._flatten(records, low, stamp)
         if not values:
