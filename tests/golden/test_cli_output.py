@@ -43,6 +43,7 @@ def steps(site: Path, place: Path) -> dict[str, tuple[object, ...]]:
         "verify": ("journal", "verify"),
         "truncate": ("journal", "truncate", "--before", "2", "--yes"),
         "stopped": ("subscribe", "web", "--until", "caught-up"),
+        "stopped-new": ("subscribe", "late", "--into", f"files:{place / 'late'}", "--until", "caught-up"),
         "errors": ("errors", "list"),
         "ls": ("content", "ls", target, "--deep"),
         "diff": ("content", "diff", site, target),

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError
+from mailboat.errors import (
+    JournalIncompleteError,
+    JournalReplacedError,
+    JournalShorterError,
+    JournalTrimmedError,
+)
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.subscriber.continuity import decide_start
@@ -19,8 +24,26 @@ def start(next_offset: int | None, earliest: int, end: int, *, is_gap_accepted: 
     return decide_start(EDGE, position, LOG, Bounds(Offset(earliest), Offset(end)), is_gap_accepted=is_gap_accepted)
 
 
-def test_a_new_target_starts_at_the_earliest_package_not_at_the_next() -> None:
-    assert start(None, 5, 90) == Position(LOG, Offset(5))
+@pytest.mark.parametrize("end", [0, 90])
+def test_a_new_target_starts_at_the_first_package_not_at_the_next(end: int) -> None:
+    assert start(None, 0, end) == Position(LOG, Offset(0))
+
+
+@pytest.mark.parametrize(("earliest", "end"), [(1, 90), (5, 90), (5, 5)])
+def test_a_new_target_stops_where_the_log_no_longer_holds_the_first_packages(earliest: int, end: int) -> None:
+    with pytest.raises(JournalIncompleteError, match=f"edge is new, the journal's oldest package is {earliest}"):
+        start(None, earliest, end)
+
+
+def test_the_ways_to_a_whole_new_target_are_told() -> None:
+    with pytest.raises(JournalIncompleteError, match="5 packages are gone") as info:
+        start(None, 5, 90)
+    assert "mailboat publish SOURCE /" in str(info.value.next_step)
+    assert "--accept-gap" in str(info.value.next_step)
+
+
+def test_a_new_target_starts_at_the_head_when_the_gap_is_accepted() -> None:
+    assert start(None, 5, 90, is_gap_accepted=True) == Position(LOG, Offset(5))
 
 
 @pytest.mark.parametrize("next_offset", [5, 6, 90])

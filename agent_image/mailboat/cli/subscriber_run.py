@@ -17,6 +17,7 @@ from mailboat.cli.progress_line import ProgressLine
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.errors import (
+    JournalIncompleteError,
     JournalReplacedError,
     JournalShorterError,
     JournalTrimmedError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.subscriber.progress import SubscriberStatistics
 
-_GAPS: Final = (JournalTrimmedError, JournalReplacedError, JournalShorterError)
+_GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalReplacedError, JournalShorterError)
 """States that a person may go on over."""
 
 
@@ -81,6 +82,8 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     target = f"{subscription.target} (untouched)" if is_gap else subscription.target
     error.where = {"target": target, "journal": workspace.journal.description, **error.where}
     ways = [f"mailboat explain {error.name}"]
+    if isinstance(error, JournalIncompleteError):
+        ways.append("mailboat publish SOURCE /   (then the journal holds the whole tree again)")
     if is_gap:
         again = f"mailboat subscribe {subscription.name} --accept-gap"
         ways.append(f"{again}   (content may differ from the source until it is published again)")

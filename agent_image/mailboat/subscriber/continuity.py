@@ -1,18 +1,26 @@
 """Whether a position fits the log: a pure decision, so that no subscriber ever jumps over a gap in silence.
 
-    no position yet                     start at the earliest package that the log holds
+    no position yet                     start at the first package; where the log no longer holds it,
+                                        JournalIncomplete; with the gap accepted, start at the head
     another log                         JournalReplaced
     below the log's head                JournalTrimmed; with the gap accepted, go on at the head
     beyond the log's end                JournalShorter; with the gap accepted, replay what the log holds
     anything else                       go on there; also a target restored from an older copy, which replays
 
 After a lost tail the offsets from the old end on are given again, to other packages. So accepting that gap replays from
-the head instead of guessing where to go on: importing a package again changes nothing.
+the head instead of guessing where to go on: importing a package again changes nothing. Offsets start at 0; a log whose
+head is beyond that can't be told from one that was trimmed, so it is taken for such.
 """
 
 from __future__ import annotations
 
-from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, PositionOutOfRangeError
+from mailboat.errors import (
+    JournalIncompleteError,
+    JournalReplacedError,
+    JournalShorterError,
+    JournalTrimmedError,
+    PositionOutOfRangeError,
+)
 from mailboat.model.identifiers import AgentName
 from mailboat.model.positions import Bounds, LogIdentity, Position
 
@@ -30,10 +38,13 @@ def decide_start(
         is_gap_accepted: A person decided to go on over a gap (`--accept-gap`).
 
     Raises:
-        JournalReplacedError, JournalTrimmedError, JournalShorterError: The ways out are in the message.
+        JournalIncompleteError, JournalReplacedError, JournalTrimmedError, JournalShorterError: The ways out are in the
+            message.
     """
     head = Position(identity, bounds.earliest_offset)
     if position is None:
+        if bounds.earliest_offset > 0 and not is_gap_accepted:
+            raise _incomplete(name, bounds)
         return head
     if position.identity != identity:
         raise _replaced(name, position, identity)
@@ -54,6 +65,17 @@ def diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShorte
         f"{name} stands where the journal lost records and was written again: {refusal.message}",
         next_step="publish the lost requests again, then start the target anew",
         **refusal.where,
+    )
+
+
+def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
+    gone = bounds.earliest_offset
+    return JournalIncompleteError(
+        f"{name} is new, the journal's oldest package is {gone}:"
+        f" {gone} {'package is' if gone == 1 else 'packages are'} gone, which it would lack",
+        next_step="publish the whole tree anew (mailboat publish SOURCE /), then start with --accept-gap",
+        subscriber=name,
+        earliest=gone,
     )
 
 

@@ -44,8 +44,9 @@ class Subscriber:
         """Import until asked to stop, or until caught up. Returns the last snapshot.
 
         Raises:
-            StopError: A named state (JournalTrimmed, JournalReplaced, JournalShorter, UnknownRequiredFeature,
-                TargetCorrupt, …): the position stands before what could not be done; a person decides.
+            StopError: A named state (JournalIncomplete, JournalTrimmed, JournalReplaced, JournalShorter,
+                UnknownRequiredFeature, TargetCorrupt, …): the position stands before what could not be done; a person
+                decides.
         """
         work = ImportRun(self._settings, self._ports, self._guard, self._reporter)
         try:
