@@ -71,7 +71,7 @@ def test_another_node_is_printed_as_its_properties(new_boat: Any, checkout: Path
 
 
 def test_equal_content_has_one_digest_wherever_it_is(boat: Any, site: Path, tmp_path: Path) -> None:
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     digests = {boat.do("content", "digest", site).out}
     for kind in ("files", "generations", "sqlite"):
         target = f"{kind}:{tmp_path / kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_publish_prints_package_and_offset(boat: Any, site: Path) -> None:
     ran = boat.do("publish", site, "/en", "index.html")
     assert ran.lines[0].startswith("dstrpck-")
     assert "  offset 0  ADD /en /index.html  5 nodes, " in ran.lines[0]
-    assert boat.do("publish", site, "-o", "name").out.startswith("dstrpck-")
+    assert boat.do("publish", site, "/", "-o", "name").out.startswith("dstrpck-")
 
 
 def test_each_path_can_be_a_package_of_its_own(boat: Any, site: Path) -> None:
@@ -112,7 +113,7 @@ def test_the_other_requests_are_published(boat: Any) -> None:
         (("publish", "/does/not/exist"), 2, "SourceMissing"),
         (("publish", "SITE", "/en", "--publisher", "no spaces please"), 2, "Usage"),
         (("publish", "SITE", "/a/../b"), 4, "PathRefused"),
-        (("publish", "SITE", "--request-id", "ü"), 2, "Usage"),
+        (("publish", "SITE", "/", "--request-id", "ü"), 2, "Usage"),
         (("publish",), 2, "Usage"),
         (("publihs",), 2, "Usage"),
     ],
@@ -126,14 +127,14 @@ def test_what_cannot_be_meant_has_a_name_and_an_exit_code(
 
 def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    ran = boat.run("publish", site, "--wait", "0.2")
+    ran = boat.run("publish", site, "/", "--wait", "0.2")
     assert ran.code == 3
     assert ran.lines[-2].startswith("imported by 0/1 in ")
     assert ran.lines[-1] == "  not yet by web: stopped"
 
 
 def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
-    followers = boat.json("publish", site, "--wait", "10")["followers"]
+    followers = boat.json("publish", site, "/", "--wait", "10")["followers"]
     assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], {}, True)
 
 
@@ -141,3 +142,64 @@ def test_traces_are_printed_when_asked_for(boat: Any, site: Path) -> None:
     assert "Traceback" not in boat.run("publish", site, "/nothing").err
     assert "Traceback" in boat.run("publish", site, "/nothing", "--verbose").err
     assert "Traceback" in boat.run("--verbose", "publish", site, "/nothing").err
+
+
+@pytest.mark.parametrize("words", [("publish", "SITE"), ("plan", "SITE"), ("publish", "SITE", "--shallow")])
+def test_all_of_a_folder_is_never_published_without_being_named(boat: Any, site: Path, words: tuple[str, ...]) -> None:
+    ran = boat.run(*(str(site) if word == "SITE" else word for word in words))
+    assert (ran.code, "error: Usage: no path is given" in ran.err) == (2, True)
+    assert f"mailboat publish {site} --changed\n" in ran.err
+    assert f"mailboat publish {site} /\n" in ran.err
+    assert boat.json("journal", "topics")[0]["next"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("publish", "SITE", ""), ("publish", "SITE", "--changed", ""), ("delete", ""), ("plan", "SITE", "/en", "")],
+)
+def test_an_empty_path_is_not_taken_for_the_root(boat: Any, site: Path, words: tuple[str, ...]) -> None:
+    ran = boat.run(*(str(site) if word == "SITE" else word for word in words))
+    assert (ran.code, "error: Usage: a path is empty" in ran.err) == (2, True)
+
+
+def vault_zip(file: Path, filters: str) -> Path:
+    content = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" jcr:primaryType="nt:unstructured"/>'
+    with zipfile.ZipFile(file, "w") as package:
+        package.writestr("META-INF/vault/filter.xml", f'<workspaceFilter version="1.0">{filters}</workspaceFilter>')
+        for folder in ("content", "content/site", "apps", "apps/site"):
+            package.writestr(f"jcr_root/{folder}/.content.xml", content)
+    return file
+
+
+def test_a_filevault_package_publishes_the_roots_of_its_own_filter(boat: Any, site: Path, tmp_path: Path) -> None:
+    file = vault_zip(tmp_path / "a.zip", '<filter root="/content/site"/><filter root="/apps/site"/>')
+    target = f"files:{tmp_path / 'web'}"
+    boat.do("publish", site, "/en")
+    plan = boat.do("plan", file).lines
+    assert "replaces /apps/site and 1 path more: what subscribers have below and the source has not is removed" in plan
+    assert boat.json("publish", file)["packages"][0]["paths"] == ["/content/site", "/apps/site"]
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    paths = [row["path"] for row in boat.json("content", "ls", target, "--deep")]
+    assert "/content/site" in paths
+    assert "/apps/site" in paths
+    assert "/en/news/1.html" in paths
+
+
+def test_a_filter_that_leaves_something_out_is_not_widened(boat: Any, tmp_path: Path) -> None:
+    rules = '<filter root="/content/site"><exclude pattern="/content/site/users(/.*)?"/></filter>'
+    ran = boat.run("publish", vault_zip(tmp_path / "a.zip", rules))
+    assert (ran.code, "has rules or a mode for /content/site" in ran.err) == (2, True)
+
+
+def test_a_checkout_without_a_filter_needs_paths(boat: Any, tmp_path: Path) -> None:
+    (tmp_path / "checkout" / "jcr_root").mkdir(parents=True)
+    ran = boat.run("publish", tmp_path / "checkout")
+    assert (ran.code, "no path is given" in ran.err) == (2, True)
+
+
+def test_a_plan_tells_what_a_deep_request_replaces(boat: Any, site: Path) -> None:
+    line = "replaces /: what subscribers have below and the source has not is removed"
+    assert line in boat.do("plan", site, "/").lines
+    assert boat.json("plan", site, "/")["replaces"] == ["/"]
+    assert boat.json("plan", site, "/en", "--shallow")["replaces"] == []
+    assert boat.json("plan", site, "--changed")["replaces"] == []

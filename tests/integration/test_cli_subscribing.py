@@ -69,7 +69,7 @@ def until_current(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["files", "generations", "sqlite"])
 def test_a_subscriber_imports_into_every_kind_of_target(boat: Any, site: Path, tmp_path: Path, kind: str) -> None:
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     target = f"{kind}:{tmp_path / 'target'}"
     ran = boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
     assert ran.lines == ["web: 1 package imported, stands at 1"]
@@ -77,7 +77,7 @@ def test_a_subscriber_imports_into_every_kind_of_target(boat: Any, site: Path, t
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(boat: Any, site: Path, tmp_path: Path) -> None:
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     ran = boat.do("subscribe", "web", "--into", f"sqlite:{tmp_path / 'db'}", "--until", "caught-up")
     assert "\x1b" not in ran.err
     assert "\r" not in ran.err
@@ -85,7 +85,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(boat: Any, site: Pat
 
 
 def test_progress_for_programs_is_json_lines(boat: Any, site: Path, tmp_path: Path) -> None:
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     ran = boat.do("subscribe", "web", "--into", f"sqlite:{tmp_path / 'db'}", "--until", "caught-up", "-o", "json")
     last = json.loads(ran.lines[-1])
     assert (last["subscriber"], last["state"], last["position"], last["lag"]) == ("web", "stopped", 1, 0)
@@ -95,7 +95,7 @@ def test_progress_for_programs_is_json_lines(boat: Any, site: Path, tmp_path: Pa
 def test_the_target_is_remembered(boat: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     boat.do("subscribe", "web", "--into", "files:web", "--until", "caught-up")
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     boat.do("subscribe", "web", "--until", "caught-up")
@@ -142,7 +142,7 @@ def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Pat
 
 
 def test_sigterm_ends_a_subscriber_cleanly(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
-    boat.do("publish", site)
+    boat.do("publish", site, "/")
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     assert until_current(process)["position"] == 1
     process.send_signal(signal.SIGTERM)
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_a_subscriber_cleanly(start: Start, tmp_path: Path) -> None:
 def test_a_running_subscriber_is_seen_and_waited_for(boat: Any, start: Start, site: Path, tmp_path: Path) -> None:
     process = start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "-o", "json")
     until_current(process)
-    ran = boat.do("publish", site, "--wait", "30")
+    ran = boat.do("publish", site, "/", "--wait", "30")
     assert ran.lines[-1].startswith("imported by 1/1 in ")
     (seen,) = boat.json("status")["subscribers"]
     assert (seen["name"], seen["position"], seen["lag"]) == ("web", 1, 0)
@@ -275,7 +275,7 @@ def test_waiting_tells_who_gave_a_package_up(boat: Any, start: Start, site: Path
     (other.home / "journal.db").unlink()
     (other.home / "journal.db").symlink_to(boat.home / "journal.db")  # one log, but blobs that nobody shares
     until_current(start("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--max-retries", "0", "-o", "json"))
-    ran = other.run("publish", site, "--wait", "30")
+    ran = other.run("publish", site, "/", "--wait", "30")
     assert (ran.code, ran.lines[-2]) == (1, ran.lines[-2])
     assert ran.lines[-1].startswith("  given up by web: BlobMissing: ")
 
@@ -302,14 +302,14 @@ def test_status_counts_announcements_that_it_cannot_understand(boat: Any, site: 
     status = boat.json("status")
     assert (status["unreadable_announcements"], status["subscribers"][0]["state"]) == (2, "stopped")
     assert boat.do("status").lines[2] == "discovery  2 messages can't be understood: see mailboat journal verify"
-    assert boat.json("plan", site)["behind"] == {"web": 0}
+    assert boat.json("plan", site, "/")["behind"] == {"web": 0}
 
 
 def test_waiting_goes_on_over_answers_that_cannot_be_understood(
     boat: Any, start: Start, site: Path, tmp_path: Path
 ) -> None:
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    process = start("publish", site, "--wait", "60", "-o", "json")
+    process = start("publish", site, "/", "--wait", "60", "-o", "json")
     wait_until(lambda: boat.json("journal", "topics")[0]["next"] == 1, "the publisher to wait")
     append_nonsense(boat)
     boat.do("subscribe", "web", "--until", "caught-up")

@@ -6,6 +6,7 @@ called. Called by the command line and the agents.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,9 @@ from mailboat.content import locations
 from mailboat.content.digest import source_digest
 from mailboat.content.locations import open_target, opened_ledger, parse_target
 from mailboat.content.port import Source
+from mailboat.errors import UsageError
+from mailboat.model.filters import ImportMode
+from mailboat.model.paths import NodePath
 
 FILEVAULT_ROOT: Final = "jcr_root"
 ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
@@ -37,6 +41,26 @@ def open_source(text: str) -> Source:
     return locations.open_source(str(Path(text).expanduser().absolute()), [_open_filevault])
 
 
+def own_roots(source: Source) -> tuple[NodePath, ...]:
+    """The roots of a FileVault source's own filter; none when it has no filter, or is no FileVault source.
+
+    Raises:
+        UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.
+    """
+    from mailboat.packages.filevault.sources import VaultSource
+
+    found = source.filter if isinstance(source, VaultSource) else None
+    if found is None:
+        return ()
+    for one in found.sets:
+        if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
+            raise UsageError(
+                f"the filter of {source.uri} has rules or a mode for {one.root}, which a publication does not carry",
+                next_step=f"to replace all below it: mailboat publish {shlex.quote(source.uri)} {one.root}",
+            )
+    return tuple(one.root for one in found.sets)
+
+
 def _open_filevault(path: Path) -> Source | None:
     """A FileVault checkout or package; None for anything else."""
     if (path / FILEVAULT_ROOT).is_dir():
@@ -50,4 +74,4 @@ def _open_filevault(path: Path) -> Source | None:
     return None
 
 
-__all__ = ["absolute_target", "open_source", "open_target", "opened_ledger", "source_digest"]
+__all__ = ["absolute_target", "open_source", "open_target", "opened_ledger", "own_roots", "source_digest"]

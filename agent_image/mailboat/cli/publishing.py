@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -32,7 +33,10 @@ DIFFERENCE_EXIT_CODE = 1
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
 ]
-SomePaths = Annotated[list[str] | None, typer.Argument(metavar="PATH", help="Content paths; all when left out.")]
+SomePaths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Content paths; what the filter of a checkout or zip names when left out."),
+]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
 ShallowOption = Annotated[bool, typer.Option("--shallow", help="The paths alone, without what is below them.")]
 EachOption = Annotated[bool, typer.Option("--each", help="One package for each path.")]
@@ -82,17 +86,18 @@ def plan(
     from mailboat.agent.locations import open_source
     from mailboat.agent.subscribers import subscriber_views
 
-    roots = content_paths(paths)
+    given = content_paths(paths or ())
     _refuse_both(changed=changed, shallow=shallow)
     with session.workspace() as workspace, closing(open_source(source)) as opened:
         agent = workspace.publisher(publisher)
-        found = agent.plan_changed(opened, roots) if changed else agent.plan(_add(roots, shallow), opened)
+        request = None if changed else _add(given or _roots_of(opened), shallow)
+        found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
         end = workspace.journal.bounds(workspace.package_topic).next_offset
         behind = {view.name: view.lag(end) or 0 for view in subscriber_views(workspace)}
-    session.show(_plan_report(found, behind))
+    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), behind))
 
 
-def _plan_report(found: PublicationPlan, behind: dict[AgentName, int]) -> Report:
+def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: dict[AgentName, int]) -> Report:
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -101,13 +106,21 @@ def _plan_report(found: PublicationPlan, behind: dict[AgentName, int]) -> Report
         "content_bytes": found.content_bytes,
         "largest_package_bytes": found.largest_package_bytes,
         "first_paths": list(found.first_paths),
+        "replaces": list(replaced),
         "behind": behind,
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
     parts += [bytes_text(found.content_bytes), count_text(found.packages, "package")]
     others = [f"{name} is {lag} behind" for name, lag in behind.items()] or ["no subscriber is known"]
-    lines = [", ".join(parts), *(f"  {path}" for path in found.first_paths), "; ".join(others)]
+    lines = [", ".join(parts), *(f"  {path}" for path in found.first_paths), *_replaced_lines(replaced)]
+    lines.append("; ".join(others))
     return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
+
+
+def _replaced_lines(replaced: Sequence[NodePath]) -> Iterator[str]:
+    if replaced:
+        more = f" and {count_text(len(replaced) - 1, 'path')} more" if len(replaced) > 1 else ""
+        yield f"replaces {replaced[0]}{more}: what subscribers have below and the source has not is removed"
 
 
 @command
@@ -125,10 +138,11 @@ def publish(
     """Publish paths of a source, or what changed in it. Prints package and offset."""
     from mailboat.agent.locations import open_source
 
-    roots = content_paths(paths)
+    given = content_paths(paths or ())
     _refuse_both(changed=changed, shallow=shallow, each=each, request_id=request_id is not None)
-    requests = list(_adds(roots, shallow=shallow, each=each, request_id=request_id))
     with session.workspace() as workspace, closing(open_source(source)) as opened:
+        roots = given or ((ROOT,) if changed else _roots_of(opened))
+        requests = list(_adds(roots, shallow=shallow, each=each, request_id=request_id))
 
         def ship(agent: Publisher) -> Iterator[Receipt]:
             return agent.publish_changed(opened, roots) if changed else _ship(agent, requests, opened)
@@ -171,10 +185,36 @@ def ping(
     _request(session, Action.TEST, (), request_id, Asked(publisher, wait))
 
 
-def content_paths(texts: Iterable[str] | None) -> tuple[NodePath, ...]:
-    """Content paths as users type them: a missing first slash is added, a last one dropped. None given: the root."""
-    paths = tuple(parse_path("/" + text.strip("/")) for text in texts or ())
-    return paths or (ROOT,)
+def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
+    """Content paths as users type them: a missing first slash is added, a last one dropped.
+
+    Raises:
+        UsageError: One is empty, as an unset variable of a shell gives it: that must not be taken for the root.
+        PathRefusedError: One is no path.
+    """
+    return tuple(map(_content_path, texts))
+
+
+def _content_path(text: str) -> NodePath:
+    if not text:
+        raise UsageError("a path is empty", next_step="write / when the root is meant")
+    return parse_path("/" + text.strip("/"))
+
+
+def _roots_of(source: Source) -> tuple[NodePath, ...]:
+    """What a source says itself that it is of. Raises: UsageError when it says nothing: all is never just assumed."""
+    from mailboat.agent.locations import own_roots
+
+    roots = own_roots(source)
+    if roots:
+        return roots
+    text = shlex.quote(source.uri)
+    raise UsageError(
+        f"no path is given, and all of {source.uri} would replace everything that subscribers have",
+        next_step=f"to publish what changed: mailboat publish {text} --changed\n"
+        f"some paths:              mailboat publish {text} /PATH\n"
+        f"to replace everything:   mailboat publish {text} /",
+    )
 
 
 def _refuse_both(*, changed: bool, **others: bool) -> None:
