@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,8 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors
 from mailboat.journal.sqlite_writer import SqliteWriter
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background, wait_until
 
 TOPIC = TopicName("package")
@@ -274,6 +276,39 @@ def test_a_journal_that_lost_its_tail_is_noticed_by_who_stands_beyond(
         reader = shorter.reader(TOPIC, journal.bounds(TOPIC).next_offset)
         with pytest.raises(PositionOutOfRangeError, match="beyond the end"):
             reader.read(ReadLimits(), 0.0)
+
+
+def test_a_restored_journal_that_grew_beyond_a_position_refuses_it(path: Path) -> None:
+    """The offsets are the same and so is the log: only the epoch of the writer tells the records apart."""
+    copy = path.with_name("copy.db")
+    with SqliteJournal.create(path, SystemClock()) as journal:
+        journal.ensure_topic(TOPIC, TopicSettings())
+        journal.append(TOPIC, [NewRecord(b"kept")] * 2)
+    shutil.copy(path, copy)
+    with SqliteJournal(path, SystemClock()) as journal:
+        journal.append(TOPIC, [NewRecord(b"lost")] * 2)
+        records = journal.reader(TOPIC, Edge.EARLIEST).read(ReadLimits(), 0.0).records
+        positions = [Position(journal.identity(TOPIC), Offset(one.offset + 1), one.leader_epoch) for one in records]
+        assert len({position.leader_epoch for position in positions}) == 2
+    for leftover in path.parent.glob("journal.db-*"):
+        leftover.unlink()
+    copy.replace(path)
+    with SqliteJournal(path, SystemClock()) as journal:
+        journal.append(TOPIC, [NewRecord(b"other")] * 5)
+        for position in positions[:2]:
+            assert read_values(journal, position) == [b"kept"] * (2 - position.next_offset) + [b"other"] * 5
+        for position in positions[2:]:
+            with pytest.raises(PositionOutOfRangeError, match="epoch") as caught:
+                read_values(journal, position)
+            assert caught.value.where["offset"] == position.next_offset
+        assert read_values(journal, replace(positions[2], leader_epoch=None)) == [b"other"] * 4
+        journal.truncate(TOPIC, Offset(4))
+        assert read_values(journal, positions[3]) == [b"other"] * 3  # nothing is left to compare with
+
+
+def read_values(journal: SqliteJournal, start: Position) -> list[bytes]:
+    reader = journal.reader(TOPIC, start)
+    return [record.value for _ in range(2) for record in reader.read(ReadLimits(), 0.0).records]
 
 
 def test_a_folder_that_can_not_hold_a_journal_is_named(tmp_path: Path) -> None:

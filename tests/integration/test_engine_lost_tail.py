@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,3 +74,23 @@ def test_a_subscriber_stops_where_the_journal_refuses_a_position_within_its_boun
             engine.subscriber(target).run(Until.FOREVER)
         assert target.ledger.position() == engine.position(0)
         engine.close()
+
+
+def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_beyond_it(tmp_path: Path) -> None:
+    folder, copy = tmp_path / "engine", tmp_path / "copy.db"
+    with Engine(folder) as engine:
+        publish(engine)
+    shutil.copy(folder / "journal.db", copy)
+    with Engine(folder) as engine:
+        publish(engine)
+        with closing(engine.target("files")) as target:
+            engine.subscriber(target).run(Until.CAUGHT_UP)
+            stood_at = target.ledger.position()
+    copy.replace(folder / "journal.db")
+    with Engine(folder) as engine:
+        for _ in range(3):
+            publish(engine)
+        with closing(engine.target("files")) as target:
+            with pytest.raises(JournalShorterError, match=r"journal lost records and was written again: .* epoch"):
+                engine.subscriber(target).run(Until.CAUGHT_UP)
+            assert target.ledger.position() == stood_at

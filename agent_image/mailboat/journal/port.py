@@ -28,7 +28,7 @@ class Record(NamedTuple):
         headers: In the order written.
         key: For topics whose newest record per key matters (discovery); None elsewhere.
         appended_ms: When the log took it, milliseconds since 1970 UTC.
-        leader_epoch: KIP-320; None where the log has no leaders.
+        leader_epoch: Of the leader, or the writer process, that took it (KIP-320); None where the log has none.
     """
 
     offset: Offset
@@ -55,7 +55,7 @@ class Edge(enum.Enum):
 
 
 Start = Offset | Edge | Position
-"""Where a reader begins. A position is an offset that is checked: that it is of this log and, where the log has leaders
+"""Where a reader begins. A position is an offset that is checked: that it is of this log and, where the log has epochs
 (KIP-320), that the log did not lose its tail since and grow again with other records."""
 
 
@@ -107,8 +107,9 @@ class JournalReader(Protocol):
         Never waits for a batch to fill: a single new record is returned at once.
 
         Raises:
-            PositionOutOfRangeError: The position is below the head or beyond the end; it is not moved. A reader that
-                fetches ahead may first give, without a gap, what it had fetched before it was removed.
+            PositionOutOfRangeError: The position is below the head or beyond the end, or other records stand before it
+                than those that were read; it is not moved. A reader that fetches ahead may first give, without a gap,
+                what it had fetched before it was removed.
             JournalReplacedError: The topic is not the one that the reader was opened on.
             JournalCorruptError: A record is missing that must be there; in a log whose offsets may have holes, none is.
             JournalUnavailableError: Try again.

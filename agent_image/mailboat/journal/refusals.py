@@ -62,6 +62,15 @@ def out_of_range(topic: TopicName, position: Offset, bounds: Bounds) -> Position
     )
 
 
+def written_anew(topic: TopicName, position: Offset, known: int, found: int) -> PositionOutOfRangeError:
+    """A log that lost its tail and grew again: another record stands where the reader was."""
+    return PositionOutOfRangeError(
+        f"the record before offset {position} of topic {topic} is of epoch {found}, not {known} as it was",
+        topic=topic,
+        offset=position,
+    )
+
+
 def records_missing(topic: TopicName, first: Offset, resumes: Offset) -> JournalCorruptError:
     """A log whose offsets have no holes has one: the records from `first` to before `resumes` are gone."""
     which = f"record {first} is" if resumes == first + 1 else f"records {first} to {resumes - 1} are"

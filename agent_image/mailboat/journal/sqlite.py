@@ -27,7 +27,7 @@ from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, Writ
 from mailboat.journal.starting import starting_offset
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.positions import Bounds, LogIdentity, Position
 
 _T = TypeVar("_T")
 
@@ -143,7 +143,13 @@ class SqliteJournal:
         bounds, identity = Bounds(found.earliest_offset, found.next_offset), LogIdentity(self._uuid, found.topic_id)
         offset = starting_offset(topic, start, lambda: bounds, identity)
         settings = ReaderSettings(
-            self._path, self._file, topic, found.topic_id, found.number, self._settings.look_again_seconds
+            self._path,
+            self._file,
+            topic,
+            found.topic_id,
+            found.number,
+            self._settings.look_again_seconds,
+            start.leader_epoch if isinstance(start, Position) else None,
         )
         connection = connect_for_reading(self._path, self._settings.busy_timeout_seconds)
         listener = Listener(Path(self._bell(found.number)))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from mailboat.clock import Clock
 from mailboat.journal.headers import HeaderCodec
 from mailboat.journal.port import ReadLimits, Record, RecordBatch
-from mailboat.journal.refusals import journal_closed, out_of_range, records_missing, topic_replaced
+from mailboat.journal.refusals import journal_closed, out_of_range, records_missing, topic_replaced, written_anew
 from mailboat.journal.sqlite_connection import mapped_errors
 from mailboat.journal.sqlite_schema import record_table
 from mailboat.journal.sqlite_writer import check_same_file
@@ -36,6 +36,7 @@ class ReaderSettings(NamedTuple):
         topic_id: Its uuid.
         topic_number: Its number in the file.
         look_again_seconds: How long a lost wake-up, or a swapped file, may go unnoticed.
+        epoch_before: The epoch of the record before the start; None where nobody knows.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class ReaderSettings(NamedTuple):
     topic_id: str
     topic_number: int
     look_again_seconds: float
+    epoch_before: int | None = None
 
 
 class SqliteReader:
@@ -58,9 +60,10 @@ class SqliteReader:
         self._listener = listener
         self._clock = clock
         self._next_offset = start
+        self._epoch_before = settings.epoch_before
         self._headers = HeaderCodec()
         self._select = (
-            f"SELECT offset, value, headers, key, appended_ms FROM {record_table(settings.topic_number)} "
+            f"SELECT offset, value, headers, key, appended_ms, epoch FROM {record_table(settings.topic_number)} "
             "WHERE offset >= ? ORDER BY offset LIMIT ?"
         )
         self._select_place = (
@@ -68,6 +71,7 @@ class SqliteReader:
             f"(SELECT min(offset) FROM {record_table(settings.topic_number)} WHERE offset >= ?) "
             "FROM topic WHERE number = ?"
         )
+        self._select_epoch = f"SELECT epoch FROM {record_table(settings.topic_number)} WHERE offset = ?"
         self._in_use = threading.Lock()
         self._is_interrupted = False
         self._is_closed = False
@@ -80,6 +84,8 @@ class SqliteReader:
     def read(self, limits: ReadLimits, wait_seconds: float) -> RecordBatch:
         """See `JournalReader.read`."""
         with self._in_use:
+            if self._epoch_before is not None:
+                self._check_epoch(self._epoch_before)
             batch = self._fetch(limits)
             if not batch.records and wait_seconds > 0:
                 batch = self._wait(limits, self._clock.monotonic() + wait_seconds)
@@ -103,6 +109,15 @@ class SqliteReader:
         with self._in_use:
             self._connection.close()
             self._listener.close()
+
+    def _check_epoch(self, known: int) -> None:
+        """Once, at the start: is the record before it the one that was read then? Raises: PositionOutOfRangeError."""
+        before = Offset(self._next_offset - 1)
+        with mapped_errors(self._settings.path):
+            row = self._execute(self._select_epoch, (min(before, _LARGEST),)).fetchone()
+        if row is not None and row[0] != known:
+            raise written_anew(self._settings.topic, self._next_offset, known, row[0])
+        self._epoch_before = None
 
     def _wait(self, limits: ReadLimits, ends: float) -> RecordBatch:
         """Look until there is something, the time is over, or somebody interrupts."""
@@ -157,11 +172,11 @@ class SqliteReader:
         with mapped_errors(self._settings.path):
             rows = self._execute(self._select, (position, limits.max_records))
             try:
-                for offset, value, headers, key, appended_ms in rows:
+                for offset, value, headers, key, appended_ms, epoch in rows:
                     left_bytes -= len(value)
                     if left_bytes < 0 and records:
                         return records
-                    records.append(new(Record, (offset, value, decode(headers), key, appended_ms, None)))
+                    records.append(new(Record, (offset, value, decode(headers), key, appended_ms, epoch)))
             finally:
                 rows.close()  # an open statement would hold back the check-points
         return records

@@ -51,11 +51,15 @@ def record_table(topic_number: int) -> str:
 
 
 def record_table_ddl(topic_number: int) -> str:
-    """The table of one topic's records. The value comes last, so that reading the others never touches its pages."""
+    """The table of one topic's records. The value comes last, so that reading the others never touches its pages.
+
+    The epoch is that of the writer (`sqlite_writer`): it tells records that were written anew in a restored journal.
+    """
     return f"""
     CREATE TABLE {record_table(topic_number)} (
         offset INTEGER PRIMARY KEY,
         appended_ms INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
         key BLOB,
         headers BLOB NOT NULL,
         value BLOB NOT NULL

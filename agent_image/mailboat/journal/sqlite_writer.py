@@ -3,6 +3,9 @@
 Group commit: a thread that appends puts its records into the queue and takes the lock. Whoever gets it writes all that
 is queued in one transaction, so that the threads that wait for the disk meanwhile share the next commit; they find
 their result when their turn comes. A lone thread waits for nobody. Between processes SQLite's own lock decides.
+
+Each writer draws an epoch and marks its records with it, so that who was past a record in a journal that was restored
+from an older copy and written to again finds another epoch there (as KIP-320 does with the epochs of leaders).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +33,8 @@ from mailboat.model.identifiers import Offset, TopicName
 
 BUSY_WAIT_SECONDS: Final = 0.02
 """How long SQLite itself waits for the write lock of another process, before it is asked again."""
+
+_MAX_EPOCH: Final = 2**31 - 1  # as in Kafka, so that positions look the same
 
 _FIND_TOPIC: Final = "SELECT number, uuid, earliest_offset, next_offset, max_message_bytes FROM topic WHERE name = ?"
 _MOVE_END: Final = "UPDATE topic SET next_offset = ? WHERE number = ?"
@@ -77,6 +83,7 @@ class SqliteWriter:
     bells: Callable[[int], str]
     """The named pipe of a topic's number (see `wakeup`)."""
     busy_timeout_seconds: float
+    epoch: int = field(default_factory=lambda: uuid.uuid4().int & _MAX_EPOCH)
     counts: WriterCounts = field(default_factory=WriterCounts)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _queue: deque[_Append] = field(default_factory=deque)
@@ -151,10 +158,10 @@ class SqliteWriter:
         appended_ms = int(self.clock.now().timestamp() * 1000)
         first = topic.next_offset
         self.connection.executemany(
-            f"INSERT INTO {record_table(topic.number)} (offset, appended_ms, key, headers, value) "
-            "VALUES (?, ?, ?, ?, ?)",
+            f"INSERT INTO {record_table(topic.number)} (offset, appended_ms, epoch, key, headers, value) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (offset, appended_ms, record.key, headers, record.value)
+                (offset, appended_ms, self.epoch, record.key, headers, record.value)
                 for offset, (record, headers) in enumerate(zip(request.records, request.headers, strict=True), first)
             ],
         )

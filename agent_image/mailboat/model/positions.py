@@ -30,7 +30,8 @@ class Position:
     Attributes:
         identity: The log that the offset belongs to.
         next_offset: The offset to read next; everything below it is done.
-        leader_epoch: The epoch of the leader that wrote the last record done (KIP-320); None where there is none.
+        leader_epoch: The epoch of the leader, or of the writer process, that wrote the last record done (KIP-320); None
+            where there is none.
     """
 
     identity: LogIdentity
