@@ -94,3 +94,6 @@ def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_beyond_it(tmp
             with pytest.raises(JournalShorterError, match=r"journal lost records and was written again: .* epoch"):
                 engine.subscriber(target).run(Until.CAUGHT_UP)
             assert target.ledger.position() == stood_at
+            accepting = engine.with_settings(is_gap_accepted=True)
+            assert engine.subscriber(target, accepting).run(Until.CAUGHT_UP).imported == 4
+            assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 0

@@ -5,6 +5,8 @@
     another log                         JournalReplaced
     below the log's head                JournalTrimmed; with the gap accepted, go on at the head
     beyond the log's end                JournalShorter; with the gap accepted, replay what the log holds
+    other records before it than those  the same
+    that were done
     anything else                       go on there; also a target restored from an older copy, which replays
 
 After a lost tail the offsets from the old end on are given again, to other packages. So accepting that gap replays from
@@ -26,7 +28,13 @@ from mailboat.model.positions import Bounds, LogIdentity, Position
 
 
 def decide_start(
-    name: AgentName, position: Position | None, identity: LogIdentity, bounds: Bounds, *, is_gap_accepted: bool
+    name: AgentName,
+    position: Position | None,
+    identity: LogIdentity,
+    bounds: Bounds,
+    *,
+    is_gap_accepted: bool,
+    refusal: PositionOutOfRangeError | None = None,
 ) -> Position:
     """Where a subscriber starts to read.
 
@@ -36,6 +44,7 @@ def decide_start(
         identity: The log at hand.
         bounds: What it holds.
         is_gap_accepted: A person decided to go on over a gap (`--accept-gap`).
+        refusal: What the log said when it was asked to read from the position; None before it was asked.
 
     Raises:
         JournalIncompleteError, JournalReplacedError, JournalTrimmedError, JournalShorterError: The ways out are in the
@@ -49,21 +58,24 @@ def decide_start(
     if position.identity != identity:
         raise _replaced(name, position, identity)
     stands_at = position.next_offset
-    if bounds.earliest_offset <= stands_at <= bounds.next_offset:
+    is_within = bounds.earliest_offset <= stands_at <= bounds.next_offset
+    if is_within and refusal is None:
         return position
     if is_gap_accepted:
         return head
+    if is_within and refusal is not None:
+        raise _diverged(name, refusal) from refusal
     raise _trimmed(name, stands_at, bounds) if stands_at < bounds.earliest_offset else _shorter(name, stands_at, bounds)
 
 
-def diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShorterError:
+def _diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShorterError:
     """The state of a subscriber whose position lies within the bounds and is refused all the same.
 
     The log lost its tail and has grown again, so that other records stand where this subscriber was (KIP-320).
     """
     return JournalShorterError(
         f"{name} stands where the journal lost records and was written again: {refusal.message}",
-        next_step="publish the lost requests again, then start the target anew",
+        next_step="publish the lost requests again, then replay what the journal holds with --accept-gap",
         **refusal.where,
     )
 

@@ -20,7 +20,7 @@ from mailboat.journal.port import JournalReader, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
-from mailboat.subscriber.continuity import decide_start, diverged
+from mailboat.subscriber.continuity import decide_start
 from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
@@ -55,6 +55,7 @@ class ImportRun:
         self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
         self._has_pending = True
         self._is_lost = False
+        self._may_replay = settings.is_gap_accepted  # until the journal has shown that it knows the position
         self._position: Position | None = None
         self._stored: Position | None = None
         self._reader: JournalReader | None = None
@@ -136,11 +137,19 @@ class ImportRun:
 
     # --------------------------------------------------------------------------------------------------- the journal
 
-    def _open(self, keep_reader: Callable[[JournalReader], None], *, is_gap_accepted: bool) -> None:
+    def _open(
+        self,
+        keep_reader: Callable[[JournalReader], None],
+        *,
+        is_gap_accepted: bool,
+        refusal: PositionOutOfRangeError | None = None,
+    ) -> None:
         topic = self._settings.package_topic
         identity, bounds = self._ports.journal.identity(topic), self._ports.journal.bounds(topic)
         stored = self._target.ledger.position()
-        start = decide_start(self._settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted)
+        start = decide_start(
+            self._settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal
+        )
         if start != stored:
             self._target.ledger.reset_position(start)
         self._desk.load()
@@ -162,8 +171,10 @@ class ImportRun:
         try:
             batch = self._reader.read(self._settings.read, _LOOK_SECONDS)
         except PositionOutOfRangeError as error:
-            self._open(keep_reader, is_gap_accepted=False)  # raises the named state that the bounds tell
-            raise diverged(self._settings.name, error) from error
+            self._open(keep_reader, is_gap_accepted=self._may_replay, refusal=error)  # or raises the named state
+            self._may_replay = False
+            return
+        self._may_replay = False
         self._reach(Failpoint.SUBSCRIBER_BATCH_READ)
         self._todo.extend(batch.records)
         self._after_todo = batch.next_offset
