@@ -30,7 +30,7 @@ SUBSCRIBER_CASES = [
 ]
 _CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.crash_scenario"])
+_processes.set_forkserver_preload(["mailboat.testing.crash_scenario", "mailboat.testing.target_scenario"])
 
 
 def run_child(work: Callable[..., None], *arguments: object) -> int:

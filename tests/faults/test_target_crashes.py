@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import multiprocessing
 import shutil
 import signal
-import warnings
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -32,20 +30,18 @@ STEPS = [
 ]
 
 
+CHILD_SECONDS = 60
+_processes = multiprocessing.get_context("forkserver")  # pytest's own process has threads, so it can't be forked
+_processes.set_forkserver_preload(["mailboat.testing.crash_scenario", "mailboat.testing.target_scenario"])
+
+
 def kill_at(target: str, failpoint: Failpoint, nth: int) -> bool:
     """Import in a child process that is killed at the n-th time the step is reached; False when it never was."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # other threads of pytest hold nothing that the child needs
-        child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            import_history(target, KillingFailpoints(failpoint, nth))
-            os._exit(0)
-        os._exit(1)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in {0, -signal.SIGKILL}
-    return code != 0
+    child = _processes.Process(target=import_history, args=(target, KillingFailpoints(failpoint, nth)))
+    child.start()
+    child.join(CHILD_SECONDS)
+    assert child.exitcode in {0, -signal.SIGKILL}
+    return child.exitcode != 0
 
 
 def content_and_position(target_text: str) -> tuple[list[Node], int]:
