@@ -50,6 +50,23 @@ def test_the_demo_of_the_example_ends_well_and_what_it_names_next_works(tmp_path
     assert "edge-1       stopped         41     0" in after.stdout
 
 
+def test_what_the_demo_names_next_works_when_pasted_into_a_shell_that_has_no_mailboat(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "only.txt").write_text("x")
+    makes_path = {**os.environ, "PATH": f"{tmp_path}/.venv/bin:{os.environ['PATH']}"}
+    called = [".venv/bin/mailboat", "demo", "site", "--subscribers", "1", "--seconds", "0", "-o", "json"]
+    done = subprocess.run(called, cwd=tmp_path, env=makes_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(done.stdout)["next"]
+    plain = {**os.environ, "PATH": os.defpath}
+    pasted = subprocess.run(
+        ["/bin/sh", "-e"], input="\n".join(lines), cwd=tmp_path, env=plain, capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    assert all(line.startswith(".venv/bin/mailboat ") for line in lines)
+
+
 def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "only.txt").write_text("x")

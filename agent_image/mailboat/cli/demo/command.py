@@ -281,8 +281,11 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def _program() -> str:
-    """How this program is called from here."""
+    """How this program is called from here: as it was just now, as the path of `make` is not that of a shell."""
     here = Path(sys.executable).with_name("mailboat")
+    called = Path(sys.argv[0])
+    if called.name == here.name and not called.is_absolute() and called.is_file():
+        return str(called)
     found = shutil.which("mailboat")
     if found is not None and os.path.realpath(found) == os.path.realpath(here):
         return "mailboat"
