@@ -203,3 +203,26 @@ def test_a_plan_tells_what_a_deep_request_replaces(boat: Any, site: Path) -> Non
     assert boat.json("plan", site, "/")["replaces"] == ["/"]
     assert boat.json("plan", site, "/en", "--shallow")["replaces"] == []
     assert boat.json("plan", site, "--changed")["replaces"] == []
+
+
+@pytest.mark.parametrize("command", ["publish", "plan"])
+def test_a_folder_has_no_node_of_its_own_for_the_root_alone(boat: Any, site: Path, command: str) -> None:
+    ran = boat.run(command, site, "/", "--shallow")
+    assert (ran.code, "has no node of its own at /" in ran.err) == (2, True)
+    assert "publish paths below it" in ran.err
+    assert "delete" not in ran.err
+
+
+def test_a_plan_marks_what_goes_and_what_is_removed(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "--changed")
+    (site / "en" / "news" / "1.html").unlink()
+    (site / "new.html").write_text("new")
+    assert boat.do("plan", site, "--changed").lines[1:3] == ["  + /new.html", "  - /en/news/1.html"]
+    assert boat.json("plan", site, "--changed")["first_removals"] == ["/en/news/1.html"]
+
+
+def test_a_package_that_only_removes_says_so(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "--changed")
+    (site / "index.html").unlink()
+    (line,) = boat.do("publish", site, "--changed").lines
+    assert "  offset 1  removes /index.html  1 delete" in line

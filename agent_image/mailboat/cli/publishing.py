@@ -106,13 +106,15 @@ def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: d
         "content_bytes": found.content_bytes,
         "largest_package_bytes": found.largest_package_bytes,
         "first_paths": list(found.first_paths),
+        "first_removals": sorted(found.first_removals),
         "replaces": list(replaced),
         "behind": behind,
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
     parts += [bytes_text(found.content_bytes), count_text(found.packages, "package")]
     others = [f"{name} is {lag} behind" for name, lag in behind.items()] or ["no subscriber is known"]
-    lines = [", ".join(parts), *(f"  {path}" for path in found.first_paths), *_replaced_lines(replaced)]
+    paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
+    lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
     lines.append("; ".join(others))
     return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
 
@@ -318,13 +320,18 @@ def _receipt_lines(receipts: Sequence[Receipt], followed: Following | None) -> I
     if not receipts:
         yield "nothing to publish"
     for one in receipts:
-        yield f"{one.package_id}  offset {one.offset}  {one.action} {_paths_text(one)}{_counts_text(one)}"
+        yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {_paths_text(one)}{_counts_text(one)}"
     if followed is not None:
         yield f"imported by {len(followed.imported)}/{followed.total} in {seconds_text(followed.seconds)}"
         yield from (f"  given up by {name}: {why}" for name, why in sorted(followed.failed.items()))
         yield from (f"  not yet by {name}: {view.state}" for name, view in sorted(followed.waiting.items()))
         if followed.unreadable:
             yield f"  {count_text(followed.unreadable, 'answer')} can't be understood: see mailboat journal verify"
+
+
+def _action_text(one: Receipt) -> str:
+    """What was sent, for people: an ADD that carries nothing removes what it covers."""
+    return "removes" if one.action is Action.ADD and one.removed and not one.nodes else str(one.action)
 
 
 def _paths_text(one: Receipt) -> str:

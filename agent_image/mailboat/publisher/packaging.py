@@ -227,6 +227,12 @@ def _walk(owned: WorkspaceFilter, source: Source, observe: ObserveNode | None) -
 
 
 def _missing(path: NodePath, source: Source) -> SourceMissingError:
+    if path == ROOT:
+        return SourceMissingError(
+            f"{source.uri} has no node of its own at /, or nothing at all",
+            next_step="publish paths below it; with --shallow, / alone is asked for",
+            path=path,
+        )
     return SourceMissingError(
         f"{source.uri} has nothing at {path}",
         next_step=f"to publish a removal: mailboat delete {path}",

@@ -28,6 +28,7 @@ class PublicationPlan:
         deletes: Subtrees that would be removed.
         largest_package_bytes: Content of the largest package.
         first_paths: Some of the roots, for people: at most 20.
+        first_removals: Those of them that would be removed.
     """
 
     packages: int = 0
@@ -37,6 +38,7 @@ class PublicationPlan:
     deletes: int = 0
     largest_package_bytes: int = 0
     first_paths: tuple[NodePath, ...] = ()
+    first_removals: frozenset[NodePath] = frozenset()
 
 
 def plan_request(request: DistributionRequest, source: Source | None) -> PublicationPlan:
@@ -44,7 +46,8 @@ def plan_request(request: DistributionRequest, source: Source | None) -> Publica
     shown = request.paths[:_SHOWN]
     if source is None:
         deletes = len(request.paths) if request.action is Action.DELETE else 0
-        return PublicationPlan(packages=1, deletes=deletes, first_paths=shown)
+        removed = frozenset(shown if deletes else ())
+        return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
     for node in shipment_of(request, source).nodes:
         nodes += 1
@@ -57,6 +60,7 @@ def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
     """What publishing these groups would ship."""
     packages = nodes = files = content_bytes = deletes = largest = 0
     shown: list[NodePath] = []
+    removed: set[NodePath] = set()
     for group in groups:
         packages += 1
         nodes += len(group.puts)
@@ -64,5 +68,7 @@ def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
         content_bytes += group.content_bytes
         deletes += len(group.removals)
         largest = max(largest, group.content_bytes)
-        shown += group.roots[: _SHOWN - len(shown)]
-    return PublicationPlan(packages, nodes, files, content_bytes, deletes, largest, tuple(shown))
+        first = group.roots[: _SHOWN - len(shown)]
+        shown += first
+        removed |= {removal.path for removal in group.removals}.intersection(first)
+    return PublicationPlan(packages, nodes, files, content_bytes, deletes, largest, tuple(shown), frozenset(removed))
