@@ -17,10 +17,11 @@ from mailboat.agent.home import KnownSubscriber
 from mailboat.agent.inspection import Finding, readable, records_of
 from mailboat.agent.locations import opened_ledger
 from mailboat.discovery.topology import Topology
-from mailboat.errors import MailboatError, SourceMissingError
+from mailboat.errors import MailboatError, SourceMissingError, StopError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import DiscoveryMessage, FailureCause, TopicRole
-from mailboat.model.positions import LogIdentity
+from mailboat.model.positions import Bounds, LogIdentity, Position
+from mailboat.subscriber.continuity import decide_start
 
 RECENT_ANNOUNCEMENTS: Final = 2000
 """How far back the discovery topic is read: everybody alive is in there, a hundred subscribers for three minutes."""
@@ -54,6 +55,7 @@ class SubscriberView:
         heard_ms: When it last announced itself, milliseconds since 1970 UTC.
         follow: The publishers that it follows; empty follows all.
         rate_per_second: Packages a second between its last announcements; None where unknown or nothing moved.
+        given_up: Packages in its error queue; None where its target can't be asked.
     """
 
     name: AgentName
@@ -67,10 +69,18 @@ class SubscriberView:
     heard_ms: int | None = None
     follow: tuple[AgentName, ...] = ()
     rate_per_second: float | None = None
+    given_up: int | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it says so itself."""
+        return self.state not in {STOPPED, Absence.SILENT, Absence.NEW}
 
     def lag(self, next_of_log: Offset) -> int | None:
-        """Packages between its position and the end of the log; None before it has a position."""
-        return None if self.next_offset is None else max(0, next_of_log - self.next_offset)
+        """Packages between its position and the end of the log; None before it has a position, or beyond that end."""
+        if self.next_offset is None or self.next_offset > next_of_log:
+            return None
+        return next_of_log - self.next_offset
 
     def follows(self, publisher: AgentName) -> bool:
         """Whether it imports what this publisher publishes."""
@@ -102,7 +112,21 @@ def audience(workspace: Workspace) -> Audience:
     views = {view.name: view for view in _announced(announcements, now_ms)}
     for known in workspace.home.known_subscribers():
         views[known.name] = _with_registry(views.get(known.name), known)
-    return Audience([views[name] for name in sorted(views)], unreadable)
+    topic = workspace.package_topic
+    identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
+    return Audience([_judged(views[name], identity, bounds) for name in sorted(views)], unreadable)
+
+
+def _judged(view: SubscriberView, identity: LogIdentity, bounds: Bounds) -> SubscriberView:
+    """Add the named state that one which does not run would stop in if it were started now."""
+    if view.is_running or (view.next_offset is None and view.cause is not None):
+        return view
+    try:
+        position = None if view.next_offset is None else Position(view.identity or identity, view.next_offset)
+        decide_start(view.name, position, identity, bounds, is_gap_accepted=False)
+    except StopError as error:
+        return replace(view, cause=FailureCause(error.name, error.message))
+    return view
 
 
 def _announced(announcements: Sequence[tuple[DiscoveryMessage, int]], now_ms: int) -> Iterator[SubscriberView]:
@@ -114,8 +138,7 @@ def _announced(announcements: Sequence[tuple[DiscoveryMessage, int]], now_ms: in
     for known in topology.subscribers():
         if known.announcement.states:  # without: it took leave for good
             view = view_of(known.announcement, known.heard_ms, is_alive=known.is_alive(now_ms))
-            is_moving = view.state not in {STOPPED, Absence.SILENT}
-            yield replace(view, rate_per_second=rates.per_second(view.name) if is_moving else None)
+            yield replace(view, rate_per_second=rates.per_second(view.name) if view.is_running else None)
 
 
 def recent_announcements(workspace: Workspace) -> tuple[Sequence[tuple[DiscoveryMessage, int]], int]:
@@ -151,19 +174,18 @@ def view_of(message: DiscoveryMessage, heard_ms: int, *, is_alive: bool) -> Subs
 
 
 def _with_registry(view: SubscriberView | None, known: KnownSubscriber) -> SubscriberView:
-    """Add what the home knows; where nobody runs, ask the target."""
-    if view is not None and view.state not in {STOPPED, Absence.SILENT}:
-        return replace(view, target=view.target or known.target, follow=known.follow)
+    """Add what the home knows and what its target says; of one that runs only how many packages it gave up."""
     view = view or SubscriberView(known.name, max_retries=known.max_retries)
-    view = replace(view, target=known.target, follow=known.follow)
+    view = replace(view, target=view.target if view.is_running and view.target else known.target, follow=known.follow)
     try:
         with opened_ledger(known.target) as ledger:
-            position, attempt = ledger.position(), ledger.attempt()
+            position, attempt, given_up = ledger.position(), ledger.attempt(), len(ledger.given_up())
     except SourceMissingError:
         return view
     except MailboatError as error:
-        return replace(view, cause=FailureCause(error.name, error.message))
-    if position is None:
+        return view if view.is_running else replace(view, cause=FailureCause(error.name, error.message))
+    view = replace(view, given_up=given_up)
+    if position is None or view.is_running:
         return view
     return replace(
         view,

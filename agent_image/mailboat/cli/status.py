@@ -112,6 +112,7 @@ def subscriber_document(view: SubscriberView, next_of_log: Offset) -> dict[str, 
         "max_retries": view.max_retries,
         "target": view.target,
         "heard_at": time_text(view.heard_ms),
+        "given_up": view.given_up,
         "error": None if cause is None else {"code": cause.code, "message": cause.message, "path": cause.path},
     }
 
@@ -157,8 +158,17 @@ def _row(one: dict[str, Any]) -> list[str]:
         ABSENT if rate is None else f"{rate:.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
         ABSENT if eta is None else seconds_text(eta),
         _attempts(one["attempts"], one["max_retries"]),
-        "" if error is None else error_text(error),
+        "; ".join([*([] if error is None else [error_text(error)]), *_given_up_texts(one)]),
     ]
+
+
+def _given_up_texts(one: dict[str, Any]) -> Sequence[str]:
+    return [given_up_text(one["given_up"], one["name"])] if one["given_up"] else []
+
+
+def given_up_text(count: int, name: str) -> str:
+    """How many packages a subscriber gave up, and where to look."""
+    return f"{count} given up: see mailboat errors list {name}"
 
 
 def _number(value: int | None) -> str:

@@ -1,0 +1,68 @@
+"""`status` of subscribers that do not run: what they would stop in, and what they gave up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.html").write_text(f"<h1>{number}</h1>")
+    (folder / "picture.png").write_bytes(bytes(range(256)) * 1000)
+    return folder
+
+
+@pytest.fixture
+def followed(boat: Any, site: Path, tmp_path: Path) -> Any:
+    """A home with a subscriber that has imported one package; another package was published since."""
+    boat.do("publish", site, "/0.html")
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    boat.do("publish", site, "/1.html")
+    return boat
+
+
+def state_of(boat: Any) -> tuple[Any, ...]:
+    (seen,) = boat.json("status")["subscribers"]
+    return seen["state"], seen["position"], seen["lag"], seen["error"] and seen["error"]["code"]
+
+
+def test_a_position_that_fits_the_journal_is_no_error(followed: Any) -> None:
+    assert state_of(followed) == ("stopped", 1, 1, None)
+
+
+def test_a_journal_that_lost_its_end_is_seen_before_anybody_runs(followed: Any, site: Path, tmp_path: Path) -> None:
+    shutil.copytree(followed.home, tmp_path / "kept")
+    followed.do("publish", site, "/2.html")
+    followed.do("subscribe", "web", "--until", "caught-up")
+    shutil.rmtree(followed.home)
+    shutil.copytree(tmp_path / "kept", followed.home)
+    assert state_of(followed) == ("stopped", 3, None, "JournalShorter")
+
+
+def test_a_trimmed_journal_is_seen_before_anybody_runs(followed: Any, site: Path) -> None:
+    followed.do("publish", site, "/2.html")
+    followed.do("journal", "truncate", "--before", "2", "--yes")
+    assert state_of(followed) == ("stopped", 1, 2, "JournalTrimmed")
+    assert "JournalTrimmed: web stands at 1" in followed.do("status").out
+
+
+def test_another_journal_is_seen_before_anybody_runs(followed: Any, command_line: Any, tmp_path: Path) -> None:
+    other = command_line(tmp_path / "other")
+    other.do("init")
+    shutil.copytree(followed.home / "subscribers", other.home / "subscribers", dirs_exist_ok=True)
+    assert state_of(other)[3] == "JournalReplaced"
+
+
+def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/picture.png")
+    shutil.rmtree(boat.home / "blobs" / "sha256")
+    boat.run("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
+    assert [one["given_up"] for one in boat.json("status")["subscribers"]] == [1]
+    assert boat.do("status").lines[-1].endswith("1 given up: see mailboat errors list web")
