@@ -103,7 +103,7 @@ class DiskTree:
         except FileNotFoundError:
             mode = 0
         if stat.S_ISLNK(mode):
-            place = "/".join([self._root, *self._names, name])
+            place = self._place(name)
             raise TargetCorruptError(
                 f"{place} is a link that the target did not make; nothing is written through it",
                 next_step=f"remove {place}, or restore the target from a snapshot",
@@ -132,7 +132,7 @@ class DiskTree:
         draft = self._staging.write("sidecar", write_sidecar(node))
         had_one = self._has(SIDECAR)
         self._rename_in(draft, SIDECAR)
-        self._durability.touch("/".join([self._root, *self._names, SIDECAR]))
+        self._durability.touch(self._place(SIDECAR))
         if had_one:
             self._drop_binaries(files.keys())
 
@@ -166,6 +166,7 @@ class DiskTree:
         except IsADirectoryError:
             self._remove_entry(name)
             os.rename(file, name, dst_dir_fd=self._handles[-1])
+        self._durability.move(file, self._place(name))
         self._touch_folder()
 
     def _check_there(self, name: str, binary: Binary) -> None:
@@ -174,7 +175,7 @@ class DiskTree:
             found = os.stat(name, dir_fd=self._handles[-1], follow_symlinks=False)
             if stat.S_ISREG(found.st_mode) and found.st_size == binary.length_bytes:
                 return
-        place = "/".join([self._root, *self._names, name])
+        place = self._place(name)
         raise TargetCorruptError(
             f"the bytes of {place} are gone, from its place and from the staging folder",
             next_step="restore the target from a snapshot, or remove it and import everything again",
@@ -195,6 +196,9 @@ class DiskTree:
         except FileNotFoundError:
             return False
         return True
+
+    def _place(self, name: str) -> str:
+        return "/".join([self._root, *self._names, name])
 
     def _touch_folder(self) -> None:
         self._durability.touch("/".join([self._root, *self._names]))

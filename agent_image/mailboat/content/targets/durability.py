@@ -1,12 +1,13 @@
 """Making what was written durable, at a bounded price.
 
 Few files and folders are synchronised one by one; from `MAX_SINGLE` on, one `syncfs` for the file system costs less
-than many `fsync`, and the names need not be kept. The counts are for people and tests.
+than many `fsync`, and the names need not be kept. What was touched is remembered until it is synchronised, under the
+name that it was moved to; where a name leads nowhere any more, the whole file system is synchronised, since what was
+written may have any name now. The counts are for people and tests.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 from typing import Final
@@ -21,26 +22,45 @@ class Durability:
         """Synchronise things on the file system of `folder`."""
         self._folder = folder
         self._touched: dict[str, None] = {}
+        self._is_everything = False
         self.fsyncs = 0
 
     def touch(self, path: str) -> None:
         """A file was written, or a folder's entries changed."""
-        if len(self._touched) <= MAX_SINGLE:
+        if not self._is_everything:
             self._touched[path] = None
+            self._is_everything = len(self._touched) > MAX_SINGLE
+
+    def touch_everything(self) -> None:
+        """More may have been touched than is known: by an earlier process, that is."""
+        self._is_everything = True
+
+    def move(self, old: str, new: str) -> None:
+        """A file got another name; it is synchronised under that one, if it was touched."""
+        if old in self._touched:
+            del self._touched[old]
+            self._touched[new] = None
 
     def sync(self) -> None:
-        """Make durable all that was touched since the last call. Raises: OSError."""
-        touched, self._touched = self._touched, {}
-        if len(touched) > MAX_SINGLE:
+        """Make durable all that was touched and is not durable yet. Raises: OSError; what is left stays to be done."""
+        if self._is_everything or not self._sync_each():
             self._sync_all()
-            return
-        for path in touched:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # replaced or removed since
-                self._sync_one(path)
+        self.forget()
 
     def forget(self) -> None:
-        """What was touched was removed again."""
+        """What was touched was removed again, or is durable."""
         self._touched.clear()
+        self._is_everything = False
+
+    def _sync_each(self) -> bool:
+        """Synchronise one by one; False where something has not its name any more."""
+        for path in list(self._touched):
+            try:
+                self._sync_one(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            del self._touched[path]
+        return True
 
     def _sync_one(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

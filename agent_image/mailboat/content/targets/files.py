@@ -58,6 +58,8 @@ class _InPlace:
         self._root = str(state.root)
         self._failpoints = failpoints
         self._is_shown = False
+        if self._intake.has_redo():
+            state.durability.touch_everything()
         self._finish()
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
@@ -90,8 +92,8 @@ class _InPlace:
         self._is_shown = True
 
     def discard(self) -> None:
-        self._state.durability.forget()
-        if self._is_shown:  # else an earlier commit still needs what is staged
+        if self._is_shown:  # else an earlier commit still needs what is staged, and what it did is not durable
+            self._state.durability.forget()
             self._state.staging.clear()
 
     def statistics(self) -> Mapping[str, int]:

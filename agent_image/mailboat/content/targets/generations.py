@@ -100,6 +100,7 @@ class _Generations:
         self._kept = kept
         self._names = _stored_generations(state.connection)
         self._built: list[str] | None = None
+        self._flipped: str | None = None
         os.makedirs(f"{self._own}/{_NOTHING}", exist_ok=True)  # noqa: PTH103
         self._recover()
 
@@ -159,14 +160,19 @@ class _Generations:
 
     def _finish(self) -> None:
         """Let `current` lead to the committed generation, and remove those that are kept no longer."""
-        if not self._names or _link_target(f"{self._root}/{CURRENT}") == self._names[0]:
+        if not self._names:
             return
-        draft = f"{self._own}/{CURRENT}.new"
-        Path(draft).unlink(missing_ok=True)
-        os.symlink(self._names[0], draft)  # noqa: PTH211
-        os.rename(draft, f"{self._root}/{CURRENT}")  # noqa: PTH104
+        is_there = _link_target(f"{self._root}/{CURRENT}") == self._names[0]
+        if is_there and self._flipped == self._names[0]:
+            return
+        if not is_there:
+            draft = f"{self._own}/{CURRENT}.new"
+            Path(draft).unlink(missing_ok=True)
+            os.symlink(self._names[0], draft)  # noqa: PTH211
+            os.rename(draft, f"{self._root}/{CURRENT}")  # noqa: PTH104
         self._state.durability.touch(self._root)
         self._state.durability.sync()
+        self._flipped = self._names[0]
         self._prune()
 
     def _prune(self) -> None:
