@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.agent import upkeep
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.upkeep import maintain
+from mailboat.errors import StorageFullError
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.messages import TopicRole
 
@@ -198,6 +200,33 @@ def test_publishers_apply_the_retention_once_an_hour(full: Any, site: Path) -> N
     assert full.json("journal", "topics")[0]["earliest"] == 4
     with Workspace(Home(full.home)) as workspace:
         maintain(workspace)
+
+
+def test_subscribers_apply_the_retention_where_nobody_publishes(full: Any, site: Path) -> None:
+    """Only once they are current: what they have yet to import is not taken away from before them."""
+    age(full, 8)
+    os.utime(full.home / "publishers" / ".maintained", (0, 0))
+    assert full.json("journal", "topics")[0]["earliest"] == 0
+    full.do("subscribe", "web", "--until", "caught-up")
+    assert full.json("status")["subscribers"][0]["position"] == 4
+    assert full.json("journal", "topics")[0]["earliest"] == 4
+    full.do("publish", site, "/a.html")
+    age(full, 8)
+    full.do("subscribe", "web", "--until", "caught-up")
+    assert full.json("journal", "topics")[0]["earliest"] == 4, "it was done less than an hour ago"
+
+
+def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Workspace] = []
+
+    def refuse(workspace: Workspace) -> None:
+        asked.append(workspace)
+        raise StorageFullError("no space is left")
+
+    monkeypatch.setattr(upkeep, "maintain", refuse)
+    full.do("subscribe", "web", "--until", "caught-up")
+    assert len(asked) == 1
+    assert full.json("status")["subscribers"][0]["position"] == 4
 
 
 def test_a_damaged_journal_has_a_name_and_a_way_out(full: Any) -> None:

@@ -1,7 +1,7 @@
 """Runs one subscriber in this process: target, engine, announcements, and the stop that SIGTERM asks for.
 
-The subscriber's thread is the caller's; announcements come from a thread of their own. Used by `mailboat subscribe`
-and, later, by the agent of a pod.
+The subscriber's thread is the caller's; announcements and the journal's upkeep have threads of their own. Used by
+`mailboat subscribe` and, later, by the agent of a pod.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.locations import open_target
+from mailboat.agent.upkeep import Maintainer
 from mailboat.clock import Deadline
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import DiscoveryMessage, SubscriberState, TopicRole
-from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber, Until
@@ -51,7 +52,7 @@ class SubscriberProcess:
     """One subscriber, from opening its target to closing it."""
 
     def __init__(self, workspace: Workspace, subscription: Subscription, listener: Listener) -> None:
-        """Open the target. Raises: TargetBusyError, TargetOwnedError, TargetCorruptError, UsageError."""
+        """Open the target. Raises: TargetBusyError, TargetCorruptError, UsageError."""
         self._workspace = workspace
         self._subscription = subscription
         self._listener = listener
@@ -66,6 +67,7 @@ class SubscriberProcess:
         except BaseException:
             self._target.close()
             raise
+        self._maintainer = Maintainer(workspace)
         self._announcer = Announcer(
             workspace.journal,
             self._announcement,
@@ -73,12 +75,20 @@ class SubscriberProcess:
             workspace.clock,
         )
 
+    def claim(self) -> None:
+        """Make the target this subscriber's before anybody hears of it. Raises: TargetOwnedError."""
+        self._target.ledger.claim(self._subscription.name)
+
     def run(self, until: Until) -> SubscriberStatistics:
         """Import until caught up, or until stopped. Raises: as `Subscriber.run`."""
         self._announcer.start()
         try:
-            return self._subscriber.run(until)
+            statistics = self._subscriber.run(until)
+            if statistics.next_offset == statistics.log_next_offset:
+                self._maintainer.begin()  # also where there was nothing to import
+            return statistics
         finally:
+            self._maintainer.stop()
             self._announcer.stop()
 
     def stop(self) -> None:
@@ -92,6 +102,8 @@ class SubscriberProcess:
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""
+        if statistics.phase is SubscriberPhase.CURRENT:
+            self._maintainer.begin()
         self._announcer.announce_soon()
         self._listener(statistics)
 

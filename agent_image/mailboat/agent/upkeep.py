@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.inspection import Finding, recent_publishers
+from mailboat.errors import MailboatError
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, TopicName
 
 MAINTENANCE_SECONDS: Final = 3600.0
-"""Publishers apply the journal's retention at most this often."""
+"""The journal's retention is applied at most this often, by whoever publishes or subscribes."""
 
+_LOG: Final = logging.getLogger(__name__)
 _MARK: Final = ".maintained"
+_STOP_SECONDS: Final = 10.0
 
 
 def maintain(workspace: Workspace) -> None:
@@ -24,6 +29,40 @@ def maintain(workspace: Workspace) -> None:
         return
     mark.touch()
     remove_expired(workspace)
+
+
+class Maintainer:
+    """Applies the retention from a thread of its own, now and then, while a subscriber runs.
+
+    A home whose publishers are silent would keep everything for ever. A failure is no reason to stop: it is logged, and
+    the next turn comes in its time. Begin when the subscriber is current, or it takes away what it has yet to import.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        """Nothing is done before `begin`."""
+        self._workspace = workspace
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="maintainer", daemon=True)
+
+    def begin(self) -> None:
+        """Look after the journal now and from now on; again it does nothing. From one thread."""
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after what it does at the moment."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                maintain(self._workspace)
+            except (MailboatError, OSError) as error:
+                _LOG.warning("the journal's retention was not applied: %s", error)
+            if self._workspace.clock.wait(self._stopping, MAINTENANCE_SECONDS):
+                return
 
 
 def remove_expired(workspace: Workspace) -> int:
