@@ -131,6 +131,7 @@ def test_a_target_belongs_to_one_subscriber(boat: Any, tmp_path: Path) -> None:
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
     ran = boat.run("subscribe", "other", "--into", target, "--until", "caught-up")
     assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
+    assert [one["name"] for one in boat.json("status")["subscribers"]] == ["web"]
 
 
 def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Path, tmp_path: Path) -> None:
@@ -215,7 +216,14 @@ def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
     boat.do("publish", site, "/picture.png")
     (blob,) = (one for one in (boat.home / "blobs" / "sha256").rglob("*") if one.is_file())
     shutil.move(blob, tmp_path / "away")
-    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
+    ran = boat.run(
+        "subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0"
+    )
+    assert (ran.code, ran.lines) == (
+        1,
+        ["web: 1 package imported, 1 given up: see mailboat errors list web, stands at 2"],
+    )
+    assert any("attempt 1 failed  BlobMissing" in line for line in ran.err.splitlines())
     return blob
 
 
@@ -241,14 +249,18 @@ def test_what_was_given_up_is_imported_once_its_cause_is_gone(
 ) -> None:
     shutil.move(tmp_path / "away", given_up)
     assert boat.do("errors", "redrive", "web", "1").lines == ["web: 1 package asked for again"]
-    boat.do("subscribe", "web", "--until", "caught-up")
+    ran = boat.do("subscribe", "web", "--until", "caught-up")
+    assert ran.lines == ["web: 1 re-driven, stands at 2"]
+    assert "1 re-driven" in ran.err
     assert boat.do("errors", "list").lines == ["nothing was given up"]
     assert (tmp_path / "web" / "picture.png").read_bytes() == LARGE
 
 
 def test_what_still_fails_stays_given_up(boat: Any, given_up: Path) -> None:
     boat.do("errors", "redrive", "web", "--all")
-    boat.do("subscribe", "web", "--until", "caught-up")
+    ran = boat.run("subscribe", "web", "--until", "caught-up")
+    assert (ran.code, ran.lines[0].startswith("web: 1 still given up: BlobMissing: ")) == (1, True)
+    assert "1 still given up" in ran.err
     (row,) = boat.json("errors", "list")
     assert row["error"]["code"] == "BlobMissing"
 

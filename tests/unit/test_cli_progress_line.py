@@ -33,7 +33,7 @@ def test_everything_that_is_known_stands_in_one_line() -> None:
         cause=FailureCause("StorageFull", "no space left", "/news/a"),
     )
     assert progress_text("edge-1", found) == (
-        "edge-1  retrying   7/40  7 imported  1.2 kB  1 given up  attempt 3  StorageFull: /news/a: no space left"
+        "edge-1  retrying   7/40  7 imported  1.2 kB  1 given up  attempt 2 failed  StorageFull: /news/a: no space left"
     )
     assert progress_text("edge-1", SubscriberStatistics()) == "edge-1  starting   -  0 imported"
 

@@ -21,9 +21,12 @@ BROKEN_PIPE_EXIT_CODE: Final = 141
 
 EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (0, "done"),
-    (1, "failed; the same call would fail again, or it found a difference (`diff`, `verify`)"),
+    (
+        1,
+        "failed, and would again; found a difference (`diff`, `verify`), or gave packages up (`subscribe`)",
+    ),
     (2, "the command line, the configuration or the request can't be meant"),
-    (3, "time is over before everything asked for happened (`publish --wait`)"),
+    (3, "published, but not known to be imported: time is over, or no subscriber is known (`publish --wait`)"),
     (4, "input broke a rule or a limit; nothing was written"),
     (5, "the target is in use, or belongs to another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),

@@ -89,8 +89,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
-    if run_quickly(arguments):
-        return 0
+    code = run_quickly(arguments)
+    if code is not None:
+        return code
     import typer
 
     app = build_app(_named_command(arguments))

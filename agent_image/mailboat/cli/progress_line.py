@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from mailboat.cli.rendering import bytes_text, printable
 
 if TYPE_CHECKING:
+    from mailboat.model.messages import FailureCause
     from mailboat.subscriber.progress import SubscriberStatistics
 
 
@@ -35,8 +36,8 @@ class ProgressLine:
             self._shown = line[:width]
             self._into.write(f"\r\x1b[K{self._shown}")
         else:
-            state = f"{statistics.phase} {statistics.attempts} {statistics.failed}"
-            is_trouble = statistics.failed or statistics.cause is not None
+            state = f"{statistics.phase} {statistics.attempts} {statistics.failed} {_redrive_texts(statistics)}"
+            is_trouble = statistics.failed or statistics.still_given_up or statistics.cause is not None
             if state == self._state or (self._is_terminal and not is_trouble):
                 return
             self._state = state
@@ -63,7 +64,19 @@ def progress_text(name: str, statistics: SubscriberStatistics) -> str:
     parts = [f"{name}  {statistics.phase:<9}  {position}{end}", f"{statistics.imported} imported"]
     parts += [bytes_text(statistics.content_bytes)] if statistics.content_bytes else []
     parts += [f"{statistics.failed} given up"] if statistics.failed else []
-    parts += [f"attempt {statistics.attempts + 1}"] if statistics.attempts else []
+    parts += _redrive_texts(statistics)
+    parts += [f"attempt {statistics.attempts} failed"] if statistics.attempts else []
     cause = statistics.cause
-    parts += [f"{cause.code}: {cause.path + ': ' if cause.path else ''}{cause.message}"] if cause is not None else []
+    parts += [cause_text(cause)] if cause is not None else []
     return "  ".join(parts)
+
+
+def cause_text(cause: FailureCause) -> str:
+    """A cause in one line: code, path, message."""
+    return f"{cause.code}: {cause.path + ': ' if cause.path else ''}{cause.message}"
+
+
+def _redrive_texts(statistics: SubscriberStatistics) -> list[str]:
+    texts = [f"{statistics.redriven} re-driven"] if statistics.redriven else []
+    texts += [f"{statistics.still_given_up} still given up"] if statistics.still_given_up else []
+    return texts

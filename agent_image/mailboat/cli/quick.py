@@ -25,15 +25,14 @@ _SMALLEST_RETRIES: Final = -1
 Readers = Mapping[str, Callable[[str], Any]]
 
 
-def run_quickly(arguments: Sequence[str]) -> bool:
-    """Run the command line if it is surely a well-formed `subscribe`; whether it was. Raises: as the command."""
+def run_quickly(arguments: Sequence[str]) -> int | None:
+    """Run the command line if it is surely a well-formed `subscribe`; its exit code if so. Raises: as the command."""
     given = read_subscribe(arguments)
     if given is None:
-        return False
+        return None
     from mailboat.cli.subscriber_run import run_subscriber
 
-    run_subscriber(_session(given), _asked(given))
-    return True
+    return run_subscriber(_session(given), _asked(given))
 
 
 def read_subscribe(arguments: Sequence[str]) -> dict[str, Any] | None:

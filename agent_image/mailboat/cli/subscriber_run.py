@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.agent.locations import absolute_target
 from mailboat.agent.subscribing import SubscriberProcess, Subscription
-from mailboat.cli.progress_line import ProgressLine
+from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.errors import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalReplacedError, JournalShorterError)
 """States that a person may go on over."""
 
+GIVEN_UP_EXIT_CODE: Final = 1
+"""With which `--until caught-up` ends when packages were given up: the target lacks them."""
+
 
 class UntilOption(enum.StrEnum):
     """When the command ends by itself."""
@@ -53,16 +56,23 @@ class AskedSubscription(NamedTuple):
     is_gap_accepted: bool = False
 
 
-def run_subscriber(session: Session, asked: AskedSubscription) -> None:
-    """Import until done, or until SIGTERM or Ctrl-C. Raises: KeyboardInterrupt; as `SubscriberProcess.run`."""
+def run_subscriber(session: Session, asked: AskedSubscription) -> int:
+    """Import until done, or until SIGTERM or Ctrl-C.
+
+    Returns:
+        The exit code: 1 where it was to end when caught up and packages were given up on the way, else 0.
+
+    Raises: KeyboardInterrupt; as `SubscriberProcess.claim` and `run`.
+    """
     with session.workspace() as workspace:
         known = _known(workspace.home, asked)
         subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
         listener = _listener(session, known.name)
         process = SubscriberProcess(workspace, subscription, listener)
         with closing(process), _stopped_by_signals(process) as received:
-            workspace.home.remember_subscriber(known)
             try:
+                process.claim()
+                workspace.home.remember_subscriber(known)
                 found = process.run(Until(asked.until.value))
             except StopError as error:
                 _add_ways_out(error, subscription, workspace)
@@ -74,6 +84,8 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> None:
         session.show(_report(subscription, found))
     if signal.SIGINT in received:
         raise KeyboardInterrupt
+    is_incomplete = found.failed > 0 or found.still_given_up > 0
+    return GIVEN_UP_EXIT_CODE if is_incomplete and asked.until is UntilOption.CAUGHT_UP else 0
 
 
 def _add_ways_out(error: StopError, subscription: Subscription, workspace: Workspace) -> None:
@@ -159,6 +171,8 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
         "lag": statistics.lag,
         "imported": statistics.imported,
         "failed": statistics.failed,
+        "redriven": statistics.redriven,
+        "still_given_up": statistics.still_given_up,
         "skipped": statistics.skipped,
         "put": statistics.put,
         "removed": statistics.removed,
@@ -169,8 +183,12 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
 
 
 def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:
-    parts = [f"{count_text(found.imported, 'package')} imported"]
-    parts += [f"{found.failed} given up: mailboat errors list {subscription.name}"] if found.failed else []
+    is_redrive_all = not found.imported and (found.redriven or found.still_given_up)
+    parts = [] if is_redrive_all else [f"{count_text(found.imported, 'package')} imported"]
+    parts += [f"{found.failed} given up: see mailboat errors list {subscription.name}"] if found.failed else []
+    parts += [f"{found.redriven} re-driven"] if found.redriven else []
+    again = found.redrive_cause
+    parts += [f"{found.still_given_up} still given up: {cause_text(again)}"] if again is not None else []
     position = "nothing read" if found.next_offset is None else f"stands at {found.next_offset}"
     behind = f", {found.lag} behind" if found.lag else ""
     return Report(

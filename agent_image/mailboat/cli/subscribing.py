@@ -42,6 +42,11 @@ def subscribe(
         bool, typer.Option("--accept-gap", help="Go on where packages are missing; content may differ.")
     ] = False,
 ) -> None:
-    """Import everything that is published, in order, into a target. Ctrl-C or SIGTERM ends it cleanly."""
+    """Import everything that is published, in order, into a target. Ctrl-C or SIGTERM ends it cleanly.
+
+    With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
+    """
     asked = AskedSubscription(name, into, tuple(follow or ()), max_retries, until, is_gap_accepted=accept_gap)
-    run_subscriber(session, asked)
+    code = run_subscriber(session, asked)
+    if code:
+        raise typer.Exit(code)

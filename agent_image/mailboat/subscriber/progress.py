@@ -48,6 +48,8 @@ class SubscriberStatistics:
         failed: Packages given up.
         skipped: Messages of publishers that are not followed, and TESTs.
         redriven: Entries of the error queue that were imported after all.
+        still_given_up: Entries of the error queue that were tried again, and failed again.
+        redrive_cause: Why the last one of them failed again.
         content_bytes: Bytes of nodes and binaries written.
         commits: Transactions.
         attempts: How often the package at hand has failed.
@@ -66,6 +68,8 @@ class SubscriberStatistics:
     failed: int = 0
     skipped: int = 0
     redriven: int = 0
+    still_given_up: int = 0
+    redrive_cause: FailureCause | None = None
     content_bytes: int = 0
     commits: int = 0
     attempts: int = 0

@@ -14,7 +14,7 @@ from mailboat.errors import MailboatError, PermanentError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import FailureCause, PackageMessage
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import cause_of
@@ -44,6 +44,13 @@ class Redriven(NamedTuple):
     outcome: Outcome
 
 
+class StillGivenUp(NamedTuple):
+    """An entry that failed again, and stays."""
+
+    offset: Offset
+    cause: FailureCause
+
+
 class Redriver:
     """Re-drives for one subscriber, from its thread."""
 
@@ -53,7 +60,7 @@ class Redriver:
         self._ports = ports
         self._importer = importer
 
-    def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven]:
+    def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven | StillGivenUp]:
         """Try all entries that somebody asked for.
 
         Raises: StopError, and RetryableError of an unusable target or journal; the entry stays asked for.
@@ -66,7 +73,9 @@ class Redriver:
             except Exception as error:  # a failure of that package, told beside the entry
                 if is_infrastructure(error):
                     raise
-                self._ports.target.ledger.refuse_redrive(entry.offset, cause_of(error))
+                cause = cause_of(error)
+                self._ports.target.ledger.refuse_redrive(entry.offset, cause)
+                yield StillGivenUp(entry.offset, cause)
 
     def _import(self, entry: GivenUp, position: Position) -> Outcome:
         record = self._record(entry)

@@ -12,6 +12,7 @@ from mailboat.content.port import Attempt
 from mailboat.errors import MailboatError
 from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import Offset
+from mailboat.model.messages import FailureCause
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import Verdict, cause_of
 from mailboat.subscriber.guarding import ImportGuard
@@ -90,6 +91,11 @@ class Reporter:
             content_bytes=before.content_bytes + outcome.content_bytes,
             commits=before.commits + 1,
         )
+        self._tell()
+
+    def still_given_up(self, cause: FailureCause) -> None:
+        """An entry of the error queue failed again."""
+        self._set(still_given_up=self.statistics.still_given_up + 1, redrive_cause=cause)
         self._tell()
 
     def given_up(self, position: Position, verdict: Verdict) -> None:

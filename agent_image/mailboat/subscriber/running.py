@@ -25,7 +25,7 @@ from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.payloads import Payloads
-from mailboat.subscriber.redriving import Redriver
+from mailboat.subscriber.redriving import Redriver, StillGivenUp
 from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -313,6 +313,9 @@ class ImportRun:
         if now - self._committed_at >= self._settings.skip_commits.max_seconds:
             self._commit_skipped()
         for redriven in self._redriver.redrive(self._current_position):
+            if isinstance(redriven, StillGivenUp):
+                self._reporter.still_given_up(redriven.cause)
+                continue
             self._has_pending = True
             self._note_commit()
             self._run_after_hooks(redriven.outcome)
