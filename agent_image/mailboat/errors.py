@@ -256,7 +256,10 @@ class SourceMissingError(UsageError):
 
 
 class PackageCorruptError(UntrustedInputError):
-    """The bytes of a package do not have the digest, the length or the structure that they should have."""
+    """The bytes of a package do not have the digest, the length or the structure that they should have.
+
+    Or it owns a path that its message does not name. Nothing of it was written. Publish the content again.
+    """
 
 
 class LimitExceededError(UntrustedInputError):

@@ -291,6 +291,41 @@ def test_what_can_never_be_imported_goes_to_the_error_queue_at_once(
     assert [(entry.cause.code, entry.attempts) for entry in store.errors.values()] == [(code, 1)]
 
 
+def renamed(engine: Engine, *paths: str) -> PackageMessage:
+    """The first package in the log, in a message that names other paths."""
+    named = tuple(map(NodePath, paths))
+    return decode_package(engine.records()[0].value)._replace(paths=named, deep_paths=named)
+
+
+@pytest.mark.parametrize("named", [("/z",), ("/z", "/site/ab"), ("/site/a/child",)])
+@pytest.mark.parametrize("road", ["quick", "careful", "referred to"])
+def test_a_package_that_owns_what_its_message_does_not_name_is_given_up_before_anything_is_written(
+    engine: Engine, store: MemoryStore, road: str, named: tuple[str, ...]
+) -> None:
+    publish(engine, "/site/a", text="old")
+    publish(engine, "/site/a", text="new")
+    lying = renamed(engine, *named)
+    if road == "referred to":
+        put = engine.blobs.put(io.BytesIO(lying.payload or b""))
+        lying = lying._replace(payload=None, payload_ref=f"sha256:{put.digest.hex()}:{put.length_bytes}")
+    append(engine, lying)
+    run(engine, store, engine.with_settings(is_editable=road != "quick"))
+    assert b"new" in store.bodies[NodePath("/site/a")]
+    (entry,) = store.errors.values()
+    assert (entry.offset, entry.cause.code, entry.cause.path) == (2, "PackageCorrupt", "/site/a")
+    assert entry.cause.message == f"the package owns /site/a, its message names only {', '.join(named)}"
+
+
+@pytest.mark.parametrize("named", [("/site/a",), ("/site",), ("/",), ("/z", "/site"), ()])
+@pytest.mark.parametrize("is_editable", [False, True])
+def test_a_package_may_own_less_than_its_message_names_and_anything_where_that_names_nothing(
+    engine: Engine, store: MemoryStore, named: tuple[str, ...], *, is_editable: bool
+) -> None:
+    publish(engine, "/site/a")
+    append(engine, renamed(engine, *named))
+    assert run(engine, store, engine.with_settings(is_editable=is_editable)).imported == 2
+
+
 @pytest.mark.parametrize(
     "record",
     [NewRecord(b"\xff", PACKAGE_HEADERS), NewRecord(b"", ()), NewRecord(b"", (("type", b"5"), ("version", b"1")))],

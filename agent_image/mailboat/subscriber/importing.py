@@ -24,9 +24,10 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
-from mailboat.model.changes import ChangeCount
+from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.registry import UnknownPackageTypeError
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
@@ -164,6 +165,9 @@ class Importer:
             raise _wrong_digest(message)
         codec = self._codecs.get(message.package_type) or self._codec(message)
         change = codec.read_bytes(payload, self._limits, self._open_any_blob, are_bytes_checked=True)
+        sets, paths = change.filter.sets, message.paths
+        if len(sets) != 1 or len(paths) != 1 or sets[0].root != paths[0]:
+            _check_owned(message, change)
         count = batch.apply(change, offset)
         outcome.put += count.put
         outcome.removed += count.removed
@@ -225,12 +229,15 @@ class Importer:
         if message.payload is not None:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
+            _check_owned(message, change)
             is_quick = len(message.payload) <= _SMALL_BYTES and not message.binaries
             return batch.apply(change if is_quick else self._guard.guarded(change), offset)
         with self._payloads.open(message) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
-                return batch.apply(self._guard.guarded(reader.change()), offset)
+                change = reader.change()
+                _check_owned(message, change)
+                return batch.apply(self._guard.guarded(change), offset)
             finally:
                 reader.close()
 
@@ -264,6 +271,21 @@ def _wrong_digest(message: PackageMessage) -> PackageCorruptError:
     return PackageCorruptError(
         "the package in the message does not have the digest that the message promises", package=message.package_id
     )
+
+
+def _check_owned(message: PackageMessage, change: TreeChange) -> None:
+    """Refuse a package that owns what its message does not name: queues and re-drives go by the message's paths.
+
+    Only foreign messages name no paths; what their packages own is not known before they are read.
+    """
+    named = set(message.paths)
+    for one in change.filter.sets if named else ():
+        if one.root not in named and named.isdisjoint((ROOT, *ancestors_of(one.root))):
+            raise PackageCorruptError(
+                f"the package owns {one.root[:200]}, its message names only {', '.join(message.paths)[:200]}",
+                package=message.package_id,
+                path=one.root,
+            )
 
 
 def _run_hook(hook: Processor | None, package: ProcessedPackage) -> None:
