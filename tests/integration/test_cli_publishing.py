@@ -134,7 +134,9 @@ def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, sit
 
 
 def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
-    followers = boat.json("publish", site, "/", "--wait", "10")["followers"]
+    ran = boat.run("publish", site, "/", "--wait", "10")
+    assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known: nobody was waited for")
+    followers = boat.run("publish", site, "/", "--wait", "10", "-o", "json").document["followers"]
     assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], {}, True)
 
 

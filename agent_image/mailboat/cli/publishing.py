@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mailboat.publisher.receipts import Receipt
     from mailboat.publisher.requests import DistributionRequest
 
-TIME_IS_OVER_EXIT_CODE = 3
+NOT_IMPORTED_EXIT_CODE = 3
 DIFFERENCE_EXIT_CODE = 1
 
 SourceArgument = Annotated[
@@ -52,7 +52,12 @@ PublisherOption = Annotated[
 ]
 WaitOption = Annotated[
     float | None,
-    typer.Option("--wait", metavar="SECONDS", min=0, help="Wait until the known subscribers imported it."),
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="Wait until the known subscribers imported it; exit code 3 when time is over or none is known.",
+    ),
 ]
 
 
@@ -282,8 +287,8 @@ def _publish(
             followers.close()
     maintain(workspace)
     session.show(_receipts_report(receipts, followed))
-    if followed is not None and (followed.failed or followed.waiting):
-        raise typer.Exit(DIFFERENCE_EXIT_CODE if followed.failed else TIME_IS_OVER_EXIT_CODE)
+    if followed is not None and (followed.failed or followed.waiting or not followed.total):
+        raise typer.Exit(DIFFERENCE_EXIT_CODE if followed.failed else NOT_IMPORTED_EXIT_CODE)
 
 
 def _receipts_report(receipts: Sequence[Receipt], followed: Following | None) -> Report:
@@ -321,7 +326,9 @@ def _receipt_lines(receipts: Sequence[Receipt], followed: Following | None) -> I
         yield "nothing to publish"
     for one in receipts:
         yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {_paths_text(one)}{_counts_text(one)}"
-    if followed is not None:
+    if followed is not None and not followed.total:
+        yield "no subscriber is known: nobody was waited for"
+    elif followed is not None:
         yield f"imported by {len(followed.imported)}/{followed.total} in {seconds_text(followed.seconds)}"
         yield from (f"  given up by {name}: {why}" for name, why in sorted(followed.failed.items()))
         yield from (f"  not yet by {name}: {view.state}" for name, view in sorted(followed.waiting.items()))
