@@ -702,6 +702,20 @@ def test_an_old_package_does_not_come_back_over_newer_content(
     assert store.wanted == set()
 
 
+@pytest.mark.parametrize(("old", "newer"), [((), ("/a",)), (("/a",), ())])
+def test_a_message_that_names_no_paths_may_concern_any_content(
+    engine: Engine, store: MemoryStore, old: tuple[str, ...], newer: tuple[str, ...]
+) -> None:
+    publish(engine, "/a")
+    append(engine, renamed(engine, *old))
+    run(engine, store, processors=Processors(before=Hook(failures=100)))
+    append(engine, renamed(engine, *newer))
+    run(engine, store)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[1].offset)
+    run(engine, store)
+    assert store.errors[engine.records()[1].offset].cause.code == "PackageSuperseded"
+
+
 def test_a_package_that_the_journal_has_dropped_can_not_be_tried_again(engine: Engine, store: MemoryStore) -> None:
     append(engine, absent())
     run(engine, store)

@@ -15,7 +15,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause, PackageMessage
-from mailboat.model.paths import NodePath, is_within
+from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.importing import Importer, Outcome
@@ -136,4 +136,5 @@ class Redriver:
 
 
 def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:
-    return any(is_within(one, other) or is_within(other, one) for one in some for other in others)
+    """Whether they may concern the same content; a foreign message that names no paths may concern any."""
+    return any(is_within(one, other) or is_within(other, one) for one in some or (ROOT,) for other in others or (ROOT,))
