@@ -10,7 +10,6 @@ import pytest
 from mailboat.content.failures import TranslatedFailures, translate_failure
 from mailboat.errors import (
     MailboatError,
-    PathRefusedError,
     StorageFailedError,
     StorageFullError,
     StorageReadOnlyError,
@@ -24,7 +23,7 @@ SYSTEM = [
     (errno.EROFS, StorageReadOnlyError),
     (errno.EACCES, StorageReadOnlyError),
     (errno.EPERM, StorageReadOnlyError),
-    (errno.ENAMETOOLONG, PathRefusedError),
+    (errno.ENAMETOOLONG, StorageFailedError),
     (errno.EIO, StorageFailedError),
     (errno.EMFILE, StorageFailedError),
 ]

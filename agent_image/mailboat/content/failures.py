@@ -10,7 +10,6 @@ from typing import Final
 
 from mailboat.errors import (
     MailboatError,
-    PathRefusedError,
     StorageFailedError,
     StorageFullError,
     StorageReadOnlyError,
@@ -56,8 +55,6 @@ def _of_system(error: OSError, uri: str) -> MailboatError:
         return StorageFullError(text, file=error.filename)
     if error.errno in _READ_ONLY:
         return StorageReadOnlyError(text, file=error.filename)
-    if error.errno == errno.ENAMETOOLONG:
-        return PathRefusedError(text, file=error.filename)
     return StorageFailedError(text, file=error.filename)
 
 

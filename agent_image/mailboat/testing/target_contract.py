@@ -26,6 +26,7 @@ from mailboat.errors import (
     BlobCorruptError,
     BlobMissingError,
     PackageCorruptError,
+    PathRefusedError,
     TargetBusyError,
     TargetOwnedError,
     UsageError,
@@ -187,6 +188,27 @@ class TargetContract:
                 assert content_of(target) == tree
 
         check()
+
+    @pytest.mark.parametrize("path_bytes", [4096, 4060, 3990, 3900, 3000])
+    def test_a_long_path_is_imported_or_refused_for_the_package_that_brings_it(
+        self, target: Target, path_bytes: int
+    ) -> None:
+        path = "".join(f"/{name:02}{'n' * 238}" for name in range(17))[: path_bytes - 1] + "n"
+        long = [a_page(path, None, title="long")]
+        kept = [a_file("/innocent")]
+        try:
+            with target.batch() as batch:
+                batch.apply(as_change(long, deep(path)), Offset(0))
+                batch.commit(at(1))
+        except PathRefusedError:
+            assert content_of(target) == []
+        else:
+            assert content_of(target)[-1:] == long
+        for offset in (1, 2):
+            publish(target, kept, deep("/innocent"), offset)
+        assert content_of(target, NodePath("/innocent")) == kept
+        publish(target, [], deep(path[:241]), 3)
+        assert content_of(target) == kept
 
     def test_nodes_can_be_read_one_by_one(self, target: Target) -> None:
         publish(target, sample_tree(), deep("/content"))

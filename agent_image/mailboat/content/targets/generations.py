@@ -42,6 +42,7 @@ CURRENT: Final = "current"
 KEPT_GENERATIONS: Final = 3
 
 _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{8}\Z")
+_LONGEST_FOLDER: Final = f"/{0:020d}-{0:08x}"
 _BUILDING: Final = "building"
 _DISCARDED: Final = "discarded"
 _NOTHING: Final = "nothing"
@@ -65,7 +66,7 @@ def open_generations_target(
     """
     uri = f"{KIND}:{folder}"
     with TranslatedFailures(uri):
-        state = open_state_folder(folder, KIND)
+        state = open_state_folder(folder, KIND, _LONGEST_FOLDER)
         try:
             generations = _Generations(state, failpoints or NoFailpoints(), max(1, kept_generations))
         except BaseException:

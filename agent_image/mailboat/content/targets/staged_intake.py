@@ -15,6 +15,7 @@ from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.layout import binary_file, names_on_disk
 from mailboat.content.targets.disk_tree import DiskTree
+from mailboat.content.targets.path_room import PathRoom
 from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.errors import BlobMissingError
@@ -39,10 +40,11 @@ class StagedIntake:
 
     keeps_bodies = False
 
-    def __init__(self, connection: sqlite3.Connection, staging: Staging) -> None:
+    def __init__(self, connection: sqlite3.Connection, staging: Staging, room: PathRoom) -> None:
         """Stage for the table of `connection`."""
         self._connection = connection
         self._staging = staging
+        self._room = room
         self._shown_in: str | None = None
         self._stamp = 0
         self._count = 0
@@ -102,6 +104,7 @@ class StagedIntake:
 
     def _row(self, record: NodeRecord, stamp: int) -> Row:
         path, body, outside = record
+        self._room.check(path)
         key = key_of(path)
         by_digest = {binary.digest: binary for binary in outside}
         node = decode_node(path, body, lambda digest: by_digest[digest].open())

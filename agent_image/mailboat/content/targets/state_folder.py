@@ -17,6 +17,7 @@ from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
+from mailboat.content.targets.path_room import PathRoom
 from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_target import Showing, TargetParts
@@ -64,8 +65,13 @@ class StateFolder:
         self.lock.release()
 
 
-def open_state_folder(folder: Path, kind: str) -> StateFolder:
+def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> StateFolder:
     """Lock and open the state of a target, made if the folder is missing or empty.
+
+    Args:
+        folder: The target's folder.
+        kind: The target's kind.
+        longest_below: The longest path, relative to the folder, of one that content is shown in.
 
     Raises: OSError, sqlite3.Error, TargetBusyError, UsageError, TargetCorruptError.
     """
@@ -83,11 +89,13 @@ def open_state_folder(folder: Path, kind: str) -> StateFolder:
             create_database(own / STATE_FILE, kind, REDO_SCHEMA)
         durability = Durability(str(root))
         staging = Staging(own / _STAGING, durability)
+        room = PathRoom(str(root), longest_below)
         connection, second = open_database(own / STATE_FILE, kind, uri)
     except BaseException:
         lock.release()
         raise
-    return StateFolder(uri, root, lock, connection, second, durability, staging, StagedIntake(connection, staging))
+    intake = StagedIntake(connection, staging, room)
+    return StateFolder(uri, root, lock, connection, second, durability, staging, intake)
 
 
 def _check_is_free(root: Path, uri: str) -> None:
