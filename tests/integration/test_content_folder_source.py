@@ -130,6 +130,14 @@ def test_the_source_itself_may_be_a_link_which_is_resolved_once(site: Path, tmp_
     assert len(paths_of(source)) == 5
 
 
+@pytest.mark.parametrize("name", [".node.secret", ".node.name.foo", ".node.folder/file"])
+def test_files_with_reserved_names_are_refused_and_not_left_out(site: Path, name: str) -> None:
+    (site / "en" / name).parent.mkdir(exist_ok=True)
+    (site / "en" / name).touch()
+    with pytest.raises(PathRefusedError, match=r"/en/\.node\..*' has a reserved name"):
+        paths_of(FolderSource(site))
+
+
 def test_sockets_and_pipes_are_refused(site: Path) -> None:
     os.mkfifo(site / "pipe")
     with pytest.raises(PathRefusedError, match="neither a file nor a folder"):
@@ -141,7 +149,7 @@ def test_sockets_and_pipes_are_refused(site: Path) -> None:
             paths_of(FolderSource(site))
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9", b"back\\slash", b"line\nbreak"])
+@pytest.mark.parametrize("name", [b"caf\xe9", b".node.name..node.\xe9", b"back\\slash", b"line\nbreak"])
 def test_names_that_content_cannot_have_are_refused(site: Path, name: bytes) -> None:
     Path(os.fsdecode(os.fsencode(site) + b"/" + name)).touch()
     with pytest.raises(PathRefusedError):

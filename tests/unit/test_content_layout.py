@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -46,9 +47,17 @@ def test_only_the_first_name_is_at_the_top() -> None:
     assert names_on_disk(ROOT) == []
 
 
-@pytest.mark.parametrize("entry", [".node.json", ".node.", ".node.x", ".node.name.", binary_file(b"\1" * 32)])
+@pytest.mark.parametrize("entry", [".node.json", binary_file(b"\1" * 32)])
 def test_entries_of_a_node_itself_are_no_content(entry: str) -> None:
     assert name_of_entry(entry) is None
+
+
+@pytest.mark.parametrize(
+    "entry", [".node.", ".node.x", ".node.name.", ".node.name.x", ".node.name..git", f".node.{'x' * 64}.bin"]
+)
+def test_reserved_names_that_no_target_writes_are_refused(entry: str) -> None:
+    with pytest.raises(PathRefusedError, match=re.escape(f"'/srv/{entry}' has a reserved name: .node.*")):
+        name_of_entry(entry, folder="/srv")
 
 
 def test_the_top_keeps_some_names_for_itself() -> None:

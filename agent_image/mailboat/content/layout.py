@@ -9,6 +9,7 @@ top folder is the node `/` only where it has a `.node.json`. Specified in `docs/
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ KEPT_AT_TOP: Final = frozenset({STATE_FOLDER, ".git", "lost+found"})
 
 _RESERVED: Final = ".node."
 _ESCAPE: Final = ".node.name."
-_DIGEST_DIGITS: Final = 64
+_BINARY: Final = re.compile(r"\.node\.[0-9a-f]{64}\.bin\Z")
 
 
 def names_on_disk(path: NodePath) -> list[str]:
@@ -41,16 +42,31 @@ def name_on_disk(name: str, *, is_at_top: bool = False) -> str:
     """How a node's name is written. Raises: PathRefusedError for a reserved name that is too long to be escaped."""
     if not name.startswith(_RESERVED) and not (is_at_top and name in KEPT_AT_TOP):
         return name
-    if len(name.encode()) + len(_ESCAPE) > MAX_NAME_BYTES:
+    if len(name.encode(errors="surrogatepass")) + len(_ESCAPE) > MAX_NAME_BYTES:
         raise PathRefusedError(f"the name {name[:40]!r}… is reserved in folders and too long to be written otherwise")
     return _ESCAPE + name
 
 
-def name_of_entry(entry: str, *, is_at_top: bool = False) -> str | None:
-    """The node's name that an entry of a folder stands for; None for an entry that is no content."""
-    if entry.startswith(_RESERVED):
-        return entry[len(_ESCAPE) :] if entry.startswith(_ESCAPE) and len(entry) > len(_ESCAPE) else None
-    return None if is_at_top and entry in KEPT_AT_TOP else entry
+def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> str | None:
+    """The node's name that an entry of a folder stands for; None for what belongs to a node, or to the top folder.
+
+    Raises:
+        PathRefusedError: It has a reserved name that no target writes, so somebody's file would be left out in
+            silence, or come back under another name. Rename it.
+    """
+    if not entry.startswith(_RESERVED):
+        return None if is_at_top and entry in KEPT_AT_TOP else entry
+    if entry == SIDECAR or is_binary_file(entry):
+        return None
+    name = entry.removeprefix(_ESCAPE)
+    if name == entry or name_on_disk(name, is_at_top=is_at_top) != entry:
+        place = f"{folder}/{entry}" if folder else entry
+        raise PathRefusedError(
+            f"{place!a} has a reserved name: {_RESERVED}* is for {SIDECAR}, for {_RESERVED}<SHA-256>.bin, "
+            f"and for names that need the prefix {_ESCAPE}; rename it",
+            path=place,
+        )
+    return name
 
 
 def binary_file(digest: bytes) -> str:
@@ -60,7 +76,7 @@ def binary_file(digest: bytes) -> str:
 
 def is_binary_file(entry: str) -> bool:
     """Whether an entry holds a binary."""
-    return len(entry) == len(_RESERVED) + _DIGEST_DIGITS + 4 and entry.startswith(_RESERVED) and entry.endswith(".bin")
+    return _BINARY.match(entry) is not None
 
 
 def write_sidecar(node: Node) -> bytes:

@@ -80,10 +80,10 @@ def _entries(root: str, odd: Odd) -> Iterator[Entry]:
             odd.add(f"{relative}: {error.strerror}")
             continue
         for name in names:
-            if name_of_entry(name, is_at_top=not relative) is None:
-                continue
             inner = f"{relative}/{name}".lstrip("/")
             try:
+                if name_of_entry(name, folder=folder, is_at_top=not relative) is None:
+                    continue
                 status = _look(inner, f"{folder}/{name}", root)
             except (MailboatError, OSError, UnicodeError) as error:
                 odd.add(error.message if isinstance(error, MailboatError) else f"{inner!a}: {error}")

@@ -123,7 +123,8 @@ class FolderSource:
         with readable_source(place.disk):
             entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
         is_top = place.path == "/"
-        names = [name for name in (name_of_entry(entry, is_at_top=is_top) for entry in entries) if name is not None]
+        found = (name_of_entry(entry, folder=place.disk, is_at_top=is_top) for entry in entries)
+        names = [name for name in found if name is not None]
         node = self._sidecar_node(place) if SIDECAR in entries and not is_by_name else None
         del entries
         for name in ordered_names(None if node is None else node.child_order, names):
