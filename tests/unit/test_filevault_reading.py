@@ -25,6 +25,7 @@ from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
+from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source, open_filevault_source
 from mailboat.packages.port import PackageContents, PackageLimits
@@ -254,6 +255,22 @@ def test_content_that_breaks_a_rule_is_refused(kind: str) -> None:
     with pytest.raises(UntrustedInputError, match=told) as caught:
         read(files)
     assert caught.value.where or "path" in caught.value.message
+
+
+def test_a_document_of_more_elements_than_the_limit_is_refused() -> None:
+    most = MAX_DOCUMENT_ELEMENTS - 1  # the root is one, too
+    names = [f"<n{number}/>" for number in range(most)]
+    assert list(read({"c/.content.xml": document(UNSTRUCTURED, "".join(names))}))[-1] == "/c"
+    with pytest.raises(LimitExceededError, match="more than 100000 elements") as caught:
+        read({"c/.content.xml": document(UNSTRUCTURED, "".join([*names, "<more/>"]))})
+    assert caught.value.where == {"entry": "jcr_root/c/.content.xml", "limit": MAX_DOCUMENT_ELEMENTS}
+
+
+def test_a_document_of_more_attributes_than_the_limit_is_refused() -> None:
+    attributes = "".join(f' p{number}=""' for number in range(MAX_DOCUMENT_ATTRIBUTES + 1))
+    with pytest.raises(LimitExceededError, match="more than 250000 attributes") as caught:
+        read({"c/.content.xml": document(UNSTRUCTURED, f"<x{attributes}/>")})
+    assert caught.value.where == {"entry": "jcr_root/c/.content.xml", "limit": MAX_DOCUMENT_ATTRIBUTES}
 
 
 def test_a_value_that_is_none_is_refused_with_entry_path_and_property() -> None:

@@ -19,6 +19,7 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
+from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
@@ -50,7 +51,7 @@ class FilevaultSettings:
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
     namespaces: Mapping[str, str] = field(default_factory=dict)
     level: int = LEVEL
-    max_document_bytes: int = 32 * 1024 * 1024
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
 
 
 class FilevaultCodec:

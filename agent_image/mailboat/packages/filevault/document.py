@@ -18,6 +18,11 @@ PROBE_BYTES: Final = 1024
 ROOT_NAME: Final = "jcr:root"
 INSTRUCTION: Final = "mailboat"
 
+MAX_DOCUMENT_BYTES: Final = 8 * 1024 * 1024
+MAX_DOCUMENT_ELEMENTS: Final = 100_000
+"""An element of a few bytes takes some hundreds in memory, so the size of a document alone bounds nothing."""
+MAX_DOCUMENT_ATTRIBUTES: Final = 250_000
+
 
 class Mark(enum.StrEnum):
     """What a processing instruction within an element says of its node."""
@@ -76,8 +81,16 @@ class DocumentReader:
         holder = Element("", [])
         stack = [holder]
         limit = self._max_depth
+        elements = attributes_seen = 0
 
         def start(name: str, attributes: list[str]) -> None:
+            nonlocal elements, attributes_seen
+            elements += 1
+            attributes_seen += len(attributes) // 2
+            if elements > MAX_DOCUMENT_ELEMENTS:
+                raise _too_many("elements", entry, MAX_DOCUMENT_ELEMENTS)
+            if attributes_seen > MAX_DOCUMENT_ATTRIBUTES:
+                raise _too_many("attributes", entry, MAX_DOCUMENT_ATTRIBUTES)
             element = Element(name, attributes)
             stack[-1].children.append(element)
             stack.append(element)
@@ -103,6 +116,11 @@ class DocumentReader:
         if namespaces.resolve(root.name, entry) != ROOT_NAME:
             raise PackageCorruptError(f"the document's root is not {ROOT_NAME}", entry=entry)
         return root
+
+
+def _too_many(what: str, entry: str, limit: int) -> LimitExceededError:
+    """A document that would take more memory than its size lets expect."""
+    return LimitExceededError(f"a document of nodes has more than {limit} {what}", entry=entry, limit=limit)
 
 
 def is_docview(head: bytes) -> bool:

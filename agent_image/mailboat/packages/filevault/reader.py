@@ -27,7 +27,7 @@ from mailboat.packages.filevault.archive_tree import (
     is_all_below,
     platform_path,
 )
-from mailboat.packages.filevault.document import DocumentReader
+from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.elements import NodeText, Refer
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
@@ -55,7 +55,7 @@ class ReadingSettings:
 
     namespaces: Namespaces
     references: ReferenceCodec
-    max_document_bytes: int = 32 * 1024 * 1024
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
     inline_binary_bytes: int = INLINE_BINARY_BYTES
     checked_properties: dict[tuple[int, bytes], dict[str, str]] = field(default_factory=dict)
 

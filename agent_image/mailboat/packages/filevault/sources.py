@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.errors import LimitExceededError, SourceMissingError
@@ -21,7 +21,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
 from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_binary
-from mailboat.packages.filevault.document import DocumentReader
+from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.reader import (
@@ -34,8 +34,6 @@ from mailboat.packages.filevault.reader import (
 from mailboat.packages.filevault.vault_files import VaultDirectory, VaultFile
 from mailboat.packages.port import PackageLimits
 from mailboat.wire.nodes import OpenBinary
-
-MAX_DOCUMENT_BYTES: Final = 32 * 1024 * 1024
 
 
 class VaultSource:
