@@ -60,6 +60,30 @@ def test_another_journal_is_seen_before_anybody_runs(followed: Any, command_line
     assert state_of(other)[3] == "JournalReplaced"
 
 
+def test_a_lost_journal_is_made_anew_only_when_asked_for(followed: Any, site: Path) -> None:
+    for file in followed.home.glob("journal.db*"):
+        file.unlink()
+    command = f"mailboat --home {followed.home} init --new-journal"
+    lost = followed.run("status")
+    assert (lost.code, "error: JournalMissing:" in lost.err, command in lost.err) == (2, True, True)
+    refused = followed.run("init")
+    assert (refused.code, "error: HomeExists:" in refused.err, command in refused.err) == (2, True, True)
+    assert "JournalReplaced" in followed.do("init", "--new-journal").err
+    assert state_of(followed)[3] == "JournalReplaced"
+    again = followed.run("subscribe", "web", "--until", "caught-up")
+    assert (again.code, "error: JournalReplaced:" in again.err) == (6, True)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_new_journal_never_takes_the_place_of_another(boat: Any, suffix: str) -> None:
+    for file in boat.home.glob("journal.db*"):
+        file.rename(file.with_name(f"kept-{file.name}"))
+    (boat.home / f"journal.db{suffix}").write_bytes(b"?")
+    ran = boat.run("init", "--new-journal")
+    assert (ran.code, "error: HomeExists:" in ran.err) == (2, True)
+    assert (boat.home / f"journal.db{suffix}").read_bytes() == b"?"
+
+
 def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("publish", site, "/picture.png")
     shutil.rmtree(boat.home / "blobs" / "sha256")

@@ -41,9 +41,15 @@ class Workspace:
     @cached_property
     def journal(self) -> Journal:
         """The log. Raises: JournalMissingError, JournalCorruptError, JournalUnavailableError."""
+        from mailboat.errors import JournalMissingError
         from mailboat.journal.sqlite import SqliteJournal
 
-        return self._opened.enter_context(SqliteJournal(self.home.journal_path, self.clock))
+        try:
+            return self._opened.enter_context(SqliteJournal(self.home.journal_path, self.clock))
+        except JournalMissingError as error:
+            anew = f"mailboat --home {self.home.path} init --new-journal"
+            error.next_step = f"put the journal back, or, when it is lost:\n{anew}"
+            raise
 
     @cached_property
     def blobs(self) -> BlobStore:

@@ -38,7 +38,11 @@ class HomeMissingError(UsageError):
 
 
 class HomeExistsError(UsageError):
-    """`mailboat init` was asked to make a home where there is one already. Nothing was changed."""
+    """`mailboat init` was asked to make a home, or a new journal, where there is one already. Nothing was changed.
+
+    Use what is there, or name another place with `--home`. A home whose journal is lost gets a new one by
+    `mailboat init --new-journal`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,30 @@ def create_home(path: Path, config: Config) -> Home:
     import uuid
 
     if (path / CONFIG_FILE).exists():
-        raise HomeExistsError(f"{path} is a Mailboat home already", home=path.absolute())
+        is_whole = Home(path).journal_path.exists()
+        step = None if is_whole else f"mailboat --home {path} init --new-journal"
+        raise HomeExistsError(f"{path} is a Mailboat home already", next_step=step, home=path.absolute())
     for folder in (path, path / "publishers", path / "subscribers"):
         _make_folder(folder)
     if not (path / INSTANCE_FILE).exists():
         write_text(path / INSTANCE_FILE, f"{uuid.uuid4()}\n")
     write_text(path / CONFIG_FILE, commented_yaml(config))
     return Home(path)
+
+
+def home_without_journal(path: Path) -> Home:
+    """A home whose journal was lost, to be given a new one.
+
+    Raises:
+        HomeMissingError: There is no home at all.
+        HomeExistsError: There is a journal, or the log of one that SQLite would replay into a new one.
+    """
+    home = Home(path)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = home.journal_path.with_name(home.journal_path.name + suffix)
+        if file.exists():
+            raise HomeExistsError(f"{file} is there; a new journal would take its place", home=path.absolute())
+    return home
 
 
 def read_config(file: Path) -> Config:

@@ -21,18 +21,29 @@ def register(app: typer.Typer) -> None:
 def init(
     session: Session,
     only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; make nothing.")] = False,
+    new_journal: Annotated[
+        bool,
+        typer.Option(
+            "--new-journal", help="Make a new journal in a home that lost its own; subscribers stop as JournalReplaced."
+        ),
+    ] = False,
 ) -> None:
     """Make a home: SQLite journal, blob folder, configuration with comments."""
     if only_print:
         typer.echo(commented_yaml(Config()), nl=False)
         return
     from mailboat.agent.composition import initialise
-    from mailboat.agent.home import create_home
+    from mailboat.agent.home import create_home, home_without_journal
 
-    home = create_home(session.home_path, Config())
+    home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, Config())
     with initialise(home) as workspace:
         journal = workspace.journal.description
     document = {"home": str(home.path), "journal": journal, "blobs": str(home.blobs_path)}
+    if new_journal:
+        session.note(
+            "the journal is a new one: subscribers of the lost one stop as JournalReplaced, until each is given"
+        )
+        session.note("a new target; publish the whole content again for them (mailboat explain JournalReplaced)")
     session.show(
         Report(
             document,
