@@ -159,7 +159,11 @@ class TargetOwnedError(StopError):
 
 
 class JournalUnavailableError(RetryableError):
-    """The journal can't be reached or is locked for longer than the time allowed."""
+    """The journal can't be reached or is locked for longer than the time allowed.
+
+    A subscriber waits and tries again by itself, and gives nothing up. Publish again with the same request id. When it
+    stays, look at whether the brokers run, or which process holds the journal's file.
+    """
 
 
 class AppendUncertainError(JournalUnavailableError):
@@ -180,9 +184,11 @@ class JournalAccessDeniedError(PermanentError):
 
 
 class JournalMissingError(UsageError):
-    """There is no journal at that place. Check the path, or make one with `mailboat init`.
+    """There is no journal at that place. Check the path, put the journal back, or make a home with `mailboat init`.
 
-    A journal is never made anew in silence, since its readers would take it for the one that they know.
+    In a home whose journal is lost, `mailboat init --new-journal` makes a new one: subscribers of the lost one stop as
+    JournalReplaced, and need new targets. A journal is never made anew in silence, since its readers would take it for
+    the one that they know.
     """
 
 
@@ -199,7 +205,10 @@ class JournalTooNewError(StopError):
 
 
 class MessageTooLargeError(PermanentError):
-    """The message is larger than the journal takes. Nothing was sent. Lower the inline limit or use a blob store."""
+    """The message is larger than the journal takes. Nothing was sent.
+
+    Lower `inline_package_bytes` in the configuration, so that packages go to the blob store.
+    """
 
 
 class TopicMissingError(PermanentError):
@@ -214,15 +223,27 @@ class PositionOutOfRangeError(StopError):
 
 
 class MessageCorruptError(UntrustedInputError):
-    """A message can't be decoded: broken protobuf, a required field missing, or a type nobody knows."""
+    """A message can't be decoded: broken protobuf, a required field missing, or a type nobody knows.
+
+    `mailboat journal verify` names such messages. Look at what else writes to the topic, and publish again what was
+    meant.
+    """
 
 
 class BlobMissingError(RetryableError):
-    """The blob that a package refers to is not in the blob store (yet). It is asked for again with growing pauses."""
+    """The blob that a package refers to is not in the blob store (yet). It is asked for again with growing pauses.
+
+    Put the blob back from a copy, or publish the content again. A package that was given up meanwhile is imported by
+    `mailboat errors redrive`.
+    """
 
 
 class BlobCorruptError(RetryableError):
-    """The bytes of a blob do not have the digest or the length that the reference promises."""
+    """The bytes of a blob do not have the digest or the length that the reference promises. They are not imported.
+
+    `mailboat journal verify --deep` finds all such blobs. Put the blob back from a copy, or remove it and publish the
+    content again; a package that was given up meanwhile is imported by `mailboat errors redrive`.
+    """
 
 
 class StorageFullError(RetryableError):
@@ -263,7 +284,11 @@ class PackageCorruptError(UntrustedInputError):
 
 
 class LimitExceededError(UntrustedInputError):
-    """An input is larger, deeper or more numerous than a limit allows. The message names the entry and the limit."""
+    """An input is larger, deeper or more numerous than a limit allows. The message names the entry and the limit.
+
+    Nothing of it was written. Where you trust the publisher, raise that limit under `limits` in the configuration, and
+    import the package with `mailboat errors redrive`; otherwise publish it in smaller parts.
+    """
 
 
 class PathRefusedError(UntrustedInputError):
@@ -275,7 +300,10 @@ class RequestConflictError(UsageError):
 
 
 class ImportTimeoutError(RetryableError):
-    """Importing one package took longer than the time allowed for it."""
+    """Importing one package took longer than the time allowed for it. It was rolled back and is tried again.
+
+    When it stays, raise `package_timeout_seconds` in the configuration, or publish the content in smaller parts.
+    """
 
 
 class ProcessorFailedError(RetryableError):

@@ -111,6 +111,20 @@ def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.Cap
 def test_an_unknown_name_is_told_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "JurnalTrimed"]) == 2
     assert "next  mailboat explain JournalTrimmed" in capsys.readouterr().err
+    assert main(["explain", "Nope"]) == 2
+    assert "next  mailboat explain   (lists all names)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["BlobCorrupt", "BlobMissing", "ImportTimeout", "JournalUnavailable", "LimitExceeded", "MessageCorrupt"]
+)
+def test_an_explanation_says_what_to_do(name: str) -> None:
+    _, _, advice = explanations()[name].text.partition("\n\n")
+    assert advice
+
+
+def test_the_families_of_errors_are_not_listed() -> None:
+    assert not {"Mailboat", "Permanent", "Stop", "UntrustedInput"} & set(explanations())
 
 
 def test_every_error_is_explained_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:

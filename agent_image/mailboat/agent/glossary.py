@@ -17,10 +17,14 @@ from itertools import pairwise
 from typing import Any, Final
 
 import mailboat
-from mailboat.errors import MailboatError, RetryableError, StopError, UntrustedInputError, UsageError
+from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
 
 _NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http", "mailboat.bulk")
 """What lies above this package, and what only tests raise."""
+
+
+_FAMILIES: Final = (MailboatError, PermanentError, StopError, UntrustedInputError)
+"""What other errors derive from, and nothing raises itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def explanations() -> Mapping[str, Explanation]:
     from mailboat.agent.subscribers import Absence
     from mailboat.subscriber.progress import SubscriberPhase
 
-    found = [_explain_error(one) for one in _descendants(MailboatError)]
+    found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 

@@ -33,12 +33,13 @@ def explain(
     if name is None:
         session.show(_listing(known))
         return
-    found = {one.lower(): one for one in known}.get(name.lower().removesuffix("error"))
+    names = {one.lower(): one for one in known}
+    wanted = name.lower().removesuffix("error")
+    found = names.get(wanted)
     if found is None:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        raise UsageError(
-            f"nothing is called {name!r}", next_step=f"mailboat explain {near[0]}" if near else "mailboat explain"
-        )
+        near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
+        step = f"mailboat explain {names[near[0]]}" if near else "mailboat explain   (lists all names)"
+        raise UsageError(f"nothing is called {name!r}", next_step=step)
     session.show(_page(known[found]))
 
 
