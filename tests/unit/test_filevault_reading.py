@@ -27,7 +27,7 @@ from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
-from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source, open_filevault_source
+from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.testing import trees
 from mailboat.wire.nodes import decode_node
@@ -356,8 +356,8 @@ def test_a_package_unpacked_is_a_checkout_of_the_same_tree(
     FilevaultCodec().write(PackageContents(workspace, nodes, is_self_contained=True), into)
     file = folder / "package.zip"
     file.write_bytes(into.getvalue())
-    checkout = open_filevault_source(unpacked(into.getvalue(), folder / "checkout"))
-    archive = open_filevault_source(file)
+    checkout = open_checkout_source(unpacked(into.getvalue(), folder / "checkout"))
+    archive = open_archive_source(file)
     for source in (checkout, archive):
         assert source.filter == workspace
         assert list(source.walk(nodes[0].path)) == nodes

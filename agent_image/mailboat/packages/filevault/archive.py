@@ -70,11 +70,6 @@ class Entry(NamedTuple):
     size_bytes: int
     header_offset: int
 
-    @property
-    def is_directory(self) -> bool:
-        """Whether it names a directory."""
-        return self.name[-1] == "/"
-
 
 class Archive:
     """An open zip."""

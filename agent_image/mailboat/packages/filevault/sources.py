@@ -128,11 +128,6 @@ def open_archive_source(
     return source
 
 
-def open_filevault_source(path: Path) -> VaultSource:
-    """Open a checkout or a zip, whichever it is. Raises: as the two."""
-    return open_checkout_source(path) if path.is_dir() else open_archive_source(path)
-
-
 def _filter_of(file: Path) -> WorkspaceFilter | None:
     with suppress(FileNotFoundError, NotADirectoryError), file.open("rb") as stream:
         content = stream.read(MAX_FILTER_BYTES + 1)
