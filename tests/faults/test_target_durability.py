@@ -49,6 +49,12 @@ class Disk:
         places = [root, *(path for path in sorted(root.rglob("*")) if ".mailboat" not in path.parts)]
         return [str(path) for path in places if not path.is_symlink() and self._is_lost(path)]
 
+    def named(self, folder: Path) -> list[str]:
+        """The names that a folder has on the disk."""
+        names = self._synced.get(folder.stat().st_ino, [])
+        assert isinstance(names, list)
+        return names
+
     def _is_lost(self, path: Path) -> bool:
         return self._synced.get(path.stat().st_ino) != _held(path)
 
@@ -169,3 +175,10 @@ def test_what_has_not_its_name_any_more_is_synchronised_nevertheless(tmp_path: P
     (tmp_path / "draft").rename(tmp_path / "place")
     durability.sync()
     assert disk.lost(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files", "generations"])
+def test_a_new_database_has_its_name_durably(tmp_path: Path, disk: Disk, kind: str) -> None:
+    folder = tmp_path if kind == "sqlite" else tmp_path / "web/.mailboat"
+    open_target(f"{kind}:{tmp_path / 'web'}").close()
+    assert "web" in disk.named(folder) or "state.db" in disk.named(folder)

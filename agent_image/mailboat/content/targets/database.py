@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.content.failures import TranslatedFailures
+from mailboat.content.targets.durability import Durability
 from mailboat.errors import TargetCorruptError, UsageError
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
@@ -66,6 +67,9 @@ def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
     finally:
         connection.close()
     half.rename(file)
+    durability = Durability(str(file.parent))
+    durability.touch(str(file.parent))
+    durability.sync()
 
 
 def open_database(file: Path, kind: str, uri: str) -> tuple[sqlite3.Connection, sqlite3.Connection]:
