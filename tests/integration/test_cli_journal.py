@@ -64,7 +64,10 @@ def test_an_offset_that_is_not_there_is_refused(full: Any) -> None:
 def test_a_journal_that_fits_together_is_said_to(full: Any) -> None:
     found = full.json("journal", "verify")
     assert (found["problems"], found["blobs"]) == ([], 1)
-    assert full.do("journal", "verify").out.endswith("1 blob checked, all fits together\n")
+    unread = "1 blob checked (of blobs that they are there; their bytes are read by --deep), all fits together\n"
+    assert full.do("journal", "verify").out.endswith(unread)
+    assert full.do("journal", "verify", "--deep").out.endswith("1 blob checked, all fits together\n")
+    assert [full.json("journal", "verify", *more)["are_blobs_read"] for more in ((), ("--deep",))] == [False, True]
 
 
 def blob_of(boat: Any) -> Path:

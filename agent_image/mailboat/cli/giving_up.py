@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mailboat.agent.home import Home, KnownSubscriber
     from mailboat.content.port import GivenUp
 
+_TRACE_BEGINS = "Traceback (most recent call last):"
+
 NameArgument = Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)]
 OffsetArgument = Annotated[int, typer.Argument(help="Offset of the package, as `errors list` shows it.")]
 
@@ -41,7 +43,7 @@ def list_errors(
     """List the packages that were given up."""
     home = session.home()
     found = [(known.name, entry) for known in _subscribers(home, name) for entry in _entries(known)]
-    rows = [error_document(one, entry) for one, entry in found]
+    rows = [_without_trace(error_document(one, entry)) for one, entry in found]
     columns = ("SUBSCRIBER", "OFFSET", "GIVEN UP", "ATTEMPTS", "PATHS", "ERROR")
     session.show(
         Report(
@@ -64,7 +66,7 @@ def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
     (known,) = _subscribers(session.home(), name)
     entry = _entry(known, offset)
     document = error_document(known.name, entry)
-    trace = document["error"]["trace"] or ""
+    trace = document["error"]["trace"] = whole_lines(document["error"]["trace"] or "")
     session.show(
         Report(
             document,
@@ -155,6 +157,17 @@ def error_document(name: AgentName, entry: GivenUp) -> dict[str, Any]:
             "trace": entry.cause.trace_excerpt,
         },
     }
+
+
+def _without_trace(document: dict[str, Any]) -> dict[str, Any]:
+    """For a list: the trace of one entry is what `errors show` is for."""
+    return {**document, "error": {key: value for key, value in document["error"].items() if key != "trace"}}
+
+
+def whole_lines(excerpt: str) -> str:
+    """The end of a trace without the rest of a line that its beginning was cut in."""
+    first, _, rest = excerpt.partition("\n")
+    return excerpt if first.startswith(_TRACE_BEGINS) or not rest else rest
 
 
 def _row(row: dict[str, Any]) -> list[str]:

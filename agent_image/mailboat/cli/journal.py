@@ -149,18 +149,20 @@ def verify(
             reads_blobs=deep,
         )
         findings = [*found.findings, *journal_damage(workspace), *identity_findings(workspace)]
-    session.show(_verification(found, findings))
+    session.show(_verification(found, findings, is_deep=deep))
     if findings:
         raise typer.Exit(1)
 
 
-def _verification(found: Verification, findings: list[Finding]) -> Report:
+def _verification(found: Verification, findings: list[Finding], *, is_deep: bool) -> Report:
     rows = [{"topic": one.topic, "offset": one.offset, "problem": one.problem} for one in findings]
     checked = f"{count_text(found.records, 'message')} and {count_text(found.blobs, 'blob')} checked"
+    if found.blobs and not is_deep:
+        checked += " (of blobs that they are there; their bytes are read by --deep)"
     columns = (Column("TOPIC"), Column("OFFSET", is_number=True), Column("PROBLEM", can_fold=True))
     cells = [[one.topic, ABSENT if one.offset is None else str(one.offset), one.problem] for one in findings]
     return Report(
-        {"messages": found.records, "blobs": found.blobs, "problems": rows},
+        {"messages": found.records, "blobs": found.blobs, "are_blobs_read": is_deep, "problems": rows},
         [f"{one.topic}/{ABSENT if one.offset is None else one.offset}" for one in findings],
         lambda: [Table(columns, cells), checked] if findings else [f"{checked}, all fits together"],
     )
