@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
+from mailboat.content.port import Target
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.positions import Position
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscription import Until
@@ -110,6 +112,13 @@ def test_a_corrupt_blob_is_given_up_alone_and_imported_once_it_is_repaired(
 # ---------------------------------------------------------------------------------------------------------- journals
 
 
+def stands_at(target: Target) -> Position:
+    """The target's position without the epoch that the journal put into it."""
+    position = target.ledger.position()
+    assert position is not None
+    return replace(position, leader_epoch=None)
+
+
 def test_a_trimmed_journal_stops_it_until_the_gap_is_accepted(engine: Engine, source: FolderSource) -> None:
     publish_each(engine, source)
     target = engine.target("sqlite")
@@ -124,7 +133,7 @@ def test_a_trimmed_journal_stops_it_until_the_gap_is_accepted(engine: Engine, so
     assert digest_of(target.source()) == before
     assert target.ledger.position() == engine.position(1)
     engine.subscriber(target, engine.with_settings(is_gap_accepted=True)).run(Until.CAUGHT_UP)
-    assert target.ledger.position() == engine.position(6)
+    assert stands_at(target) == engine.position(6)
     target.close()
 
 
@@ -185,7 +194,7 @@ def test_a_journal_that_lost_its_tail_stops_it_and_replays_what_it_holds_when_to
         with pytest.raises(JournalShorterError, match="stands at 7, the journal ends at 6"):
             restored.subscriber(target).run(Until.CAUGHT_UP)
         restored.subscriber(target, restored.with_settings(is_gap_accepted=True)).run(Until.CAUGHT_UP)
-        assert target.ledger.position() == restored.position(6)
+        assert stands_at(target) == restored.position(6)
         assert digest_of(target.source()) == digest_of(source)
         target.close()
 
