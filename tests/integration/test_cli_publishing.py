@@ -69,6 +69,8 @@ def test_the_same_request_id_is_published_once(boat: Any, site: Path) -> None:
     again = boat.json("publish", site, "/en", "--request-id", "monday")["packages"][0]
     assert (again["offset"], again["package_id"], again["is_repeat"]) == (first["offset"], first["package_id"], True)
     assert boat.json("journal", "topics")[0]["messages"] == 1
+    figures = ("nodes", "removed", "package_bytes", "content_bytes", "is_inline")
+    assert [again[name] for name in figures] == [None] * 5
     other = boat.run("publish", site, "/index.html", "--request-id", "monday")
     assert (other.code, "RequestConflict" in other.err) == (2, True)
     assert "published before" in boat.do("publish", site, "/en", "--request-id", "monday").out
@@ -228,3 +230,20 @@ def test_a_package_that_only_removes_says_so(boat: Any, site: Path) -> None:
     (site / "index.html").unlink()
     (line,) = boat.do("publish", site, "--changed").lines
     assert "  offset 1  removes /index.html  1 delete" in line
+
+
+def test_a_link_that_leads_outside_is_named_with_what_to_do(boat: Any, site: Path) -> None:
+    (site / "en" / "out").symlink_to("/etc")
+    ran = boat.run("publish", site, "--changed")
+    assert ran.code == 4
+    assert f"'{site}/en/out' is a link that leads outside" in ran.err
+    assert "remove the link, or publish paths beside it" in ran.err
+    assert boat.do("publish", site, "/en/news", "/index.html").lines
+
+
+def test_a_tree_package_is_said_to_be_no_source(boat: Any, site: Path, tmp_path: Path) -> None:
+    file = tmp_path / "en.tree"
+    boat.do("package", "build", site, "/en", "--into", file, "--type", "tree")
+    ran = boat.run("publish", file, "/en")
+    assert (ran.code, "a tree package is none" in ran.err) == (2, True)
+    assert f"mailboat package inspect {file}" in ran.err

@@ -109,6 +109,7 @@ def test_the_demo_refuses_what_it_cannot_play(
     ran = new_boat.run("demo", *words)
     assert (ran.code, ran.err.split(":")[1].strip()) == (2, name)
     assert (tmp_path / "full" / "mine.txt").read_text() == "not a demo's"
+    assert ("make demo SOURCE=DIRECTORY" in ran.err) == (name == "SourceMissing")
 
 
 def script_of(home: Any, source: Path, portions: list[Portion], target: str) -> stage.Script:

@@ -305,7 +305,7 @@ def _receipts_report(receipts: Sequence[Receipt], followed: Following | None) ->
 
 
 def receipt_document(one: Receipt) -> dict[str, Any]:
-    """A receipt for JSON and YAML."""
+    """A receipt for JSON and YAML. Of a request that was published before, the figures are not known: null."""
     return {
         "package_id": one.package_id,
         "offset": one.offset,
@@ -313,11 +313,11 @@ def receipt_document(one: Receipt) -> dict[str, Any]:
         "paths": list(one.paths),
         "request_id": one.request_id,
         "is_repeat": one.is_repeat,
-        "nodes": one.nodes,
-        "removed": one.removed,
-        "package_bytes": one.package_bytes,
-        "content_bytes": one.content_bytes,
-        "is_inline": one.is_inline,
+        "nodes": None if one.is_repeat else one.nodes,
+        "removed": None if one.is_repeat and one.action is Action.ADD else one.removed,
+        "package_bytes": None if one.is_repeat else one.package_bytes,
+        "content_bytes": None if one.is_repeat else one.content_bytes,
+        "is_inline": None if one.is_repeat else one.is_inline,
     }
 
 

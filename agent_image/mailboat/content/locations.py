@@ -7,6 +7,7 @@ Each kind is imported when it is opened: a subscriber's restart should not pay f
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,11 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
         if source is not None:
             return source
     if not path.is_dir():
-        raise UsageError(f"{text} is a file of no known format: a source is a folder, a package or sqlite:FILE")
+        raise UsageError(
+            f"{text} is a file of no known format: a source is a folder, a FileVault checkout or zip, files:DIR,"
+            " generations:DIR or sqlite:FILE; a tree package is none",
+            next_step=f"what is in a package: mailboat package inspect {shlex.quote(text)}",
+        )
     from mailboat.content.sources.folder import FolderSource
 
     return FolderSource(path)

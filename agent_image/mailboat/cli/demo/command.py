@@ -115,7 +115,9 @@ def _source_folder(given: Path | None) -> Path:
     for candidate in candidates:
         if candidate.is_dir():
             return candidate
-    raise SourceMissingError(f"{candidates[0]} is no directory", next_step="mailboat demo DIRECTORY")
+    raise SourceMissingError(
+        f"{candidates[0]} is no directory", next_step="mailboat demo DIRECTORY, or make demo SOURCE=DIRECTORY"
+    )
 
 
 def _new_home(session: Session) -> Home:

@@ -20,6 +20,7 @@ from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary
 
 CHUNK_BYTES: Final = 1024 * 1024
+_LINK_STEP: Final = "remove the link, or publish paths beside it"
 
 
 class FileSignature(NamedTuple):
@@ -60,11 +61,15 @@ def look_at(disk: str, root: str) -> os.stat_result:
 def _follow(disk: str, root: str) -> os.stat_result:
     leads_to = os.path.realpath(disk)
     if leads_to != root and not leads_to.startswith(root.rstrip("/") + "/"):
-        raise PathRefusedError(f"{disk!a} is a link that leads outside of {root}, to {leads_to!a}", path=disk)
+        raise PathRefusedError(
+            f"{disk!a} is a link that leads outside of {root}, to {leads_to!a}", next_step=_LINK_STEP, path=disk
+        )
     try:
         return os.stat(disk)  # noqa: PTH116  # texts all along: a Path for each entry costs more than the call
     except OSError as error:
-        raise PathRefusedError(f"{disk!a} is a link that leads nowhere, to {leads_to!a}", path=disk) from error
+        raise PathRefusedError(
+            f"{disk!a} is a link that leads nowhere, to {leads_to!a}", next_step=_LINK_STEP, path=disk
+        ) from error
 
 
 def read_small(disk: str, limit_bytes: int) -> Binary | None:
