@@ -16,9 +16,37 @@ from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
 from mailboat.testing.clocks import SkippingClock
 
+VERSION_1 = """
+CREATE TABLE intents (
+    request_id TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, package_id TEXT NOT NULL,
+    cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, scan_from INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE receipts (
+    request_id TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, fingerprint BLOB NOT NULL,
+    package_id TEXT NOT NULL, at_offset INTEGER NOT NULL, PRIMARY KEY (request_id, cluster_id, topic_id)
+) WITHOUT ROWID;
+CREATE TABLE sources (
+    id INTEGER PRIMARY KEY, uri TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL,
+    packages INTEGER NOT NULL DEFAULT 0, UNIQUE (uri, cluster_id, topic_id)
+);
+CREATE TABLE published (
+    source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (source_id, key)
+) WITHOUT ROWID;
+CREATE TABLE staged (
+    rank INTEGER PRIMARY KEY, request_id TEXT NOT NULL, source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB,
+    staged_ms INTEGER NOT NULL
+);
+CREATE INDEX staged_by_request ON staged (request_id, rank);
+INSERT INTO receipts VALUES ('r', 'cluster', 'topic', x'7072696e74', 'p', 4);
+INSERT INTO sources VALUES (1, 'site', 'cluster', 'topic', 3);
+INSERT INTO published VALUES (1, char(1) || 'a', x'31');
+INSERT INTO staged VALUES (1, 'r', 1, char(1) || 'c', x'31', 0);
+PRAGMA application_id = 0x4D425042;
+PRAGMA user_version = 1;
+"""
 LOG = LogIdentity("cluster", "topic")
 OTHER = LogIdentity("cluster", "other")
-R = RequestId("r")
+P = PackageId("p")
 
 
 @pytest.fixture
@@ -97,6 +125,36 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> N
     assert file.read_bytes() == content
 
 
+def test_an_empty_file_as_a_crash_of_the_first_start_leaves_it_counts_as_new(tmp_path: Path) -> None:
+    (tmp_path / "author.db").touch()
+    state = PublisherState(tmp_path / "author.db")
+    state.store_receipts([receipt("1", 1)])
+    state.close()
+    again = PublisherState(tmp_path / "author.db")
+    assert again.receipt(RequestId("1"), LOG) == receipt("1", 1)
+    again.close()
+
+
+def test_a_state_of_version_1_keeps_all_but_what_was_staged(tmp_path: Path) -> None:
+    file = tmp_path / "author.db"
+    old = sqlite3.connect(file)
+    old.executescript(VERSION_1)
+    old.close()
+    state = PublisherState(file)
+    source_id = state.published.source_id("site", LOG)
+    assert source_id is not None
+    assert state.receipt(RequestId("r"), LOG) == receipt("r", 4)
+    assert state.published.ends(LOG) == []
+    with state.published.stager(P, (source_id,)) as staged:
+        staged.add(StagedNode(NodePath("/b"), b"1"))
+    state.store_receipts([receipt("s", 5)])
+    state.published.compare(source_id, [ROOT], [node("/a"), node("/b")])
+    assert list(state.published.changes()) == []
+    assert [(end.uri, end.offset, end.package_id) for end in state.published.ends(LOG)] == [("site", 5, "p")]
+    state.close()
+    PublisherState(file).close()
+
+
 def test_a_foreign_database_and_one_of_a_newer_version_are_refused(tmp_path: Path) -> None:
     foreign = sqlite3.connect(tmp_path / "foreign.db")
     foreign.execute("CREATE TABLE theirs (x)")
@@ -158,7 +216,7 @@ def test_what_is_staged_counts_with_the_receipt_and_not_before(state: PublisherS
     published = state.published
     source_id = published.follow("site", LOG)
     assert published.follow("site", LOG) == source_id
-    with published.stager(R, (source_id,)) as staged:
+    with published.stager(P, (source_id,)) as staged:
         staged.add(StagedNode(NodePath("/a"), b"1"))
     published.compare(source_id, [ROOT], [node("/a")])
     assert len(list(published.changes())) == 1
@@ -175,17 +233,19 @@ def test_a_failure_while_staging_and_a_dropped_intent_leave_nothing_that_counts(
     source_id = published.follow("site", LOG)
 
     def fails() -> None:
-        with published.stager(R, (source_id,)) as staged:
+        with published.stager(P, (source_id,)) as staged:
             for number in range(2500):
                 staged.add(StagedNode(NodePath(f"/{number}"), b"1"))
             raise ValueError("torn")
 
     with pytest.raises(ValueError, match="torn"):
         fails()
-    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 2000
+    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
+    with published.stager(PackageId("died"), (source_id,)) as staged:
+        staged.add(StagedNode(NodePath("/a"), b"1"))
     published.discard_strays(before_ms=2**60)
     assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
-    with published.stager(R, (source_id,)) as staged:
+    with published.stager(P, (source_id,)) as staged:
         staged.add(StagedNode(NodePath("/a"), b"1"))
     state.store_intents([intent("r")])
     published.discard_strays(before_ms=2**60)
@@ -198,7 +258,7 @@ def test_a_failure_while_staging_and_a_dropped_intent_leave_nothing_that_counts(
 def test_removals_whose_parent_changes_come_first_and_the_others_last(state: PublisherState) -> None:
     published = state.published
     source_id = published.follow("site", LOG)
-    with published.stager(R, (source_id,)) as staged:
+    with published.stager(P, (source_id,)) as staged:
         for path in ("/f", "/f/x", "/f/x/y", "/g", "/g/z", "/k"):
             staged.add(StagedNode(NodePath(path), b"1"))
     state.store_receipts([receipt("r", 1)])
@@ -215,7 +275,7 @@ def test_removals_whose_parent_changes_come_first_and_the_others_last(state: Pub
 def test_a_removed_node_with_living_descendants_is_removed_alone(state: PublisherState) -> None:
     published = state.published
     source_id = published.follow("site", LOG)
-    with published.stager(R, (source_id,)) as staged:
+    with published.stager(P, (source_id,)) as staged:
         for path in ("/f", "/f/x", "/f/y"):
             staged.add(StagedNode(NodePath(path), b"1"))
     state.store_receipts([receipt("r", 1)])
@@ -232,3 +292,33 @@ def test_a_comparison_that_fails_can_be_made_again(state: PublisherState) -> Non
         state.published.compare(None, [ROOT], torn())
     state.published.compare(None, [ROOT], [node("/a")])
     assert [one.path for one in state.published.changes()] == ["/a"]
+
+
+def test_a_new_folder_with_a_known_node_below_is_not_published_as_a_whole_subtree(state: PublisherState) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+    with published.stager(P, (source_id,)) as staged:
+        staged.add(StagedNode(NodePath("/x/y"), b"1"))
+    state.store_receipts([receipt("r", 1)])
+    published.compare(source_id, [ROOT], [node("/x"), node("/x/y"), node("/x/z")])
+    assert [(one.path, one.is_alone) for one in published.changes()] == [("/x", True), ("/x/z", False)]
+
+
+def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_still_found(
+    state: PublisherState,
+) -> None:
+    published = state.published
+    source_id = published.follow("site", LOG)
+    with published.stager(P, (source_id,)) as staged:
+        for path in ("/a", "/a/b", "/gone"):
+            staged.add(StagedNode(NodePath(path), b"1"))
+    state.store_receipts([receipt("r", 1)])
+    state.doubt({source_id: (NodePath("/other"),)})
+    assert published.ends(LOG) == []
+    published.compare(source_id, [ROOT], [node("/a"), node("/a/b")])
+    assert [(one.path, one.is_removal, one.is_alone) for one in published.changes()] == [
+        ("/a", False, False),
+        ("/a/b", False, False),
+        ("/gone", True, False),
+        ("/other", True, False),
+    ]

@@ -1,10 +1,13 @@
 """Appending messages so that each request has one: intents before, receipts after, the log as the judge in between.
 
-Requests without an id of their own and nothing staged need no state: who can't name a request can't retry it.
+The log is the judge of receipts, too: one whose message is gone from the end, or is another, counts for nothing, and
+what was remembered of the source is put in doubt. Requests without an id of their own need no intent: who can't name a
+request can't retry it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -12,13 +15,15 @@ from mailboat.errors import JournalUnavailableError, MessageCorruptError, PathRe
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.positions import LogIdentity
+from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.wire.messages import decode_package, encode_message
 
 _READ: Final = ReadLimits(max_records=200)
+_LOG: Final = logging.getLogger(__name__)
 _ONE: Final = ReadLimits(max_records=1)
 
 
@@ -29,11 +34,20 @@ class Prepared(NamedTuple):
         message: The message; its request id is the caller's or ours.
         fingerprint: What the request asks for.
         is_named: The request id may come again, so intent and receipt must be kept.
+        followed: The sources of which something is staged under the package id.
+        source_uri: The source that may have come to be followed since; None where that is known.
     """
 
     message: PackageMessage
     fingerprint: bytes
     is_named: bool
+    followed: Sequence[int] = ()
+    source_uri: str | None = None
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the state may have to know of it."""
+        return self.is_named or self.source_uri is not None or self.message.action is Action.DELETE
 
 
 class Placed(NamedTuple):
@@ -69,12 +83,16 @@ class Appender:
 
     def settle(self) -> None:
         """Find out, once, what became of the appends that a crash interrupted, and forget receipts that expired."""
-        if self._has_settled:
-            return
+        if not self._has_settled:
+            self.reconcile()
+
+    def reconcile(self) -> None:
+        """Settle, and put in doubt what was remembered of sources whose last package is no longer in the log."""
         with self._ports.state.exclusive():
             identity = self.identity()
             self._ports.state.prune(identity, self._ports.journal.bounds(self._topic).earliest_offset)
             self._settle_intents(identity)
+            self._doubt_lost(self._ports.state.published.ends(identity))
         self._has_settled = True
 
     def append(self, batch: Sequence[Prepared]) -> list[Placed]:
@@ -84,19 +102,25 @@ class Appender:
             RequestConflictError, MessageTooLargeError: Nothing was appended.
             JournalUnavailableError, StorageFullError: Try again with the same request ids.
         """
-        if not any(one.is_named for one in batch):
+        if not any(one.needs_state for one in batch):
             return self._append(batch)
         with self._ports.state.exclusive():
-            return self._append_named(batch)
+            return self._append_known(batch)
 
-    def _append_named(self, batch: Sequence[Prepared]) -> list[Placed]:
+    def _append_known(self, batch: Sequence[Prepared]) -> list[Placed]:
         identity = self.identity()
         self._settle_intents(identity)
+        concerned = {source_id for one in batch for source_id in one.followed}
+        self._doubt_lost([end for end in self._ports.state.published.ends(identity) if end.source_id in concerned])
         known = [self._find_prepared(one, identity) for one in batch]
-        fresh = [one for one, placed in zip(batch, known, strict=True) if placed is None]
+        for one, found in zip(batch, known, strict=True):
+            if found is not None and one.followed:
+                self._ports.state.published.discard(one.message.package_id)
+        fresh = [one for one, found in zip(batch, known, strict=True) if found is None]
         next_offset = self._ports.journal.bounds(self._topic).next_offset
         intents = [_intent(one, identity, next_offset) for one in fresh if one.is_named]
         self._ports.state.store_intents(intents)
+        self._doubt_newly_followed(fresh, identity)
         placed = iter(self._append(fresh, identity) if fresh else ())
         return [next(placed) if found is None else found for found in known]
 
@@ -120,15 +144,49 @@ class Appender:
         ]
 
     def _confirm(self, appended: NewRecord, offset: Offset) -> None:
-        reader = self._ports.journal.reader(self._topic, offset)
+        found = self._record_at(offset)
+        if found is None or found.value != appended.value:
+            raise JournalUnavailableError(
+                "the journal took a message but does not give it back", topic=self._topic, offset=offset
+            )
+
+    def _record_at(self, offset: Offset) -> Record | None:
+        reader = self._ports.journal.reader(self._topic, offset)  # on Kafka a consumer of its own: dear there
         try:
             found = reader.read(_ONE, 0.0).records
         finally:
             reader.close()
-        if not found or found[0].offset != offset or found[0].value != appended.value:
-            raise JournalUnavailableError(
-                "the journal took a message but does not give it back", topic=self._topic, offset=offset
+        return found[0] if found and found[0].offset == offset else None
+
+    def _is_there(self, offset: Offset, package_id: PackageId) -> bool:
+        bounds = self._ports.journal.bounds(self._topic)
+        if not bounds.earliest_offset <= offset < bounds.next_offset:
+            return offset < bounds.earliest_offset  # retention took it, which is no loss
+        record = self._record_at(offset)
+        try:
+            return record is not None and decode_package(record.value).package_id == package_id
+        except (MessageCorruptError, PathRefusedError):
+            return False  # another's: ours can be decoded
+
+    def _doubt_lost(self, ends: Sequence[SourceEnd]) -> None:
+        lost = [one for one in ends if not self._is_there(one.offset, one.package_id)]
+        for one in lost:
+            _LOG.warning(
+                "topic %s lost its offset %d, package %s: the next --changed of %s publishes all of it again",
+                self._topic,
+                one.offset,
+                one.package_id,
+                one.uri,
             )
+        if lost:
+            self._ports.state.doubt({one.source_id: () for one in lost})
+
+    def _doubt_newly_followed(self, batch: Sequence[Prepared], identity: LogIdentity) -> None:
+        published = self._ports.state.published
+        for one in batch:
+            now = published.followed(one.message.action, one.source_uri, identity)
+            if new := set(now) - set(one.followed):
+                self._ports.state.doubt(dict.fromkeys(new, one.message.paths))
 
     def _find_prepared(self, one: Prepared, identity: LogIdentity) -> Placed | None:
         request_id = one.message.request_id
@@ -138,7 +196,7 @@ class Appender:
 
     def _find(self, request_id: RequestId, fingerprint: bytes, identity: LogIdentity) -> Placed | None:
         receipt = self._ports.state.receipt(request_id, identity)
-        if receipt is None:
+        if receipt is None or not self._is_there(receipt.offset, receipt.package_id):
             return None
         if receipt.fingerprint != fingerprint:
             raise RequestConflictError(

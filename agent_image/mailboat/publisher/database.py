@@ -1,7 +1,7 @@
 """The SQLite file of a publisher's state: its schema, its connection, and what its failures mean in our words.
 
 Synchronous FULL: an intent that power failure takes away would make a retry publish twice. An existing file that is
-damaged, foreign or newer is refused, never replaced.
+damaged, foreign or newer is refused, never replaced. An empty one counts as new: a crash of the first start leaves it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mailboat.errors import (
 )
 
 APPLICATION_ID: Final = 0x4D425042  # "MBPB"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 _PRIMARY_CODE: Final = 0xFF
 
@@ -42,16 +42,24 @@ CREATE TABLE receipts (
 CREATE INDEX receipts_by_offset ON receipts (cluster_id, topic_id, at_offset);
 CREATE TABLE sources (
     id INTEGER PRIMARY KEY, uri TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL,
-    packages INTEGER NOT NULL DEFAULT 0, UNIQUE (uri, cluster_id, topic_id)
+    packages INTEGER NOT NULL DEFAULT 0, at_offset INTEGER, package_id TEXT, UNIQUE (uri, cluster_id, topic_id)
 );
 CREATE TABLE published (
     source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (source_id, key)
 ) WITHOUT ROWID;
+"""
+_STAGED: Final = """
 CREATE TABLE staged (
-    rank INTEGER PRIMARY KEY, request_id TEXT NOT NULL, source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB,
+    rank INTEGER PRIMARY KEY, package_id TEXT NOT NULL, source_id INTEGER NOT NULL, key TEXT NOT NULL, digest BLOB,
     staged_ms INTEGER NOT NULL
 );
-CREATE INDEX staged_by_request ON staged (request_id, rank);
+CREATE INDEX staged_by_package ON staged (package_id, rank);
+"""
+# Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it once more.
+_FROM_VERSION_1: Final = """
+DROP TABLE staged;
+ALTER TABLE sources ADD COLUMN at_offset INTEGER;
+ALTER TABLE sources ADD COLUMN package_id TEXT;
 """
 
 
@@ -105,15 +113,21 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if is_empty and application == 0:
-        for statement in _SCHEMA.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _change(connection, _SCHEMA + _STAGED)
+    elif application == APPLICATION_ID and version == 1:
+        _change(connection, _FROM_VERSION_1 + _STAGED)
     elif application != APPLICATION_ID or version > SCHEMA_VERSION:
         raise PublisherStateCorruptError(
             f"{file} is not a publisher's state that this version knows", application=application, version=version
         )
     connection.execute("COMMIT")
+
+
+def _change(connection: sqlite3.Connection, schema: str) -> None:
+    for statement in schema.split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _of_database(error: sqlite3.Error, file: Path) -> MailboatError:

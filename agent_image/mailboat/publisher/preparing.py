@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
-from mailboat.model.identifiers import RequestId
+from mailboat.model.identifiers import PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.publisher.appending import Appender, Prepared
@@ -44,36 +43,33 @@ class RequestPreparer:
 
     def prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
         """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
-        source_ids = self._followed(request, source)
+        uri = None if source is None else source.uri
+        published = self._ports.state.published
+        source_ids = published.followed(request.action, uri, self._appender.identity())
+        package_id = self._builder.new_package_id()
         request_id = request.request_id
         if request_id is None:
             request_id = RequestId(str(uuid.UUID(int=self._ports.random.getrandbits(128), version=4)))
         named = replace(request, request_id=request_id)
         if source is None:
-            self._stage_removals(named, request_id, source_ids)
-            built = self._builder.build_bare(named, self._builder.new_package_id())
+            self._stage_removals(named, published.stager(package_id, source_ids))
+            built = self._builder.build_bare(named, package_id)
         else:
-            built = self._build(named, source, self._ports.state.published.stager(request_id, source_ids))
+            built = self._build(named, package_id, source, published.stager(package_id, source_ids))
         is_named = request.request_id is not None or bool(source_ids)
-        return Preparation(named, request_id, Prepared(built.message, request.fingerprint, is_named), built)
+        prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
+        return Preparation(named, request_id, prepared, built)
 
-    def _followed(self, request: DistributionRequest, source: Source | None) -> Sequence[int]:
-        published = self._ports.state.published
+    @staticmethod
+    def _stage_removals(request: DistributionRequest, stager: Stager) -> None:
         if request.action is Action.DELETE:
-            return published.source_ids(self._appender.identity())
-        if source is None:
-            return ()
-        found = published.source_id(source.uri, self._appender.identity())
-        return () if found is None else (found,)
-
-    def _stage_removals(self, request: DistributionRequest, request_id: RequestId, source_ids: Sequence[int]) -> None:
-        if request.action is Action.DELETE:
-            with self._ports.state.published.stager(request_id, source_ids) as staged:
+            with stager as staged:
                 for path in request.paths:
                     staged.add(StagedNode(path, None))
 
-    def _build(self, request: DistributionRequest, source: Source, stager: Stager) -> BuiltPackage:
-        package_id = self._builder.new_package_id()
+    def _build(
+        self, request: DistributionRequest, package_id: PackageId, source: Source, stager: Stager
+    ) -> BuiltPackage:
         if not stager.is_needed:
             return self._builder.build(request, package_id, shipment_of(request, source))
         with stager as staged:

@@ -70,13 +70,14 @@ class Publisher:
         """Publish what changed below `roots` since the last time, deletes included, in packages of bounded size.
 
         Compares with what this publisher last published of the same `source.uri`, so give sources by a uri that stays
-        the same (an absolute path). Nothing changed: nothing is yielded.
+        the same (an absolute path). Nothing changed: nothing is yielded. Where the journal lost the source's last
+        package, nothing counts as published: the whole source is published again, and a warning says so.
 
         Raises:
             PublisherBusyError: Another process does the same at this time.
             SourceChangedError: The source changed meanwhile; what was yielded is published, call again for the rest.
         """
-        self._appender.settle()
+        self._appender.reconcile()
         return self._shipper.ship(source, roots, user_id)
 
     def plan(self, request: DistributionRequest, source: Source | None = None) -> PublicationPlan:
@@ -87,6 +88,7 @@ class Publisher:
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship."""
+        self._appender.reconcile()
         return plan_groups(self._shipper.groups(source, roots))
 
     def _find(self, request: DistributionRequest, source: Source | None) -> Receipt | None:

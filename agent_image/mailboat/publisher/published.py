@@ -1,8 +1,10 @@
 """What was last published of each source: path → node digest, and how that compares with the source now.
 
-Only sources that `publish_changed` has seen are followed. What a package will change is staged beside its intent and
-taken over with its receipt, so that memory and log can't part over a crash. All in SQLite tables, sorted as paths are
-walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose lock and transactions it uses.
+Only sources that `publish_changed` has seen are followed. What a package will change is staged under its package id and
+taken over with its receipt, so that memory and log can't part over a crash, nor over another process that builds for
+the same request. Each source remembers its last package, whose loss from the log puts all of it in doubt. All in SQLite
+tables, sorted as paths are walked, so a tree of a million nodes needs no memory. Part of `PublisherState`, whose lock
+and transactions it uses.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Final, NamedTuple, Self
 
 from mailboat.clock import Clock
 from mailboat.content.keys import key_of, parent_key, path_of, subtree_range
-from mailboat.model.identifiers import RequestId
+from mailboat.model.identifiers import Offset, PackageId
+from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.changes import Change
@@ -34,11 +37,16 @@ CREATE TEMP TABLE removal (key TEXT PRIMARY KEY, what INTEGER, is_early) WITHOUT
 CREATE TEMP TABLE changed (rank INTEGER PRIMARY KEY, key TEXT, what INTEGER, bytes INTEGER, is_file);
 """
 _PUT_NEW, _PUT_OTHER, _REMOVE_DEEP, _REMOVE_ALONE = range(4)
+_DOUBTED: Final = "X''"
+"""The digest of no node: something may stand there in the log, nobody knows what."""
 
 _PUTS: Final = f"""
 INSERT INTO changed (key, what, bytes, is_file)
-SELECT c.key, CASE WHEN p.digest IS NULL THEN {_PUT_NEW} ELSE {_PUT_OTHER} END, c.bytes, c.is_file
-FROM current AS c LEFT JOIN published AS p ON p.source_id = ? AND p.key = c.key
+SELECT c.key, CASE WHEN ifnull(p.digest, {_DOUBTED}) = {_DOUBTED} AND NOT EXISTS (
+    SELECT 1 FROM published AS below WHERE below.source_id = ?1 AND below.digest <> {_DOUBTED}
+    AND below.key >= c.key || char(1) AND below.key < c.key || char(2)
+) THEN {_PUT_NEW} ELSE {_PUT_OTHER} END, c.bytes, c.is_file
+FROM current AS c LEFT JOIN published AS p ON p.source_id = ?1 AND p.key = c.key
 WHERE p.digest IS NOT c.digest ORDER BY c.key
 """
 _REMOVALS: Final = """
@@ -66,19 +74,30 @@ class StagedNode(NamedTuple):
     digest: bytes | None
 
 
+class SourceEnd(NamedTuple):
+    """Where the last package that changed what is known of a source stands in the log."""
+
+    source_id: int
+    uri: str
+    offset: Offset
+    package_id: PackageId
+
+
 class Stager:
-    """Collects what a package changes and notes it in portions; a failure leaves what is noted to be forgotten."""
+    """Collects what a package changes and notes it in portions; a failure forgets them."""
 
     def __init__(
         self,
-        request_id: RequestId,
+        package_id: PackageId,
         source_ids: Sequence[int],
-        store: Callable[[RequestId, Sequence[int], Sequence[StagedNode]], None],
+        store: Callable[[PackageId, Sequence[int], Sequence[StagedNode]], None],
+        discard: Callable[[PackageId], None],
     ) -> None:
-        """Note for these sources, with `store`."""
-        self._request_id = request_id
+        """Note for these sources, with `store`, and forget with `discard`."""
+        self._package_id = package_id
         self._source_ids = source_ids
         self._store = store
+        self._discard = discard
         self._nodes: list[StagedNode] = []
 
     @property
@@ -100,10 +119,12 @@ class Stager:
     ) -> None:
         if error is None:
             self._flush()
+        elif self._source_ids:
+            self._discard(self._package_id)
 
     def _flush(self) -> None:
         if self._nodes and self._source_ids:
-            self._store(self._request_id, self._source_ids, self._nodes)
+            self._store(self._package_id, self._source_ids, self._nodes)
         self._nodes = []
 
 
@@ -133,6 +154,34 @@ class PublishedTrees:
             ).fetchall()
         return [int(row[0]) for row in rows]
 
+    def followed(self, action: Action, uri: str | None, identity: LogIdentity) -> Sequence[int]:
+        """The sources of which a package changes what is published: its own, or for a DELETE all."""
+        if action is Action.DELETE:
+            return self.source_ids(identity)
+        found = None if uri is None else self.source_id(uri, identity)
+        return () if found is None else (found,)
+
+    def ends(self, identity: LogIdentity) -> Sequence[SourceEnd]:
+        """The last packages of all sources that are followed in that log and have any."""
+        with translated_failures(self._file):
+            rows = self._connection.execute(
+                "SELECT id, uri, at_offset, package_id FROM sources"
+                " WHERE cluster_id = ? AND topic_id = ? AND package_id IS NOT NULL",
+                (identity.cluster_id, identity.topic_id),
+            ).fetchall()
+        return [SourceEnd(row[0], row[1], Offset(row[2]), PackageId(row[3])) for row in rows]
+
+    def doubt(self, source_id: int, paths: Sequence[NodePath] = ()) -> None:
+        """Take nothing of a source for published any more, nor `paths`; that it was is kept, so removals are found.
+
+        Inside the state's transaction.
+        """
+        self._connection.execute(f"UPDATE published SET digest = {_DOUBTED} WHERE source_id = ?", (source_id,))
+        self._connection.execute("UPDATE sources SET at_offset = NULL, package_id = NULL WHERE id = ?", (source_id,))
+        self._connection.executemany(
+            f"INSERT OR REPLACE INTO published VALUES (?, ?, {_DOUBTED})", [(source_id, key_of(path)) for path in paths]
+        )
+
     def follow(self, uri: str, identity: LogIdentity) -> int:
         """Follow a source from now on; its number."""
         with translated_failures(self._file):
@@ -150,14 +199,14 @@ class PublishedTrees:
             row = self._connection.execute("SELECT packages FROM sources WHERE id = ?", (source_id,)).fetchone()
         return int(row[0])
 
-    def stager(self, request_id: RequestId, source_ids: Sequence[int]) -> Stager:
-        """Notes what the package of a request changes in some sources; nothing counts before `take_over`."""
-        return Stager(request_id, source_ids, self._store_staged)
+    def stager(self, package_id: PackageId, source_ids: Sequence[int]) -> Stager:
+        """Notes what a package changes in some sources; nothing counts before `take_over`."""
+        return Stager(package_id, source_ids, self._store_staged, self.discard)
 
-    def take_over(self, request_id: RequestId) -> None:
-        """What was staged for the request is published now. Inside the state's transaction."""
+    def take_over(self, package_id: PackageId, offset: Offset) -> None:
+        """What was staged for the package is published now. Inside the state's transaction."""
         staged = self._connection.execute(
-            "SELECT source_id, key, digest FROM staged WHERE request_id = ? ORDER BY rank", (request_id,)
+            "SELECT source_id, key, digest FROM staged WHERE package_id = ? ORDER BY rank", (package_id,)
         )
         source_ids = set()
         for source_id, key, digest in staged:
@@ -170,18 +219,22 @@ class PublishedTrees:
             else:
                 self._connection.execute("INSERT OR REPLACE INTO published VALUES (?, ?, ?)", (source_id, key, digest))
         for source_id in source_ids:
-            self._connection.execute("UPDATE sources SET packages = packages + 1 WHERE id = ?", (source_id,))
-        self.discard(request_id)
+            self._connection.execute(
+                "UPDATE sources SET packages = packages + 1, at_offset = ?, package_id = ? WHERE id = ?",
+                (offset, package_id, source_id),
+            )
+        self.discard(package_id)
 
-    def discard(self, request_id: RequestId) -> None:
-        """Forget what was staged for the request."""
-        self._connection.execute("DELETE FROM staged WHERE request_id = ?", (request_id,))
+    def discard(self, package_id: PackageId) -> None:
+        """Forget what was staged for the package."""
+        with translated_failures(self._file):
+            self._connection.execute("DELETE FROM staged WHERE package_id = ?", (package_id,))
 
     def discard_strays(self, before_ms: int) -> None:
         """Forget what was staged before that time by processes that died without an intent."""
         with translated_failures(self._file):
             self._connection.execute(
-                "DELETE FROM staged WHERE staged_ms < ? AND request_id NOT IN (SELECT request_id FROM intents)",
+                "DELETE FROM staged WHERE staged_ms < ? AND package_id NOT IN (SELECT package_id FROM intents)",
                 (before_ms,),
             )
 
@@ -221,10 +274,10 @@ class PublishedTrees:
             if len(page) < _PAGE:
                 return
 
-    def _store_staged(self, request_id: RequestId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
+    def _store_staged(self, package_id: PackageId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
         staged_ms = int(self._clock.now().timestamp() * 1000)
         rows = [
-            (request_id, source_id, key_of(one.path), one.digest, staged_ms)
+            (package_id, source_id, key_of(one.path), one.digest, staged_ms)
             for one in nodes
             for source_id in source_ids
         ]
@@ -232,7 +285,7 @@ class PublishedTrees:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 self._connection.executemany(
-                    "INSERT INTO staged (request_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
+                    "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
                 )
             except BaseException:
                 self._connection.rollback()

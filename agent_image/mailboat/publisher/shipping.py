@@ -57,14 +57,15 @@ class ChangeShipper:
         digests = [node_digest(node) for node in nodes]
         request_id = request_id_for(source.uri, self._published.packages(source_id), group, digests)
         request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, request_id, user_id)
-        with self._published.stager(request_id, (source_id,)) as staged:
+        package_id = self._builder.new_package_id()
+        with self._published.stager(package_id, (source_id,)) as staged:
             for removal in group.removals:
                 staged.add(StagedNode(removal.path, None))
             for node, digest in zip(nodes, digests, strict=True):
                 staged.add(StagedNode(node.path, digest))
         shipment = Shipment(group.filter, nodes, ancestors_in(group.filter, source))
-        built = self._builder.build(request, self._builder.new_package_id(), shipment)
-        placed = self._appender.append([Prepared(built.message, request.fingerprint, is_named=True)])
+        built = self._builder.build(request, package_id, shipment)
+        placed = self._appender.append([Prepared(built.message, request.fingerprint, True, (source_id,))])
         return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))
 
     @staticmethod

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import (
     BUSY_TIMEOUT_SECONDS,
@@ -127,7 +128,7 @@ class PublisherState:
                 ],
             )
             for one in receipts:
-                self.published.take_over(one.request_id)
+                self.published.take_over(one.package_id, one.offset)
                 self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
 
     def drop_intents(self, intents: Sequence[Intent]) -> None:
@@ -135,7 +136,13 @@ class PublisherState:
         with self._transaction():
             for one in intents:
                 self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
-                self.published.discard(one.request_id)
+                self.published.discard(one.package_id)
+
+    def doubt(self, doubts: Mapping[int, Sequence[NodePath]]) -> None:
+        """Take nothing of some sources for published any more, in one durable step; see `PublishedTrees.doubt`."""
+        with self._transaction():
+            for source_id, paths in doubts.items():
+                self.published.doubt(source_id, paths)
 
     def prune(self, identity: LogIdentity, earliest_offset: Offset) -> int:
         """Forget receipts of messages that the log has removed; how many."""
