@@ -76,7 +76,8 @@ def test_a_subscriber_stops_where_the_journal_refuses_a_position_within_its_boun
         engine.close()
 
 
-def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_beyond_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("published_anew", [1, 3], ids=["to its position", "beyond its position"])
+def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_again(tmp_path: Path, published_anew: int) -> None:
     folder, copy = tmp_path / "engine", tmp_path / "copy.db"
     with Engine(folder) as engine:
         publish(engine)
@@ -88,12 +89,12 @@ def test_a_subscriber_stops_at_a_restored_sqlite_journal_that_grew_beyond_it(tmp
             stood_at = target.ledger.position()
     copy.replace(folder / "journal.db")
     with Engine(folder) as engine:
-        for _ in range(3):
+        for _ in range(published_anew):
             publish(engine)
         with closing(engine.target("files")) as target:
             with pytest.raises(JournalShorterError, match=r"journal lost records and was written again: .* epoch"):
                 engine.subscriber(target).run(Until.CAUGHT_UP)
             assert target.ledger.position() == stood_at
             accepting = engine.with_settings(is_gap_accepted=True)
-            assert engine.subscriber(target, accepting).run(Until.CAUGHT_UP).imported == 4
+            assert engine.subscriber(target, accepting).run(Until.CAUGHT_UP).imported == 1 + published_anew
             assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 0

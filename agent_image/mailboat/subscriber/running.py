@@ -55,6 +55,7 @@ class ImportRun:
         self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
         self._has_pending = True
         self._is_lost = False
+        self._has_read = False
         self._may_replay = settings.is_gap_accepted  # until the journal has shown that it knows the position
         self._position: Position | None = None
         self._stored: Position | None = None
@@ -124,8 +125,8 @@ class ImportRun:
         return False
 
     def _is_done(self, goal: Offset | None) -> bool:
-        if goal is None or self._todo or self._has_pending or self._position is None:
-            return False
+        if goal is None or not self._has_read or self._todo or self._has_pending or self._position is None:
+            return False  # also at the goal the log is asked once, as only a read tells that the position fits it
         return self._position.next_offset >= goal
 
     def _finish(self) -> None:
@@ -161,6 +162,7 @@ class ImportRun:
             self._reader.close()
         self._reader = self._ports.journal.reader(topic, start)
         self._is_lost = False
+        self._has_read = False
         self._has_pending = True
         keep_reader(self._reader)
         self._reporter.opened(start, bounds.next_offset)
@@ -169,12 +171,13 @@ class ImportRun:
         if self._reader is None:
             raise ValueError("the run was not opened")
         try:
-            batch = self._reader.read(self._settings.read, _LOOK_SECONDS)
+            batch = self._reader.read(self._settings.read, _LOOK_SECONDS if self._has_read else 0.0)
         except PositionOutOfRangeError as error:
             self._open(keep_reader, is_gap_accepted=self._may_replay, refusal=error)  # or raises the named state
             self._may_replay = False
             return
         self._may_replay = False
+        self._has_read = True
         self._reach(Failpoint.SUBSCRIBER_BATCH_READ)
         self._todo.extend(batch.records)
         self._after_todo = batch.next_offset
