@@ -123,9 +123,11 @@ class Bench:
         value = statistics.median(samples)
         self.report(Figure(name, "ratio of CPU", value, target, target if gate is None else gate, samples, facts))
 
-    def report_count(self, name: str, value: float, *, target: float, unit: str, **facts: Any) -> None:
-        """Store a count, or another figure that is the same in every run."""
-        self.report(Figure(name, unit, value, target, target, [value], facts))
+    def report_count(
+        self, name: str, value: float, *, target: float, unit: str, gate: float | None = None, **facts: Any
+    ) -> None:
+        """Store a count, or another figure that is nearly the same in every run."""
+        self.report(Figure(name, unit, value, target, target if gate is None else gate, [value], facts))
 
 
 def per_item(result: dict[str, Any]) -> float:

@@ -42,7 +42,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
         "fan-out",
         samples,
         target=1.25,
-        gate=2.0 * max(bare, 1.0),
+        gate=2.5 * max(bare, 1.0),
         bare_loop=round(bare, 2),
         subscribers=many,
         packages=packages,
@@ -78,7 +78,9 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
 
     samples = bench.ratios(lambda: counted(1), lambda: counted(many), 2)
     calls = statistics.median(called[many]) / statistics.median(called[1])
-    bench.report_count("publisher-calls", calls, target=1.1, unit="ratio of reads and writes", subscribers=many)
+    bench.report_count(
+        "publisher-calls", calls, target=1.1, gate=1.3, unit="ratio of reads and writes", subscribers=many
+    )
     # the subscribers take the same two cores, which slows the publisher too, so the gate is wide; the calls show that
     # it does not do more: it opens and closes one pipe, whoever listens
     bench.report_ratio("publisher-fan-out", samples, target=1.1, gate=3.0, subscribers=many, packages=packages)
