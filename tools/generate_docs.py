@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from mailboat.agent.glossary import errors_page
 from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
-from mailboat.config import configuration_page
+from mailboat.config.pages import configuration_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

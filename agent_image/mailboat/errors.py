@@ -299,6 +299,37 @@ class RequestConflictError(UsageError):
     """The request id was used before for a different request. A request id stands for one request for ever."""
 
 
+class ThrottledError(RetryableError):
+    """The request was held back: subscribers lag too far behind, or this caller asks more than its share.
+
+    Nothing was published. Try again after the time that the message says; over HTTP it is in `Retry-After`.
+    `mailboat status` shows who lags, `publisher.throttle` in the configuration says where delays begin.
+    """
+
+
+class AgentMissingError(UsageError):
+    """There is no agent of that name here. `mailboat status` lists publishers and subscribers."""
+
+
+class DistributionMissingError(UsageError):
+    """The log holds no package of that id: it was never published, or retention has removed it since.
+
+    `mailboat journal show` lists what the log holds.
+    """
+
+
+class QueueNotClearableError(PermanentError):
+    """The subscriber does not take commands, so its queue can't be cleared. Nothing was sent.
+
+    Set `is_editable: true` for that subscriber in its agent's configuration and start it again; or let it give the
+    package up by itself (`subscriber.max_retries`).
+    """
+
+
+class CommandMissingError(UsageError):
+    """No command of that id is known: it was never sent, or so long ago that the log has forgotten it."""
+
+
 class ImportTimeoutError(RetryableError):
     """Importing one package took longer than the time allowed for it. It was rolled back and is tried again.
 

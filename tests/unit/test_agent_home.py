@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from mailboat.agent.home import Home, HomeExistsError, HomeMissingError, KnownSubscriber, create_home
-from mailboat.config import Config, ConfigInvalidError
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import Config
 from mailboat.errors import StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import AgentName
 

@@ -10,17 +10,21 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.config import (
+from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_config
+from mailboat.config.document import (
+    AgentsConfig,
     Config,
-    ConfigInvalidError,
+    JournalConfig,
+    KafkaConfig,
     PackageType,
-    commented_yaml,
-    configuration_page,
-    decode_config,
-    encode_config,
-    json_schema,
-    keys_of,
+    Secret,
+    SubscriberAgentConfig,
+    TokenConfig,
+    Verb,
 )
+from mailboat.config.keys import keys_of
+from mailboat.config.pages import commented_yaml, configuration_page
+from mailboat.config.schema import json_schema
 
 SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}
 KEYS = [(section, key.name) for section, record in SECTIONS.items() for key in keys_of(record)]
@@ -38,6 +42,31 @@ def test_what_is_encoded_is_decoded_to_the_same() -> None:
 def test_the_commented_file_says_the_same_as_the_configuration() -> None:
     config = replace(Config(), subscriber=replace(Config().subscriber, max_retries=None))
     assert decode_config(yaml.safe_load(commented_yaml(config))) == config
+
+
+EVERYTHING = replace(
+    Config(),
+    journal=JournalConfig(kafka=KafkaConfig(("broker-1:9092", "broker-2:9092")), topic_prefix="shop-"),
+    agents=AgentsConfig(
+        subscribers=(SubscriberAgentConfig("a", "files:/srv/a b"), SubscriberAgentConfig("x", "no"))
+    ),
+    http=replace(Config().http, tokens=(TokenConfig("ops", Secret(env="TOKEN"), (Verb.VIEW, Verb.CLEAR)),)),
+)
+
+
+def test_lists_and_nested_sections_survive_every_form() -> None:
+    assert decode_config(json.loads(json.dumps(encode_config(EVERYTHING)))) == EVERYTHING
+    assert decode_config(yaml.safe_load(commented_yaml(EVERYTHING))) == EVERYTHING
+
+
+@pytest.mark.parametrize("text", ["null", "yes", "1e3", "-", "", ".5", "a: b", "#x", "ü", "'", "0x10", "2026-01-01"])
+def test_any_text_survives_the_commented_file(text: str) -> None:
+    config = replace(Config(), journal=JournalConfig(path=text))
+    assert decode_config(yaml.safe_load(commented_yaml(config))) == config
+
+
+def test_a_section_that_says_nothing_is_all_defaults() -> None:
+    assert decode_config({"publisher": {"throttle": None}}) == Config()
 
 
 @pytest.mark.parametrize(("section", "key"), KEYS, ids=[".".join(one) for one in KEYS])
@@ -67,7 +96,13 @@ def test_an_unknown_section_without_a_near_one_is_refused_with_all_that_are_know
     [
         ([], "the document is not a mapping"),
         ({"journal": "sqlite"}, "journal is not a mapping"),
-        ({"journal": {"kind": "oracle"}}, "journal.kind is 'oracle', but must be one of sqlite"),
+        ({"publisher": {"package_type": "rar"}}, "publisher.package_type is 'rar', but must be one of tree, filevault"),
+        ({"journal": {"kafka": {}}}, "journal.kafka.bootstrap_servers is missing"),
+        ({"journal": {"kafka": {"bootstrap_servers": "a:1"}}}, "bootstrap_servers is 'a:1', but must be a list"),
+        ({"journal": {"kafka": {"bootstrap_servers": [1]}}}, r"bootstrap_servers\[0\] is 1, but must be a text"),
+        ({"agents": {"subscribers": [{"name": "a"}]}}, r"agents.subscribers\[0\].target is missing"),
+        ({"http": {"tokens": [{"name": "a", "token": {"value": "x"}}]}}, "no key http.tokens.0..token.value"),
+        ({"publisher": {"throttle": 3}}, "publisher.throttle is not a mapping"),
         ({"journal": {"path": None}}, "journal.path can't be null"),
         ({"journal": {"path": 3}}, "journal.path is 3, but must be a text"),
         ({"publisher": {"inline_package_bytes": "1"}}, "inline_package_bytes is '1', but must be a whole number"),

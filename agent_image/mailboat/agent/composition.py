@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from mailboat.clock import Clock, SystemClock
-from mailboat.config import PackageType
+from mailboat.config.document import PackageType
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.blobs.port import BlobStore
-    from mailboat.config import LimitsConfig, RetentionConfig
+    from mailboat.config.document import LimitsConfig, RetentionConfig
     from mailboat.journal.port import Journal
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.config import Config, ConfigInvalidError, commented_yaml, decode_config, encode_config
+from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_config
+from mailboat.config.document import Config
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
@@ -130,6 +131,8 @@ def create_home(path: Path, config: Config) -> Home:
         StorageReadOnlyError, StorageFullError.
     """
     import uuid
+
+    from mailboat.config.pages import commented_yaml
 
     if (path / CONFIG_FILE).exists():
         is_whole = Home(path).journal_path.exists()

@@ -24,7 +24,7 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber, Until
 
 if TYPE_CHECKING:
-    from mailboat.config import SubscriberConfig
+    from mailboat.config.document import SubscriberConfig
 
 Listener = Callable[[SubscriberStatistics], None]
 

@@ -13,7 +13,7 @@ from mailboat.cli.declaring import command
 from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.config import PackageType
+from mailboat.config.document import PackageType
 
 if TYPE_CHECKING:
     from mailboat.agent.package_files import PackageFacts, PackageFiles
@@ -40,7 +40,7 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
     from mailboat.agent.composition import Workspace, package_limits, package_registry
     from mailboat.agent.home import Home, HomeMissingError
     from mailboat.agent.package_files import PackageFiles
-    from mailboat.config import LimitsConfig
+    from mailboat.config.document import LimitsConfig
 
     try:
         home = Home(session.home_path)

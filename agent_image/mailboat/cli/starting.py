@@ -9,7 +9,8 @@ import typer
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
-from mailboat.config import Config, commented_yaml
+from mailboat.config.document import Config
+from mailboat.config.pages import commented_yaml
 
 
 def register(app: typer.Typer) -> None:

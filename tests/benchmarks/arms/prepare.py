@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.home import Home, create_home
-from mailboat.config import Config
+from mailboat.config.document import Config
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage, TopicRole

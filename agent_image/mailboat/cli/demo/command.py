@@ -124,7 +124,7 @@ def _new_home(session: Session) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home
-    from mailboat.config import Config, LimitsConfig
+    from mailboat.config.document import Config, LimitsConfig
 
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     if (path / MARK).is_file():

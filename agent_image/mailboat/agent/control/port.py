@@ -1,0 +1,85 @@
+"""The control port: the verbs of a distribution system.
+
+Two adapters: `room.py` answers from the journal itself, for the commands on a home and for the agent's HTTP server;
+`mailboat.http.client` asks an agent. The command line talks to the port only, so every verb works the same on both.
+Methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from mailboat.agent.control.views import (
+    CommandView,
+    DistributionOrder,
+    DistributionView,
+    GivenUpView,
+    QueuePage,
+    QueueView,
+    StatusView,
+)
+
+
+class Control(Protocol):
+    """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
+
+    def status(self) -> StatusView:
+        """Journal, publishers, subscribers."""
+        ...
+
+    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+        """Publish one request; durable when the call returns.
+
+        Raises:
+            AgentMissingError: There is no such publisher here.
+            ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
+            UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
+        """
+        ...
+
+    def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
+        """What became of a package, by its package id or request id.
+
+        Waits at most `wait_seconds` until nobody is waited for any more. Raises: DistributionMissingError.
+        """
+        ...
+
+    def queues(self, publisher: str) -> Sequence[QueueView]:
+        """All queues of a publisher, with their heads. Raises: AgentMissingError."""
+        ...
+
+    def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
+        """A piece of a queue; `name` is the queue's, or just the subscriber's where that is clear.
+
+        Raises: AgentMissingError, QueueMissingError.
+        """
+        ...
+
+    def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
+        """Drop the first `max_items` packages of a queue, all that it holds now when None.
+
+        The command is durable when the call returns; the subscriber's answer is waited for at most `wait_seconds`.
+        Raises: AgentMissingError, QueueMissingError, QueueNotClearableError.
+        """
+        ...
+
+    def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
+        """Drop packages from the head of a queue up to the last one named; each must be in the queue.
+
+        One id must be the head's; of several, everything up to the largest goes, as in the original.
+        Raises: as `clear`, and UsageError for an item that isn't there.
+        """
+        ...
+
+    def command(self, publisher: str, command_id: str) -> CommandView:
+        """What became of a command. Raises: CommandMissingError."""
+        ...
+
+    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+        """The packages that were given up, by one subscriber or all."""
+        ...
+
+    def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
+        """Ask a subscriber to import given-up packages after all. Raises: AgentMissingError, UsageError."""
+        ...

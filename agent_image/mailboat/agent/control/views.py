@@ -1,0 +1,281 @@
+"""What a control port answers: records of plain values, so that they are the JSON documents of the HTTP API as well.
+
+Offsets are 64 bits. Wall times are milliseconds since 1970 UTC (`*_ms`). A name with a default may be missing in a
+document of an older version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CauseView:
+    """Why something failed.
+
+    Attributes:
+        code: The error's name, such as `StorageFull`; `mailboat explain CODE` tells more.
+        message: One sentence.
+        path: The content path or archive entry concerned.
+        trace: The last lines of the trace.
+    """
+
+    code: str
+    message: str
+    path: str | None = None
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """The journal.
+
+    Attributes:
+        description: What keeps it, and where.
+        earliest_offset: The oldest package message there is.
+        next_offset: What the next one will get.
+        size_bytes: What it takes on disk; None where nobody can tell.
+        retention_seconds: How long packages are kept; None is for ever.
+    """
+
+    description: str
+    earliest_offset: int
+    next_offset: int
+    size_bytes: int | None = None
+    retention_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherView:
+    """A publisher agent.
+
+    Attributes:
+        name: Its name.
+        state: IDLE, RUNNING or BLOCKED: over all its queues. None where no queues are kept.
+        source: What its ADD requests read.
+        last_published_ms: When its newest message among the last ones was appended.
+        delay_seconds: How long a request is held up at the moment, because subscribers lag.
+    """
+
+    name: str
+    state: str | None = None
+    source: str | None = None
+    last_published_ms: int | None = None
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatusView:
+    """A subscriber, as it is known now.
+
+    Attributes:
+        name: Its name.
+        sling_id: The instance that it runs in; None of one that never announced itself.
+        state: One of the subscriber's phases, or `silent`, `new`.
+        next_offset: What it reads next; None when it has read nothing.
+        lag: Packages between its position and the end of the log.
+        rate_per_second: Packages a second; None where unknown or nothing moves.
+        eta_seconds: Until it has caught up, at that rate.
+        attempts: How often the package at hand has failed.
+        max_retries: Attempts after the first before a package is given up; None is without end or unknown.
+        given_up: Packages in its error queue; None where unknown.
+        is_editable: Takes clear commands, and confirms every package.
+        is_ready: Whether it may serve; None of one that does not say.
+        ready_reason: Why, or why not.
+        target: Where it imports into.
+        follow: The publishers that it follows; empty follows all.
+        heard_ms: When it last announced itself.
+        error: Why it is retrying, waiting or stopped.
+    """
+
+    name: str
+    state: str
+    sling_id: str | None = None
+    next_offset: int | None = None
+    lag: int | None = None
+    rate_per_second: float | None = None
+    eta_seconds: float | None = None
+    attempts: int = 0
+    max_retries: int | None = None
+    given_up: int | None = None
+    is_editable: bool = False
+    is_ready: bool | None = None
+    ready_reason: str | None = None
+    target: str | None = None
+    follow: tuple[str, ...] = ()
+    heard_ms: int | None = None
+    error: CauseView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """Journal, publishers, and how far every subscriber is."""
+
+    journal: JournalView
+    publishers: tuple[PublisherView, ...]
+    subscribers: tuple[SubscriberStatusView, ...]
+    unreadable_announcements: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionOrder:
+    """What a caller asks of a publisher.
+
+    Attributes:
+        action: ADD, DELETE, INVALIDATE or TEST.
+        paths: The paths concerned.
+        deep_paths: Those of them that mean their whole subtree (ADD).
+        request_id: The same id again is the same request.
+        user_id: Who asks.
+    """
+
+    action: str
+    paths: tuple[str, ...] = ()
+    deep_paths: tuple[str, ...] = ()
+    request_id: str | None = None
+    user_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionView:
+    """A request that was published, and what became of it.
+
+    Attributes:
+        publisher: Who published it.
+        package_id: The package.
+        offset: Its place on the package topic.
+        action: What was asked for.
+        paths: The request's paths.
+        deep_paths: Those of them that mean their whole subtree.
+        request_id: The caller's id, or the one that the publisher made; None where the log does not say.
+        is_repeat: Published before: nothing was appended now.
+        user_id: Who asked.
+        package_bytes: Size of the package.
+        published_ms: When the log took it.
+        state: `queued` while somebody is waited for, `distributed`, or `failed` when somebody gave it up.
+        imported: Subscribers that are past it and did not give it up or drop it.
+        waiting: Subscribers that are not past it yet.
+        removed: Subscribers whose queue was cleared of it.
+        failed: Subscribers that gave it up, with the reason.
+    """
+
+    publisher: str
+    package_id: str
+    offset: int
+    action: str
+    paths: tuple[str, ...] = ()
+    deep_paths: tuple[str, ...] = ()
+    request_id: str | None = None
+    is_repeat: bool = False
+    user_id: str | None = None
+    package_bytes: int = 0
+    published_ms: int | None = None
+    state: str = "queued"
+    imported: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    failed: tuple[tuple[str, CauseView], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItemView:
+    """A package in a queue.
+
+    Attributes:
+        id: `<topic>-0@<offset>`, what `queue remove` takes.
+        offset: Its place on the package topic.
+        package_id: The package.
+        action: ADD, DELETE or INVALIDATE.
+        size_bytes: Size of the package.
+        path: The first path of the request, cut where long.
+        path_count: How many paths the request has.
+        queued_ms: When the log took it.
+        state: QUEUED or ERROR.
+        attempts: How often it was tried.
+        user_id: Who asked.
+        error: Why the last attempt failed.
+    """
+
+    id: str
+    offset: int
+    package_id: str
+    action: str
+    size_bytes: int
+    path: str
+    path_count: int
+    queued_ms: int
+    state: str
+    attempts: int = 0
+    user_id: str = ""
+    error: CauseView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue: the packages of one publisher that a subscriber has still to import, or those that it gave up.
+
+    Attributes:
+        name: `<sling id>-<agent name>`, with `-error` behind it where it holds what was given up.
+        publisher: Whose packages.
+        subscriber: The subscriber's name.
+        state: IDLE, RUNNING, BLOCKED, or PASSIVE of an error queue.
+        count: How many packages.
+        capabilities: `clearable`, `removable`; what may be done to it.
+        head: The first package; None when there is none, or it was not asked for.
+    """
+
+    name: str
+    publisher: str
+    subscriber: str
+    state: str
+    count: int
+    capabilities: tuple[str, ...] = ()
+    head: QueueItemView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """A piece of a queue; `next_offset` begins the next one, None when this was the last."""
+
+    queue: QueueView
+    items: tuple[QueueItemView, ...]
+    next_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandView:
+    """A command to a subscriber: clear its queue, or drive a given-up package again.
+
+    Attributes:
+        id: Names the command.
+        verb: `clear` or `redrive`.
+        publisher: Whose packages.
+        subscriber: The subscriber's name.
+        offset: The last offset to drop (clear), or the one to drive again.
+        state: `sent`, then `done` or `refused` as the subscriber answers.
+        removed: Packages dropped; None before the answer.
+        message: What the subscriber says.
+    """
+
+    id: str
+    verb: str
+    publisher: str
+    subscriber: str
+    offset: int
+    state: str = "sent"
+    removed: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpView:
+    """A package that a subscriber gave up."""
+
+    subscriber: str
+    publisher: str
+    offset: int
+    package_id: str | None
+    attempts: int
+    given_up_ms: int | None
+    paths: tuple[str, ...]
+    error: CauseView | None

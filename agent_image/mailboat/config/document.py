@@ -1,0 +1,416 @@
+"""The records of the configuration: every setting with its default, its range and its explanation."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from mailboat.config.keys import Setting
+
+DAY_SECONDS: Final = 24 * 3600.0
+KIBIBYTE: Final = 1024
+MEBIBYTE: Final = 1024 * KIBIBYTE
+GIBIBYTE: Final = 1024 * MEBIBYTE
+
+
+class PackageType(enum.StrEnum):
+    """The package formats that a publisher can write."""
+
+    TREE = "tree"
+    FILEVAULT = "filevault"
+
+
+class Transfer(enum.StrEnum):
+    """How a package travels that is too large for one message."""
+
+    REFERENCE = "reference"
+    CHUNKS = "chunks"
+    AUTO = "auto"
+
+
+class SaslMechanism(enum.StrEnum):
+    """How an agent logs in at the brokers."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class ConsumptionPolicy(enum.StrEnum):
+    """What moves the head of the package topic when everybody has what it holds."""
+
+    OFF = "off"
+    """Nothing: age and size alone decide."""
+
+    DURABLE = "durable"
+    """The lowest position of the registered subscribers, and of those that are alive."""
+
+
+class Verb(enum.StrEnum):
+    """What a token may do."""
+
+    VIEW = "view"
+    DISTRIBUTE = "distribute"
+    CLEAR = "clear"
+    ADMIN = "admin"
+
+
+class LogFormat(enum.StrEnum):
+    """How log lines look."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret, by where it is: a file, or a variable of the environment. Never the secret itself."""
+
+    file: Annotated[str | None, Setting("File that holds the secret; a line end at its end does not count.")] = None
+    env: Annotated[str | None, Setting("Variable of the environment that holds it.")] = None
+
+
+@dataclass(frozen=True)
+class KafkaTlsConfig:
+    """Encryption of the connection to the brokers. All files are PEM."""
+
+    ca_file: Annotated[
+        str | None, Setting("Who signed the brokers' certificates; null trusts whom the machine does.")
+    ] = None
+    certificate_file: Annotated[str | None, Setting("The client's certificate with its chain, for mTLS.")] = None
+    key_file: Annotated[str | None, Setting("Its private key.")] = None
+    key_password: Annotated[Secret | None, Setting("Password of the private key.")] = None
+    is_host_checked: Annotated[bool, Setting("Whether a broker's certificate must name the host asked for.")] = True
+
+
+@dataclass(frozen=True)
+class KafkaSaslConfig:
+    """Login at the brokers."""
+
+    mechanism: Annotated[SaslMechanism, Setting("How to log in. PLAIN sends the password as it is: use it with TLS.")]
+    user: Annotated[str | None, Setting("Who logs in; the client id for OAUTHBEARER.")] = None
+    password: Annotated[Secret | None, Setting("The password; the client secret for OAUTHBEARER.")] = None
+    token_url: Annotated[str | None, Setting("Where tokens are given, for OAUTHBEARER.")] = None
+    scope: Annotated[str | None, Setting("What to ask for there; null for what the server gives by default.")] = None
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """A journal on Apache Kafka."""
+
+    bootstrap_servers: Annotated[tuple[str, ...], Setting("Brokers to begin with, each `host:port`.")]
+    tls: Annotated[KafkaTlsConfig | None, Setting("Encryption; null is without.")] = None
+    sasl: Annotated[KafkaSaslConfig | None, Setting("Login; null is without.")] = None
+    replicas: Annotated[
+        int | None, Setting("Replicas of topics that are made; null is the brokers' default.", minimum=1)
+    ] = None
+    min_insync_replicas: Annotated[
+        int | None, Setting("Replicas that an append waits for; null leaves it to the brokers.", minimum=1)
+    ] = None
+    append_seconds: Annotated[
+        float, Setting("Time for an append before its outcome counts as unknown.", minimum=0.1)
+    ] = 30.0
+    request_seconds: Annotated[float, Setting("Time for any other request.", minimum=0.1)] = 10.0
+
+
+@dataclass(frozen=True)
+class JournalConfig:
+    """The persisted log: the embedded SQLite journal, or Kafka."""
+
+    path: Annotated[str, Setting("File of the embedded journal; relative to the home.")] = "journal.db"
+    kafka: Annotated[KafkaConfig | None, Setting("The brokers; null is the embedded journal.")] = None
+    topic_prefix: Annotated[str, Setting("Put before the topic names, where several systems share a log.")] = ""
+
+
+@dataclass(frozen=True)
+class S3Config:
+    """A bucket of an S3 server. Without keys, the usual chain finds credentials: environment, files, instance role."""
+
+    bucket: Annotated[str, Setting("The bucket; it must exist.")]
+    prefix: Annotated[str, Setting("Put before the keys, where others use the bucket too.")] = ""
+    endpoint_url: Annotated[str | None, Setting("Another server than AWS.")] = None
+    region: Annotated[str | None, Setting("The region; null is what the chain finds.")] = None
+    is_path_style: Annotated[
+        bool, Setting("Bucket in the path instead of the host name, as other servers want it.")
+    ] = False
+    access_key_id: Annotated[Secret | None, Setting("Access key id; null asks the chain.")] = None
+    secret_access_key: Annotated[Secret | None, Setting("Its secret.")] = None
+    ca_file: Annotated[str | None, Setting("Who signed the server's certificate, PEM.")] = None
+    multipart_bytes: Annotated[int, Setting("Size of the parts of large uploads.", minimum=5 * MEBIBYTE)] = (
+        16 * MEBIBYTE
+    )
+    max_attempts: Annotated[int, Setting("Attempts of one request before it counts as failed.", minimum=1)] = 5
+
+
+@dataclass(frozen=True)
+class BlobsConfig:
+    """Where large binaries and large packages are kept, by content hash: a folder, or a bucket."""
+
+    path: Annotated[str, Setting("Folder of the blobs; relative to the home.")] = "blobs"
+    s3: Annotated[S3Config | None, Setting("The bucket; null is the folder.")] = None
+    grace_seconds: Annotated[
+        float, Setting("Unreferenced blobs younger than this are never swept: they may be on their way in.", minimum=0)
+    ] = DAY_SECONDS
+
+
+@dataclass(frozen=True)
+class ConsumptionConfig:
+    """Retention by consumption: packages go once everybody who matters has them."""
+
+    policy: Annotated[ConsumptionPolicy, Setting("Who holds packages back.")] = ConsumptionPolicy.OFF
+    min_seconds: Annotated[float, Setting("Packages younger than this stay in any case.", minimum=0)] = 3600.0
+    max_seconds: Annotated[
+        float | None, Setting("Packages older than this go in any case; null: never.", minimum=0)
+    ] = None
+    min_bytes: Annotated[int, Setting("So much stays in any case.", minimum=0)] = 0
+    max_bytes: Annotated[
+        int | None, Setting("What is beyond this size goes in any case; null: no limit.", minimum=0)
+    ] = None
+    subscriber_timeout_seconds: Annotated[
+        float | None,
+        Setting("A registered subscriber that was silent for so long is dropped, loudly; null: never.", minimum=0),
+    ] = 7 * DAY_SECONDS
+
+
+@dataclass(frozen=True)
+class RetentionConfig:
+    """How long the journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
+
+    package_seconds: Annotated[
+        float | None, Setting("Age at which packages may go; null keeps them for ever.", minimum=1)
+    ] = 7 * DAY_SECONDS
+    status_seconds: Annotated[
+        float | None, Setting("Age at which statuses, commands, announcements and events may go.", minimum=1)
+    ] = 7 * DAY_SECONDS
+    package_bytes: Annotated[
+        int | None, Setting("Size beyond which the oldest packages go; null: no limit.", minimum=1)
+    ] = None
+    consumption: Annotated[ConsumptionConfig, Setting("Packages go once everybody who matters has them.")] = field(
+        default_factory=ConsumptionConfig
+    )
+
+
+@dataclass(frozen=True)
+class LimitsConfig:
+    """What is taken from others. Input beyond a limit is refused before anything is written."""
+
+    max_entries: Annotated[int, Setting("Nodes or archive entries of one package.", minimum=1)] = 1_000_000
+    max_entry_bytes: Annotated[int, Setting("One binary or archive entry, unpacked.", minimum=1)] = 16 * GIBIBYTE
+    max_total_bytes: Annotated[int, Setting("All of a package, unpacked.", minimum=1)] = 64 * GIBIBYTE
+    max_ratio: Annotated[float, Setting("Unpacked ÷ packed size.", minimum=1)] = 200.0
+    max_xml_depth: Annotated[int, Setting("Nested elements of a DocView document.", minimum=1)] = 110
+    are_collisions_refused: Annotated[
+        bool, Setting("Refuse two names in one folder that differ in case or Unicode form only.")
+    ] = True
+
+
+@dataclass(frozen=True)
+class ThrottleConfig:
+    """Publishing slows down while a clearable subscriber lags: no delay up to the limit, the longest from twice on."""
+
+    max_queue_entries: Annotated[
+        int | None, Setting("Backlog of the slowest clearable subscriber where delays begin; null: never.", minimum=1)
+    ] = 1000
+    max_delay_seconds: Annotated[float, Setting("The longest delay of one request.", minimum=0)] = 20.0
+
+
+@dataclass(frozen=True)
+class PublisherConfig:
+    """Defaults of every publisher, and of `publish`, `delete`, `invalidate` and `ping`."""
+
+    name: Annotated[str, Setting("Name of the publisher when `--publisher` is not given.")] = "author"
+    package_type: Annotated[PackageType, Setting("Format of the packages.")] = PackageType.TREE
+    transfer: Annotated[
+        Transfer,
+        Setting(
+            "How packages travel that are too large for a message: through the blob store, or in chunks through the "
+            "journal; auto: by reference where a bucket is configured, else in chunks on Kafka."
+        ),
+    ] = Transfer.REFERENCE
+    inline_package_bytes: Annotated[int, Setting("Packages up to this size travel in the message.", minimum=0)] = (
+        800 * KIBIBYTE
+    )
+    inline_binary_bytes: Annotated[
+        int, Setting("Binaries up to this size travel in the package, larger ones through the blob store.", minimum=0)
+    ] = 64 * KIBIBYTE
+    changed_package_bytes: Annotated[
+        int, Setting("Content that one package of `publish --changed` carries at most, about.", minimum=1)
+    ] = 4 * MEBIBYTE
+    queue_cache_bytes: Annotated[int, Setting("Memory for the picture of the queues.", minimum=MEBIBYTE)] = (
+        256 * MEBIBYTE
+    )
+    throttle: Annotated[ThrottleConfig, Setting("When publishing slows down.")] = field(default_factory=ThrottleConfig)
+
+
+@dataclass(frozen=True)
+class StagingConfig:
+    """Import a package only after a golden subscriber did: what it could not import never gets here."""
+
+    golden: Annotated[str, Setting("Name of the subscriber that goes first. It must be editable.")]
+    timeout_seconds: Annotated[
+        float, Setting("How long one look at it may take before the subscriber tells that it waits.", minimum=0.1)
+    ] = 60.0
+
+
+@dataclass(frozen=True)
+class ReadinessConfig:
+    """When a subscriber counts as ready to serve."""
+
+    max_latency_seconds: Annotated[
+        float, Setting("A package this young when imported shows that the subscriber has caught up.", minimum=0)
+    ] = 120.0
+    force_seconds: Annotated[
+        float | None,
+        Setting("Ready after so long even when it lags, rather than serve nothing; null: never.", minimum=0),
+    ] = None
+    idle_seconds: Annotated[float, Setting("No work for so long shows that it has caught up.", minimum=0)] = 10.0
+    max_lag_seconds: Annotated[
+        float | None,
+        Setting("Not ready any more when the oldest package not imported is this old; null: never.", minimum=1),
+    ] = None
+
+
+@dataclass(frozen=True)
+class HooksConfig:
+    """Commands of the user around an import. Each gets the package as one JSON object on its standard input."""
+
+    before: Annotated[
+        tuple[str, ...], Setting("Run before a package is imported; if it fails, so does the package.")
+    ] = ()
+    after: Annotated[tuple[str, ...], Setting("Run after the commit; a failure is logged and counted.")] = ()
+    invalidate: Annotated[
+        tuple[str, ...], Setting("Run for INVALIDATE, such as a cache's purge; if it fails, so does the package.")
+    ] = ()
+    timeout_seconds: Annotated[float, Setting("Time for one command.", minimum=0.1)] = 60.0
+
+
+@dataclass(frozen=True)
+class SubscriberConfig:
+    """Defaults of every subscriber, and of `subscribe`."""
+
+    max_retries: Annotated[
+        int | None, Setting("Attempts after the first before a package is given up; null tries for ever.", minimum=0)
+    ] = 10
+    first_pause_seconds: Annotated[float, Setting("Pause after the first failure; it doubles.", minimum=0)] = 1.0
+    longest_pause_seconds: Annotated[float, Setting("The longest pause between attempts.", minimum=0)] = 300.0
+    max_batch_records: Annotated[int, Setting("Packages imported in one transaction at most.", minimum=1)] = 100
+    max_batch_bytes: Annotated[int, Setting("Bytes of messages read at once at most.", minimum=1)] = 4 * MEBIBYTE
+    package_timeout_seconds: Annotated[
+        float | None, Setting("Time that importing one package may take; null sets no limit.", minimum=0)
+    ] = 3600.0
+    shutdown_seconds: Annotated[
+        float, Setting("Time for the package at hand when the process is told to stop.", minimum=0)
+    ] = 25.0
+    announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
+    readiness: Annotated[ReadinessConfig, Setting("When it counts as ready to serve.")] = field(
+        default_factory=ReadinessConfig
+    )
+
+
+@dataclass(frozen=True)
+class PublisherAgentConfig:
+    """A publisher that `agent run` runs. What is not said here, `publisher` says."""
+
+    name: Annotated[str, Setting("Its name.")]
+    source: Annotated[
+        str | None,
+        Setting("What its ADD requests read: a folder, a checkout, a zip, `sqlite:FILE`; null: ADD is refused."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SubscriberAgentConfig:
+    """A subscriber that `agent run` runs. What is not said here, `subscriber` says."""
+
+    name: Annotated[str, Setting("Its name.")]
+    target: Annotated[str, Setting("Where it imports into: `files:DIR`, `generations:DIR` or `sqlite:FILE`.")]
+    follow: Annotated[tuple[str, ...], Setting("The publishers that it follows; none named: all.")] = ()
+    is_editable: Annotated[bool, Setting("Takes clear commands, and confirms every package.")] = False
+    is_durable: Annotated[
+        bool, Setting("Holds packages back, where retention is by consumption, also while it is away.")
+    ] = True
+    staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber; null: for nobody.")] = None
+    hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
+
+
+@dataclass(frozen=True)
+class AgentsConfig:
+    """The agents that `mailboat agent run` runs in one process."""
+
+    publishers: Annotated[tuple[PublisherAgentConfig, ...], Setting("Publishers.")] = ()
+    subscribers: Annotated[tuple[SubscriberAgentConfig, ...], Setting("Subscribers.")] = ()
+
+
+@dataclass(frozen=True)
+class TokenConfig:
+    """A bearer token of the HTTP API."""
+
+    name: Annotated[str, Setting("Whose it is: what audit lines say.")]
+    token: Annotated[Secret, Setting("The token.")]
+    verbs: Annotated[tuple[Verb, ...], Setting("What it may do.")] = (Verb.VIEW,)
+
+
+@dataclass(frozen=True)
+class HttpConfig:
+    """The HTTP API of an agent."""
+
+    host: Annotated[str, Setting("Address to listen at. Without tokens it must be a loopback address.")] = "127.0.0.1"
+    port: Annotated[int, Setting("Port to listen at; 0 takes a free one.", minimum=0)] = 8080
+    tokens: Annotated[
+        tuple[TokenConfig, ...], Setting("Who may do what; none: everybody on this machine may do all.")
+    ] = ()
+    max_body_bytes: Annotated[int, Setting("The largest body that is read.", minimum=1)] = MEBIBYTE
+    requests_per_second: Annotated[float, Setting("Requests of one caller, lasting.", minimum=0.1)] = 50.0
+    burst_requests: Annotated[int, Setting("Requests of one caller at once.", minimum=1)] = 100
+    request_seconds: Annotated[float, Setting("Time for a client to send its request.", minimum=0.1)] = 30.0
+    max_connections: Annotated[int, Setting("Connections at once; more are refused.", minimum=1)] = 200
+
+
+@dataclass(frozen=True)
+class WebhookConfig:
+    """Where distributed events are posted, as CloudEvents 1.0."""
+
+    url: Annotated[str, Setting("Where to post.")]
+    token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
+    timeout_seconds: Annotated[float, Setting("Time for one post.", minimum=0.1)] = 10.0
+
+
+@dataclass(frozen=True)
+class EventsConfig:
+    """What publishers tell when a package has arrived everywhere."""
+
+    webhook: Annotated[WebhookConfig | None, Setting("Where to post events too; null: nowhere.")] = None
+
+
+@dataclass(frozen=True)
+class LogsConfig:
+    """What a process logs, to standard error."""
+
+    format: Annotated[LogFormat, Setting("How lines look.")] = LogFormat.CONSOLE
+    level: Annotated[str, Setting("The least that is logged: debug, info, warning or error.")] = "info"
+
+
+@dataclass(frozen=True)
+class TracingConfig:
+    """OpenTelemetry traces; needs the extra `tracing`."""
+
+    otlp_endpoint: Annotated[str | None, Setting("Where spans go (OTLP over HTTP); null: nowhere.")] = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole document."""
+
+    journal: JournalConfig = field(default_factory=JournalConfig)
+    blobs: BlobsConfig = field(default_factory=BlobsConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    publisher: PublisherConfig = field(default_factory=PublisherConfig)
+    subscriber: SubscriberConfig = field(default_factory=SubscriberConfig)
+    agents: AgentsConfig = field(default_factory=AgentsConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    events: EventsConfig = field(default_factory=EventsConfig)
+    logs: LogsConfig = field(default_factory=LogsConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)

@@ -1,0 +1,81 @@
+"""What the configuration's records say of themselves: each key with its kind, default, range and explanation."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+REQUIRED: Final = object()
+"""The default of a key that has none: the document must say it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is said of one key: a sentence, and the smallest value allowed."""
+
+    text: str
+    minimum: float | None = None
+
+
+class Key(NamedTuple):
+    """One key of a section, as the records declare it.
+
+    Attributes:
+        name: How the document calls it.
+        kind: Of the value, or of each value where `is_list`: str, int, float, bool, a StrEnum or a record.
+        is_nullable: Whether null can be meant.
+        is_list: Whether there are any number of values.
+        setting: What is said of it.
+        default: What holds when the document does not say; `REQUIRED` where it must.
+    """
+
+    name: str
+    kind: Any
+    is_nullable: bool
+    is_list: bool
+    setting: Setting
+    default: Any
+
+    @property
+    def is_section(self) -> bool:
+        """Whether the value has keys of its own."""
+        return is_dataclass(self.kind)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the value is one of some words."""
+        return issubclass(self.kind, enum.StrEnum)
+
+
+def keys_of(record: type) -> Iterator[Key]:
+    """The keys of a section, in order."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    for one in fields(record):
+        kind, setting = _parts_of(hints[one.name])
+        is_nullable = get_origin(kind) is types.UnionType
+        if is_nullable:
+            kind = next(option for option in get_args(kind) if option is not types.NoneType)
+        is_list = get_origin(kind) is tuple
+        if is_list:
+            kind = get_args(kind)[0]
+        yield Key(one.name, kind, is_nullable, is_list, setting or Setting(kind.__doc__ or ""), _default(one))
+
+
+def _parts_of(hint: Any) -> tuple[Any, Setting | None]:
+    """A kind and what is said of it; sections may leave that to the docstring of their record."""
+    if get_origin(hint) is typing.Annotated:
+        kind, setting = get_args(hint)[:2]
+        return kind, setting
+    return hint, None
+
+
+def _default(one: Field[Any]) -> Any:
+    if one.default is not MISSING:
+        return one.default
+    if one.default_factory is not MISSING:
+        return one.default_factory()
+    return REQUIRED
