@@ -14,10 +14,7 @@ from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_c
 from mailboat.config.document import (
     AgentsConfig,
     Config,
-    JournalConfig,
-    KafkaConfig,
     PackageType,
-    Secret,
     SubscriberAgentConfig,
     TokenConfig,
     Verb,
@@ -25,6 +22,7 @@ from mailboat.config.document import (
 from mailboat.config.keys import keys_of
 from mailboat.config.pages import commented_yaml, configuration_page
 from mailboat.config.schema import json_schema
+from mailboat.config.storage import JournalConfig, KafkaConfig, Secret
 
 SECTIONS = {name: type(getattr(Config(), name)) for name in encode_config(Config())}
 KEYS = [(section, key.name) for section, record in SECTIONS.items() for key in keys_of(record)]
@@ -47,9 +45,7 @@ def test_the_commented_file_says_the_same_as_the_configuration() -> None:
 EVERYTHING = replace(
     Config(),
     journal=JournalConfig(kafka=KafkaConfig(("broker-1:9092", "broker-2:9092")), topic_prefix="shop-"),
-    agents=AgentsConfig(
-        subscribers=(SubscriberAgentConfig("a", "files:/srv/a b"), SubscriberAgentConfig("x", "no"))
-    ),
+    agents=AgentsConfig(subscribers=(SubscriberAgentConfig("a", "files:/srv/a b"), SubscriberAgentConfig("x", "no"))),
     http=replace(Config().http, tokens=(TokenConfig("ops", Secret(env="TOKEN"), (Verb.VIEW, Verb.CLEAR)),)),
 )
 

@@ -22,7 +22,8 @@ from mailboat.model.messages import TopicRole
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.blobs.port import BlobStore
-    from mailboat.config.document import LimitsConfig, RetentionConfig
+    from mailboat.config.document import LimitsConfig
+    from mailboat.config.storage import RetentionConfig
     from mailboat.journal.port import Journal
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
+DAY_SECONDS: Final = 24 * 3600.0
+KIBIBYTE: Final = 1024
+MEBIBYTE: Final = 1024 * KIBIBYTE
+GIBIBYTE: Final = 1024 * MEBIBYTE
+
 REQUIRED: Final = object()
 """The default of a key that has none: the document must say it."""
 
