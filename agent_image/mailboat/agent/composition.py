@@ -145,6 +145,20 @@ def initialise(home: Home, clock: Clock | None = None) -> Workspace:
     return workspace
 
 
+def prepare(home: Home, clock: Clock | None = None) -> None:
+    """Make what an agent needs where its home is new. One that is made stays as it is: a lost journal stays lost.
+
+    Raises: StorageReadOnlyError, StorageFullError; the journal's errors.
+    """
+    from mailboat.agent.home import make_folders, make_identity
+
+    if home.is_made:
+        return
+    make_folders(home.path)
+    with initialise(home, clock):
+        make_identity(home.path)
+
+
 def retention_of(role: TopicRole, retention: RetentionConfig) -> float | None:
     """How long a topic keeps its messages, in seconds; None for ever."""
     return retention.package_seconds if role is TopicRole.PACKAGE else retention.status_seconds

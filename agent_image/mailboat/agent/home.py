@@ -1,12 +1,13 @@
-"""The embedded home: one folder with everything that Mailboat needs on a single machine.
+"""The home: one folder with the state of what runs here, and with all that is needed on a single machine.
 
-    mailboat.yaml         configuration, every key explained
+    mailboat.yaml         configuration, every key explained; `agent run --config FILE` takes another file instead
     instance              which instance this is: the Sling id of its agents
     journal.db, blobs/    the log and the large binaries
     publishers/           what publishers remember: receipts of requests, what `--changed` compares with
     subscribers/NAME.yaml which target a subscriber has, so that `status` and `errors` can find it
 
-Made by `mailboat init`, found by every command through `--home` or MAILBOAT_HOME. Nothing here is needed to read a
+Made by `mailboat init`, or by the first `agent run` with a configuration from elsewhere; found by every command through
+`--home` or MAILBOAT_HOME. Relative paths in a configuration are relative to the home. Nothing here is needed to read a
 target: a target knows its own position.
 """
 
@@ -64,16 +65,34 @@ class KnownSubscriber:
 
 
 class Home:
-    """An existing home. Cheap to make: the configuration is read when first asked for."""
+    """A home with its configuration: its own, or one from elsewhere."""
 
-    def __init__(self, path: Path) -> None:
-        """Find the home. Raises: HomeMissingError."""
+    def __init__(self, path: Path, config: Config | None = None) -> None:
+        """Find the home and read its configuration, unless one is given. Raises: HomeMissingError, ConfigInvalidError."""
         self.path = path
+        if config is not None:
+            self.config = config
+            return
         if not (path / CONFIG_FILE).is_file():
             raise HomeMissingError(
                 f"there is no Mailboat home at {path}", next_step=f"mailboat --home {path} init", home=path.absolute()
             )
         self.config = read_config(path / CONFIG_FILE)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it has an identity: its journal was made, and is never made anew in silence."""
+        return (self.path / INSTANCE_FILE).is_file()
+
+    def resolve(self, location: str) -> str:
+        """A source or target of the configuration, `files:DIR` or a path, with its place relative to the home."""
+        kind, colon, place = location.partition(":")
+        if colon and kind.isalpha():
+            return f"{kind}:{self._below(place)}"
+        return str(self._below(location))
+
+    def _below(self, place: str) -> Path:
+        return (self.path / Path(place).expanduser()).absolute()
 
     @property
     def journal_path(self) -> Path:
@@ -130,20 +149,51 @@ def create_home(path: Path, config: Config) -> Home:
         HomeExistsError: There is one already.
         StorageReadOnlyError, StorageFullError.
     """
-    import uuid
-
     from mailboat.config.pages import commented_yaml
 
     if (path / CONFIG_FILE).exists():
         is_whole = Home(path).journal_path.exists()
         step = None if is_whole else f"mailboat --home {path} init --new-journal"
         raise HomeExistsError(f"{path} is a Mailboat home already", next_step=step, home=path.absolute())
-    for folder in (path, path / "publishers", path / "subscribers"):
-        _make_folder(folder)
-    if not (path / INSTANCE_FILE).exists():
-        write_text(path / INSTANCE_FILE, f"{uuid.uuid4()}\n")
+    make_folders(path)
+    make_identity(path)
     write_text(path / CONFIG_FILE, commented_yaml(config))
     return Home(path)
+
+
+def configured_home(config_file: Path, path: Path | None = None) -> Home:
+    """A home with a configuration from elsewhere; the state is kept in `path`, else beside the configuration.
+
+    Nothing is made: `composition.prepare` does that. Raises: ConfigInvalidError.
+    """
+    return Home(config_file.parent if path is None else path, parse_config(config_file))
+
+
+def make_folders(path: Path) -> None:
+    """Make the folders of a home. Raises: StorageReadOnlyError, StorageFullError."""
+    for folder in (path, path / "publishers", path / "subscribers"):
+        _make_folder(folder)
+
+
+def make_identity(path: Path) -> None:
+    """Give a home the id of its instance, unless it has one: of two at once, one is first.
+
+    Raises: StorageReadOnlyError, StorageFullError.
+    """
+    import uuid
+
+    if (path / INSTANCE_FILE).exists():
+        return
+    draft = path / f".{INSTANCE_FILE}.{os.getpid()}.draft"
+    write_text(draft, f"{uuid.uuid4()}\n")
+    try:
+        os.link(draft, path / INSTANCE_FILE)
+    except FileExistsError:
+        draft.unlink()
+    except OSError:  # a file system without links
+        draft.replace(path / INSTANCE_FILE)
+    else:
+        draft.unlink()
 
 
 def home_without_journal(path: Path) -> Home:
@@ -161,8 +211,13 @@ def home_without_journal(path: Path) -> Home:
     return home
 
 
+def parse_config(file: Path) -> Config:
+    """Read a configuration file, YAML or JSON. Raises: ConfigInvalidError."""
+    return decode_config(_parse_yaml(_read_text(file), file), where=str(file))
+
+
 def read_config(file: Path) -> Config:
-    """Read a configuration file. Raises: ConfigInvalidError.
+    """Read the configuration of a home. Raises: ConfigInvalidError.
 
     What the file says is kept beside it as JSON, under the digest of its text: reading YAML takes longer than all else
     that a quick command does.

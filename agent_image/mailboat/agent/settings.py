@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 HOME_VARIABLE: Final = "MAILBOAT_HOME"
 VERBOSE_VARIABLE: Final = "MAILBOAT_VERBOSE"
+URL_VARIABLE: Final = "MAILBOAT_URL"
+TOKEN_VARIABLE: Final = "MAILBOAT_TOKEN"  # noqa: S105  # the name of a variable
 DEFAULT_HOME: Final = Path(".mailboat")
 
 
@@ -24,20 +26,26 @@ class Settings:
         home: Where the embedded home is.
         is_verbose: Whether errors come with their traces.
         is_colour_wanted: Whether a terminal may be coloured (https://no-color.org).
+        url: The agent that commands talk to; None works on the home.
+        token: The bearer token for it.
     """
 
     home: Path = DEFAULT_HOME
     is_verbose: bool = False
     is_colour_wanted: bool = True
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
 
 
 def settings_from(environment: Mapping[str, str]) -> Settings:
-    """Read the variables `MAILBOAT_HOME`, `MAILBOAT_VERBOSE` and `NO_COLOR`; an empty variable counts as absent."""
+    """Read `MAILBOAT_HOME`, `MAILBOAT_VERBOSE`, `MAILBOAT_URL`, `MAILBOAT_TOKEN` and `NO_COLOR`; empty means absent."""
     home = environment.get(HOME_VARIABLE) or None
     return Settings(
         home=DEFAULT_HOME if home is None else Path(home).expanduser(),
         is_verbose=bool(environment.get(VERBOSE_VARIABLE)),
         is_colour_wanted=not environment.get("NO_COLOR"),
+        url=environment.get(URL_VARIABLE) or None,
+        token=environment.get(TOKEN_VARIABLE) or None,
     )
 
 
@@ -47,5 +55,6 @@ def current_settings() -> Settings:
 
 
 def child_environment(home: Path) -> dict[str, str]:
-    """The environment for a child process that works on `home`."""
-    return {**os.environ, HOME_VARIABLE: str(home)}
+    """The environment for a child process that works on `home`, and on nothing else."""
+    kept = {name: value for name, value in os.environ.items() if name not in {URL_VARIABLE, TOKEN_VARIABLE}}
+    return {**kept, HOME_VARIABLE: str(home)}

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from mailboat import __version__
-from mailboat.cli.declaring import HomeOption, VerboseOption
-from mailboat.cli.session import Defaults
+from mailboat.cli.declaring import HomeOption, TokenFileOption, UrlOption, VerboseOption
+from mailboat.cli.session import Defaults, Given
 
 
 def new_application(epilog: str) -> typer.Typer:
@@ -35,6 +35,8 @@ def _print_version(is_asked: bool) -> None:
 def before_command(
     context: typer.Context,
     home: HomeOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
     verbose: VerboseOption = False,
     version: Annotated[  # noqa: ARG001  # its callback does it
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
@@ -42,5 +44,6 @@ def before_command(
 ) -> None:
     """Distributes content from publishers to subscribers over a persisted log, exactly once."""
     defaults = context.ensure_object(Defaults)
-    defaults.home = home
-    defaults.is_verbose = defaults.is_verbose or verbose
+    defaults.given = Given(
+        home=home, is_verbose=defaults.is_verbose or verbose, url=url, token_file=token_file
+    )

@@ -1,14 +1,15 @@
 """How commands are declared: the options that all of them share.
 
 `@command` adds `--home`, `-o/--output` and `--verbose` to a function whose first parameter is a `Session`, so that
-they mean the same everywhere and can stand behind the command as well as before it.
+they mean the same everywhere and can stand behind the command as well as before it. `@remote_command` adds `--url` and
+`--token-file` too: such a command does the same on a home and on an agent.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -17,7 +18,8 @@ import typer
 from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.rendering import Output
-from mailboat.cli.session import Defaults, Session, session_from
+from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.errors import UsageError
 
 P = ParamSpec("P")
 
@@ -28,16 +30,40 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of errors; MAILBOAT_VERBOSE=1.")]
 
 
-def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
-    """Add the shared options to a command."""
+UrlOption = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="Talk to the agent there instead of a home; MAILBOAT_URL.")
+]
+TokenFileOption = Annotated[
+    Path | None, typer.Option("--token-file", help="File with the bearer token for --url; or MAILBOAT_TOKEN.")
+]
+PublisherOption = Annotated[
+    str | None, typer.Option("--publisher", metavar="NAME", help="Which publisher; the configured one when left out.")
+]
 
+
+def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Add the shared options to a command that works on the files of a home."""
+    return _declared(function, is_remote=False)
+
+
+def remote_command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """Add the shared options to a command that works on a home, or on an agent with `--url`."""
+    return _declared(function, is_remote=True)
+
+
+def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: bool) -> Callable[..., None]:
     @functools.wraps(function)
     def run(context: typer.Context, **values: Any) -> None:
-        home, output, verbose = (values.pop(name) for name in ("home", "output", "verbose"))
+        given = Given(*(values.pop(name, None) for name in ("home", "output", "verbose", "url", "token_file")))
         defaults = context.obj if isinstance(context.obj, Defaults) else Defaults()
-        session = session_from(current_settings(), defaults, home, output, verbose)
+        if not is_remote and defaults.given.url is not None:
+            raise UsageError(
+                f"`{context.command_path}` works on the files of a home; an agent behind --url can't do it",
+                next_step=f"leave --url out: {context.command_path} --home DIR",
+            )
+        session = session_from(current_settings(), defaults, given)
         if session.is_verbose:
-            defaults.is_verbose = True
+            defaults.given = defaults.given._replace(is_verbose=True)
         try:
             function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature
         except BrokenPipeError as error:  # the framework would make a failure of it
@@ -46,16 +72,19 @@ def command(function: Callable[Concatenate[Session, P], None]) -> Callable[..., 
 
     own = inspect.signature(function, eval_str=True).parameters
     kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(own.values())[1:]]
-    shared = [
-        _parameter("context", typer.Context),
-        *kept,
-        _parameter("output", OutputOption, Output.TABLE),
-        _parameter("home", HomeOption, None),
-        _parameter("verbose", VerboseOption, False),
-    ]
+    shared = [_parameter("context", typer.Context), *kept, *_shared(is_remote=is_remote)]
     run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
     run.__annotations__ = {one.name: one.annotation for one in shared}
     return run
+
+
+def _shared(*, is_remote: bool) -> Iterator[inspect.Parameter]:
+    yield _parameter("output", OutputOption, Output.TABLE)
+    yield _parameter("home", HomeOption, None)
+    if is_remote:
+        yield _parameter("url", UrlOption, None)
+        yield _parameter("token_file", TokenFileOption, None)
+    yield _parameter("verbose", VerboseOption, False)
 
 
 def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:

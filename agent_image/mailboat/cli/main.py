@@ -49,7 +49,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every command and group with the module of this folder that defines it, in the order of the help."""
 
-_TAKES_VALUE: Final = "--home"
+_TAKE_VALUES: Final = frozenset({"--home", "--url", "--token-file"})
 
 EPILOG: Final = "Exit codes:\n" + "\n".join(f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES)
 
@@ -120,7 +120,7 @@ def _named_command(arguments: Sequence[str]) -> str | None:
     """The command among the arguments, when it is surely one."""
     remaining = iter(arguments)
     for one in remaining:
-        if one == _TAKES_VALUE:
+        if one in _TAKE_VALUES:
             next(remaining, None)
         elif not one.startswith("-"):
             return one if one in COMMANDS else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.agent.settings import current_settings
 from mailboat.cli.rendering import Output
-from mailboat.cli.session import Defaults, Session, session_from
+from mailboat.cli.session import Defaults, Given, Session, session_from
 
 if TYPE_CHECKING:
     from mailboat.cli.subscriber_run import AskedSubscription
@@ -98,7 +98,7 @@ _BEHIND: Final[Readers] = MappingProxyType(
 
 def _session(given: Mapping[str, Any]) -> Session:
     output = given.get("--output", Output.TABLE)
-    return session_from(current_settings(), Defaults(), given.get("--home"), output, "--verbose" in given)
+    return session_from(current_settings(), Defaults(), Given(given.get("--home"), output, "--verbose" in given))
 
 
 def _asked(given: Mapping[str, Any]) -> AskedSubscription:

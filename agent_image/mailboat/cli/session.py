@@ -1,4 +1,4 @@
-"""What every command is given: where the home is, how to print, and the way to the engine.
+"""What every command is given: where the home or the agent is, how to print, and the way to the engine.
 
 Knows nothing of the command line's framework, so that a subscriber can start without it (`quick.py`).
 """
@@ -6,15 +6,19 @@ Knows nothing of the command line's framework, so that a subscriber can start wi
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mailboat.agent.settings import Settings
 from mailboat.cli.rendering import Output, Report, printable, show
+from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
+    from mailboat.agent.control.port import Control
     from mailboat.agent.home import Home
 
 
@@ -27,12 +31,16 @@ class Session:
         output: The form of the result.
         is_verbose: Whether errors come with their traces.
         is_home_given: Whether an option said where the home is, not the environment or the default.
+        url: The agent to talk to; None works on the home.
+        token: The bearer token for it.
     """
 
     home_path: Path
     output: Output = Output.TABLE
     is_verbose: bool = False
     is_home_given: bool = False
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     def home(self) -> Home:
         """The home. Raises: HomeMissingError."""
@@ -46,6 +54,33 @@ class Session:
 
         return Workspace(self.home())
 
+    @contextmanager
+    def control(self) -> Iterator[Control]:
+        """The verbs, answered by the agent at the URL, else by the home itself."""
+        if self.url is not None:
+            from mailboat.http.client import HttpControl
+
+            with closing(HttpControl(self.url, self.token)) as client:
+                yield client
+            return
+        from mailboat.agent.control.room import ControlRoom
+
+        with self.workspace() as workspace, closing(ControlRoom(workspace)) as room:
+            room.catch_up()
+            yield room
+
+    def default_publisher(self, given: str | None) -> str:
+        """Whose queues and packages a command means."""
+        if given is not None:
+            return given
+        if self.url is None:
+            return self.home().config.publisher.name
+        with self.control() as control:
+            names = [one.name for one in control.status().publishers]
+        if len(names) == 1:
+            return names[0]
+        raise UsageError("which publisher is meant?", next_step=f"--publisher NAME, one of: {', '.join(names)}")
+
     def show(self, report: Report) -> None:
         """Print the result in the form that was asked for."""
         show(report, self.output)
@@ -56,20 +91,54 @@ class Session:
         sys.stderr.flush()
 
 
+class Given(NamedTuple):
+    """The options that all commands share, as one place of the command line says them."""
+
+    home: Path | None = None
+    output: Output = Output.TABLE
+    is_verbose: bool = False
+    url: str | None = None
+    token_file: Path | None = None
+
+
 class Defaults:
     """The options given before the command's name; those behind it win. One object a process, made by `main`."""
 
     def __init__(self) -> None:
         """Nothing given."""
-        self.home: Path | None = None
-        self.is_verbose = False
+        self.given = Given()
+
+    @property
+    def is_verbose(self) -> bool:
+        """Whether errors come with their traces, as far as is known yet."""
+        return self.given.is_verbose
 
 
-def session_from(settings: Settings, defaults: Defaults, home: Path | None, output: Output, verbose: bool) -> Session:
-    """Decide what holds: behind the command, before it, environment, default."""
+def session_from(settings: Settings, defaults: Defaults, given: Given) -> Session:
+    """Decide what holds: behind the command, before it, environment, default.
+
+    Raises: UsageError for a home together with a URL, or a token that can't be read.
+    """
+    before = defaults.given
+    home, url = given.home or before.home, given.url or before.url
+    if home is not None and url is not None:
+        raise UsageError("--home and --url can't both be given: a command works on a home, or talks to an agent")
+    token_file = given.token_file or before.token_file
     return Session(
-        home_path=home or defaults.home or settings.home,
-        output=output,
-        is_verbose=verbose or defaults.is_verbose or settings.is_verbose,
-        is_home_given=home is not None or defaults.home is not None,
+        home_path=home or settings.home,
+        output=given.output,
+        is_verbose=given.is_verbose or before.is_verbose or settings.is_verbose,
+        is_home_given=home is not None,
+        url=url or (settings.url if home is None else None),
+        token=settings.token if token_file is None else _read_token(token_file),
     )
+
+
+def _read_token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the token can't be read: {error}", file=file) from error
+    if not token:
+        raise UsageError(f"{file} holds no token", file=file)
+    return token
