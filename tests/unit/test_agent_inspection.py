@@ -9,6 +9,9 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
     CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
     DiscoveryMessage,
     DistributedEvent,
     FailureCause,
@@ -16,6 +19,7 @@ from mailboat.model.messages import (
     PackageMessage,
     PackageStatus,
     PingMessage,
+    RedriveMessage,
     StatusMessage,
     SubscriberState,
 )
@@ -34,6 +38,15 @@ MESSAGES: list[tuple[Message | DistributedEvent, str]] = [
     ),
     (PingMessage(), "ping"),
     (CommandMessage(SLING, WEB, Offset(7)), "web: clear up to offset 7"),
+    (RedriveMessage(SLING, WEB, Offset(7)), "web: redrive offset 7"),
+    (
+        CommandResult("c1", SLING, WEB, CommandVerb.CLEAR, Offset(7), CommandState.REFUSED, message="beyond the log"),
+        "web: clear offset 7 refused   beyond the log",
+    ),
+    (
+        CommandResult("c1", SLING, WEB, CommandVerb.REDRIVE, Offset(7), CommandState.DONE),
+        "web: redrive offset 7 done",
+    ),
     (DistributedEvent(AgentName("author"), PackageId("p"), Offset(3)), "distributed p offset 3"),
     (
         StatusMessage(

@@ -85,7 +85,17 @@ def test_the_digest_can_be_computed_as_documented(nodes: list[Node]) -> None:
     assert digest_as_documented(nodes) == tree_digest(nodes)
 
 
-@pytest.mark.parametrize("kind", ["PackageMessage", "PackageStatusMessage", "DiscoveryMessage", "CommandMessage"])
+KINDS = (
+    "PackageMessage",
+    "PackageStatusMessage",
+    "DiscoveryMessage",
+    "CommandMessage",
+    "RedriveMessage",
+    "CommandResult",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_a_message_is_documented_with_its_number(kind: str) -> None:
     section = MESSAGES.partition(f"## {kind}\n")[2].partition("\n## ")[0]
     for field in getattr(messages_pb2, kind).DESCRIPTOR.fields:
@@ -100,6 +110,8 @@ def test_every_field_of_a_message_is_documented_with_its_number(kind: str) -> No
         ("PackageStatusMessage", 3),
         ("CommandMessage", 4),
         ("PingMessage", 5),
+        ("RedriveMessage", 20),
+        ("CommandResult", 21),
     ],
 )
 def test_the_documented_headers_are_those_of_the_records(name: str, number: int) -> None:

@@ -16,17 +16,22 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, 
 from mailboat.model.messages import (
     Action,
     CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
     DiscoveryMessage,
     FailureCause,
     Message,
     PackageMessage,
     PackageStatus,
     PingMessage,
+    RedriveMessage,
     StatusMessage,
     SubscriberState,
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.model.positions import LogIdentity
 from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
@@ -157,6 +162,12 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
             CAUSE,
             1_767_225_600_000,
             "generations:/srv/web",
+            True,
+            "caught up",
+            True,
+            0,
+            Offset(42),
+            LogIdentity("cluster", "topic"),
         ),
         1,
         text(1, OTHER_ID)
@@ -167,17 +178,78 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + text(20, "retrying")
         + data(21, CAUSE_BYTES)
         + number(22, 1_767_225_600_000)
-        + text(23, "generations:/srv/web"),
+        + text(23, "generations:/srv/web")
+        + number(24, 1)
+        + text(25, "caught up")
+        + number(26, 1)
+        + number(27, 0)
+        + number(28, 42)
+        + data(29, text(1, "cluster") + text(2, "topic")),
     ),
     "discovery-without-limit": (
         DiscoveryMessage(OTHER_ID, AgentName("edge-2"), ()),
         1,
         text(1, OTHER_ID) + text(2, "edge-2") + data(4, number(1, 0) + number(2, -1)),
     ),
+    "discovery-not-ready": (
+        DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), is_ready=False, next_offset=Offset(0)),
+        1,
+        text(1, OTHER_ID) + text(2, "edge-2") + data(4, number(1, 0) + number(2, -1)) + number(24, 0) + number(28, 0),
+    ),
     "command": (
+        CommandMessage(SLING_ID, AgentName("edge-1"), Offset(77), AgentName("author"), "clear-1", 1_767_225_600_000),
+        4,
+        text(1, SLING_ID)
+        + text(2, "edge-1")
+        + data(3, number(1, 77))
+        + text(4, "author")
+        + text(20, "clear-1")
+        + number(21, 1_767_225_600_000),
+    ),
+    "command-of-the-original": (
         CommandMessage(SLING_ID, AgentName("edge-1"), Offset(77), AgentName("author")),
         4,
         text(1, SLING_ID) + text(2, "edge-1") + data(3, number(1, 77)) + text(4, "author"),
+    ),
+    "redrive": (
+        RedriveMessage(SLING_ID, AgentName("edge-1"), Offset(77), AgentName("author"), "redrive-1", 1_767_225_600_000),
+        20,
+        text(1, SLING_ID)
+        + text(2, "edge-1")
+        + number(3, 77)
+        + text(4, "author")
+        + text(20, "redrive-1")
+        + number(21, 1_767_225_600_000),
+    ),
+    "result": (
+        CommandResult(
+            "clear-1",
+            SLING_ID,
+            AgentName("edge-1"),
+            CommandVerb.CLEAR,
+            Offset(77),
+            CommandState.DONE,
+            AgentName("author"),
+            12,
+            "12 packages were dropped",
+            1_767_225_600_000,
+        ),
+        21,
+        text(1, SLING_ID)
+        + text(2, "edge-1")
+        + text(3, "author")
+        + number(4, 77)
+        + number(5, 0)
+        + text(6, "clear")
+        + text(7, "clear-1")
+        + number(8, 12)
+        + text(9, "12 packages were dropped")
+        + number(10, 1_767_225_600_000),
+    ),
+    "result-refused": (
+        CommandResult("redrive-1", SLING_ID, AgentName("edge-1"), CommandVerb.REDRIVE, Offset(0), CommandState.REFUSED),
+        21,
+        text(1, SLING_ID) + text(2, "edge-1") + number(4, 0) + number(5, 1) + text(6, "redrive") + text(7, "redrive-1"),
     ),
     "ping": (PingMessage(), 5, b""),
 }
@@ -186,6 +258,8 @@ KINDS = {
     "status": pb.PackageStatusMessage,
     "discovery": pb.DiscoveryMessage,
     "command": pb.CommandMessage,
+    "redrive": pb.RedriveMessage,
+    "result": pb.CommandResult,
     "ping": pb.PingMessage,
 }
 
@@ -246,6 +320,15 @@ REQUIRED = {
     "status": (("sub_sling_id", 1), ("sub_agent_name", 2), ("pub_agent_name", 3), ("offset", 4), ("status", 5)),
     "discovery": (("sub_sling_id", 1), ("sub_agent_name", 2), ("subscriber_configuration", 4)),
     "command": (("sub_sling_id", 1), ("sub_agent_name", 2)),
+    "redrive": (("sub_sling_id", 1), ("sub_agent_name", 2), ("offset", 3)),
+    "result": (
+        ("sub_sling_id", 1),
+        ("sub_agent_name", 2),
+        ("offset", 4),
+        ("state", 5),
+        ("verb", 6),
+        ("command_id", 7),
+    ),
 }
 
 
@@ -381,6 +464,35 @@ def test_negative_offsets_are_refused() -> None:
         decode_message(headers_of(4), command)
 
 
+def test_a_reader_of_the_original_line_finds_nothing_but_its_own_numbers_in_a_clear() -> None:
+    value = WHOLE["command"][2]
+    known_there = b"".join(part for found, part in fields_of(value) if found < 20)
+    assert known_there == WHOLE["command-of-the-original"][2]
+
+
+def test_a_reader_of_the_original_line_finds_nothing_but_its_own_numbers_in_an_announcement() -> None:
+    known_there = [found for found, _ in fields_of(WHOLE["discovery"][2]) if found < 20]
+    assert known_there == [1, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["redrive", "result"])
+def test_a_message_that_the_original_does_not_have_has_a_type_of_ours(name: str) -> None:
+    assert WHOLE[name][1] >= 20
+
+
+def test_a_result_of_an_unknown_command_is_refused() -> None:
+    value = WHOLE["result"][2].replace(text(6, "clear"), text(6, "paint"))
+    with pytest.raises(MessageCorruptError, match="'paint' is not a command"):
+        decode_message(headers_of(21), value)
+
+
+@pytest.mark.parametrize(("name", "field"), [("discovery", number(27, -1)), ("result", number(8, -1))])
+def test_a_negative_number_of_packages_is_refused(name: str, field: bytes) -> None:
+    _, kind, value = WHOLE[name]
+    with pytest.raises(MessageCorruptError, match="-1 is not a number of packages"):
+        decode_message(headers_of(kind), value + field)
+
+
 def test_a_command_without_a_known_command_is_refused() -> None:
     with pytest.raises(MessageCorruptError, match="no command"):
         decode_message(headers_of(4), text(1, SLING_ID) + text(2, "edge-1"))
@@ -400,7 +512,7 @@ def test_deep_nesting_is_refused() -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(kind=st.integers(1, 5), value=st.binary(max_size=120))
+@given(kind=st.sampled_from([1, 2, 3, 4, 5, 20, 21]), value=st.binary(max_size=120))
 def test_random_bytes_are_a_message_or_refused(kind: int, value: bytes) -> None:
     try:
         message = decode_message(headers_of(kind), value)

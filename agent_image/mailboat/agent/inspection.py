@@ -17,10 +17,12 @@ from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
     CommandMessage,
+    CommandResult,
     DiscoveryMessage,
     DistributedEvent,
     Message,
     PackageMessage,
+    RedriveMessage,
     StatusMessage,
 )
 from mailboat.wire.events import decode_event
@@ -203,8 +205,17 @@ def summary_of(message: Message | DistributedEvent) -> str:
         case DiscoveryMessage():
             states = ", ".join(f"{one.pub_agent_name} at {one.offset}" for one in message.states)
             return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
-        case CommandMessage():
-            return f"{message.sub_agent_name}: clear up to offset {message.clear_up_to_offset}"
+        case CommandMessage() | RedriveMessage() | CommandResult():
+            return f"{message.sub_agent_name}: {_command_summary(message)}"
         case DistributedEvent():
             return f"distributed {message.package_id} offset {message.offset}"
     return "ping"
+
+
+def _command_summary(message: CommandMessage | RedriveMessage | CommandResult) -> str:
+    if isinstance(message, CommandMessage):
+        return f"clear up to offset {message.clear_up_to_offset}"
+    if isinstance(message, RedriveMessage):
+        return f"redrive offset {message.offset}"
+    told = "" if message.message is None else f"   {message.message}"
+    return f"{message.verb} offset {message.offset} {message.state}{told}"

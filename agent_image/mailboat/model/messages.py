@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.model.positions import LogIdentity
 
 
 class Action(enum.StrEnum):
@@ -152,6 +153,12 @@ class DiscoveryMessage:
         cause: Ours. Why it is retrying or stopped.
         announced_ms: Ours. Wall time of the announcement.
         target: Ours. Where it imports into, as the user gave it.
+        is_ready: Ours. Whether it may serve; None of one that does not say.
+        ready_reason: Ours. Why, or why not.
+        is_durable: Ours. Registered: packages are kept for it also while it is away.
+        given_up: Ours. Packages in its error queue; None of one that does not say.
+        next_offset: Ours. What it reads next; None when it has read nothing.
+        log_identity: Ours. The log that `next_offset` belongs to.
     """
 
     sub_sling_id: SlingId
@@ -163,6 +170,12 @@ class DiscoveryMessage:
     cause: FailureCause | None = None
     announced_ms: int | None = None
     target: str | None = None
+    is_ready: bool | None = None
+    ready_reason: str | None = None
+    is_durable: bool = False
+    given_up: int | None = None
+    next_offset: Offset | None = None
+    log_identity: LogIdentity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +185,77 @@ class CommandMessage:
     Attributes:
         clear_up_to_offset: The last offset to drop, inclusive.
         pub_agent_name: The publisher whose queue is cleared; None clears for all (the original before SLING-9385).
+        command_id: Ours. Names the command: the same id again is the same command. The original sends none, and gets
+            no answer.
+        sent_ms: Ours. Wall time of the command, milliseconds since 1970 UTC.
     """
 
     sub_sling_id: SlingId
     sub_agent_name: AgentName
     clear_up_to_offset: Offset
     pub_agent_name: AgentName | None = None
+    command_id: str | None = None
+    sent_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveMessage:
+    """Import a package after all that one subscriber gave up, on the command topic (ours).
+
+    Attributes:
+        offset: The package's.
+        pub_agent_name: Who published it; None where that is not known.
+        command_id: Names the command, as in `CommandMessage`.
+        sent_ms: Wall time of the command, milliseconds since 1970 UTC.
+    """
+
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    offset: Offset
+    pub_agent_name: AgentName | None = None
+    command_id: str | None = None
+    sent_ms: int | None = None
+
+
+class CommandVerb(enum.StrEnum):
+    """What a command asks for."""
+
+    CLEAR = "clear"
+    REDRIVE = "redrive"
+
+
+class CommandState(enum.StrEnum):
+    """How a command ended."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What became of a command that has an id, on the status topic (ours).
+
+    Attributes:
+        command_id: The command's.
+        verb: What it asked for.
+        offset: The last offset that it dropped (clear), or the package's (redrive).
+        state: How it ended.
+        pub_agent_name: The publisher that it named.
+        removed: Packages that it dropped, or took out of the error queue.
+        message: One sentence for people; of a refusal the reason.
+        created_ms: Wall time of the end, milliseconds since 1970 UTC.
+    """
+
+    command_id: str
+    sub_sling_id: SlingId
+    sub_agent_name: AgentName
+    verb: CommandVerb
+    offset: Offset
+    state: CommandState
+    pub_agent_name: AgentName | None = None
+    removed: int = 0
+    message: str | None = None
+    created_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +274,9 @@ class DistributedEvent:
     deep_paths: tuple[NodePath, ...] = ()
 
 
-Message = PackageMessage | StatusMessage | DiscoveryMessage | CommandMessage | PingMessage
+Message = (
+    PackageMessage | StatusMessage | DiscoveryMessage | CommandMessage | RedriveMessage | CommandResult | PingMessage
+)
 
 KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
 """The required features that this version understands."""

@@ -43,7 +43,7 @@ FILTER_XML: Final = b'<workspaceFilter version="1.0"><filter root="/content"/></
 def fuzz_messages(data: bytes) -> None:
     """The first byte chooses the type; what is decoded is encoded and decoded to the same."""
     try:
-        message = decode_message(headers_for(data[0] % 6 if data else 0), data[1:])
+        message = decode_message(headers_for(data[0] % 22 if data else 0), data[1:])
     except REFUSALS:
         return
     headers, value = encode_message(message)

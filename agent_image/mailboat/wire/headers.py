@@ -17,6 +17,13 @@ STATUS: Final = 3
 COMMAND: Final = 4
 PING: Final = 5
 
+REDRIVE: Final = 20
+"""From 20 on: ours. The original ignores types that it does not know."""
+COMMAND_RESULT: Final = 21
+
+PIECE: Final = 100
+"""Ours, like all from 100 on: an agent of the original's line leaves records of types that it does not know alone."""
+
 Headers = tuple[tuple[str, bytes], ...]
 
 
@@ -26,6 +33,7 @@ def headers_for(message_type: int) -> Headers:
 
 
 PACKAGE_HEADERS: Final = headers_for(PACKAGE)
+PIECE_HEADERS: Final = headers_for(PIECE)
 
 
 def message_type_of(headers: Headers) -> int | None:

@@ -19,17 +19,22 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
     CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
     DiscoveryMessage,
     FailureCause,
     Message,
     PackageMessage,
     PackageStatus,
     PingMessage,
+    RedriveMessage,
     StatusMessage,
     SubscriberState,
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import parse_paths
+from mailboat.model.positions import LogIdentity
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 
@@ -42,6 +47,7 @@ _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = Mappin
     }
 )
 _ACTIONS: Final = (Action.ADD, Action.DELETE, Action.TEST)
+_COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
 
 MAX_MS: Final = 253_402_300_799_999
@@ -195,6 +201,12 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         cause=_encode_cause(message.cause),
         announced_ms=message.announced_ms,
         target=message.target,
+        is_ready=message.is_ready,
+        ready_reason=message.ready_reason,
+        is_durable=message.is_durable or None,
+        given_up=message.given_up,
+        next_offset=message.next_offset,
+        log_identity=_encode_identity(message.log_identity),
     ).SerializeToString(deterministic=True)
 
 
@@ -211,7 +223,19 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
         wire.announced_ms or None,
         wire.target or None,
+        wire.is_ready if wire.HasField("is_ready") else None,
+        wire.ready_reason or None,
+        wire.is_durable,
+        _count(wire.given_up) if wire.HasField("given_up") else None,
+        _offset(wire.next_offset) if wire.HasField("next_offset") else None,
+        LogIdentity(wire.log_identity.cluster_id, wire.log_identity.topic_id)
+        if wire.HasField("log_identity")
+        else None,
     )
+
+
+def _encode_identity(identity: LogIdentity | None) -> pb.LogIdentity | None:
+    return None if identity is None else pb.LogIdentity(cluster_id=identity.cluster_id, topic_id=identity.topic_id)
 
 
 def _encode_command(message: CommandMessage) -> bytes:
@@ -220,6 +244,8 @@ def _encode_command(message: CommandMessage) -> bytes:
         sub_agent_name=message.sub_agent_name,
         clear_command=pb.ClearCommand(offset=message.clear_up_to_offset),
         pub_agent_name=message.pub_agent_name,
+        command_id=message.command_id,
+        sent_ms=message.sent_ms,
     ).SerializeToString(deterministic=True)
 
 
@@ -232,7 +258,70 @@ def _decode_command(value: bytes) -> CommandMessage:
         AgentName(wire.sub_agent_name),
         _offset(wire.clear_command.offset),
         AgentName(wire.pub_agent_name) or None,
+        wire.command_id or None,
+        wire.sent_ms or None,
     )
+
+
+def _encode_redrive(message: RedriveMessage) -> bytes:
+    return pb.RedriveMessage(
+        sub_sling_id=message.sub_sling_id,
+        sub_agent_name=message.sub_agent_name,
+        offset=message.offset,
+        pub_agent_name=message.pub_agent_name,
+        command_id=message.command_id,
+        sent_ms=message.sent_ms,
+    ).SerializeToString(deterministic=True)
+
+
+def _decode_redrive(value: bytes) -> RedriveMessage:
+    wire = parse(pb.RedriveMessage, value)
+    return RedriveMessage(
+        SlingId(wire.sub_sling_id),
+        AgentName(wire.sub_agent_name),
+        _offset(wire.offset),
+        AgentName(wire.pub_agent_name) or None,
+        wire.command_id or None,
+        wire.sent_ms or None,
+    )
+
+
+def _encode_result(message: CommandResult) -> bytes:
+    return pb.CommandResult(
+        sub_sling_id=message.sub_sling_id,
+        sub_agent_name=message.sub_agent_name,
+        pub_agent_name=message.pub_agent_name,
+        offset=message.offset,
+        state=pb.CommandResult.State.Value(message.state.name),
+        verb=message.verb,
+        command_id=message.command_id,
+        removed=message.removed or None,
+        message=message.message,
+        created_ms=message.created_ms,
+    ).SerializeToString(deterministic=True)
+
+
+def _decode_result(value: bytes) -> CommandResult:
+    wire = parse(pb.CommandResult, value)
+    return CommandResult(
+        wire.command_id,
+        SlingId(wire.sub_sling_id),
+        AgentName(wire.sub_agent_name),
+        _verb(wire.verb),
+        _offset(wire.offset),
+        _COMMAND_STATES[wire.state],
+        AgentName(wire.pub_agent_name) or None,
+        _count(wire.removed),
+        wire.message or None,
+        wire.created_ms or None,
+    )
+
+
+def _verb(text: str) -> CommandVerb:
+    try:
+        return CommandVerb(text)
+    except ValueError as error:
+        raise MessageCorruptError(f"{text[:40]!r} is not a command that this version knows") from error
 
 
 def _encode_cause(cause: FailureCause | None) -> pb.Cause | None:
@@ -258,6 +347,12 @@ def _offset(value: int) -> Offset:
     return Offset(value)
 
 
+def _count(value: int) -> int:
+    if value < 0:
+        raise MessageCorruptError(f"{value} is not a number of packages")
+    return value
+
+
 def _digest(value: bytes) -> bytes | None:
     if not value:
         return None
@@ -276,6 +371,8 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = MappingProxy
         StatusMessage: (headers.STATUS, _encode_status),
         DiscoveryMessage: (headers.DISCOVERY, _encode_discovery),
         CommandMessage: (headers.COMMAND, _encode_command),
+        RedriveMessage: (headers.REDRIVE, _encode_redrive),
+        CommandResult: (headers.COMMAND_RESULT, _encode_result),
         PingMessage: (headers.PING, lambda _: b""),
     }
 )
@@ -285,6 +382,8 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
         headers.STATUS: _decode_status,
         headers.DISCOVERY: _decode_discovery,
         headers.COMMAND: _decode_command,
+        headers.REDRIVE: _decode_redrive,
+        headers.COMMAND_RESULT: _decode_result,
         headers.PING: lambda _: PingMessage(),
     }
 )

@@ -313,17 +313,31 @@ class DiscoveryMessage(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     ANNOUNCED_MS_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
+    IS_READY_FIELD_NUMBER: _builtins.int
+    READY_REASON_FIELD_NUMBER: _builtins.int
+    IS_DURABLE_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_IDENTITY_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
     announced_ms: _builtins.int
     target: _builtins.str
+    is_ready: _builtins.bool
+    ready_reason: _builtins.str
+    is_durable: _builtins.bool
+    given_up: _builtins.int
+    next_offset: _builtins.int
+    """of the package topic, to read next; `offset` of the states can't tell 0 from never"""
     @_builtins.property
     def subscriber_state(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriberState]: ...
     @_builtins.property
     def subscriber_configuration(self) -> Global___SubscriberConfiguration: ...
     @_builtins.property
     def cause(self) -> Global___Cause: ...
+    @_builtins.property
+    def log_identity(self) -> Global___LogIdentity: ...
     def __init__(
         self,
         *,
@@ -335,14 +349,44 @@ class DiscoveryMessage(_message.Message):
         cause: Global___Cause | None = ...,
         announced_ms: _builtins.int | None = ...,
         target: _builtins.str | None = ...,
+        is_ready: _builtins.bool | None = ...,
+        ready_reason: _builtins.str | None = ...,
+        is_durable: _builtins.bool | None = ...,
+        given_up: _builtins.int | None = ...,
+        next_offset: _builtins.int | None = ...,
+        log_identity: Global___LogIdentity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscoveryMessage: _TypeAlias = DiscoveryMessage  # noqa: Y015
+
+@_typing.final
+class LogIdentity(_message.Message):
+    """Which log an offset belongs to. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    topic_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        topic_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "topic_id", b"topic_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogIdentity: _TypeAlias = LogIdentity  # noqa: Y015
 
 @_typing.final
 class ClearCommand(_message.Message):
@@ -372,9 +416,13 @@ class CommandMessage(_message.Message):
     SUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
     CLEAR_COMMAND_FIELD_NUMBER: _builtins.int
     PUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    SENT_MS_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     pub_agent_name: _builtins.str
+    command_id: _builtins.str
+    sent_ms: _builtins.int
     @_builtins.property
     def clear_command(self) -> Global___ClearCommand: ...
     def __init__(
@@ -384,14 +432,113 @@ class CommandMessage(_message.Message):
         sub_agent_name: _builtins.str | None = ...,
         clear_command: Global___ClearCommand | None = ...,
         pub_agent_name: _builtins.str | None = ...,
+        command_id: _builtins.str | None = ...,
+        sent_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clear_command", b"clear_command", "pub_agent_name", b"pub_agent_name", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clear_command", b"clear_command", "command_id", b"command_id", "pub_agent_name", b"pub_agent_name", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_command", b"clear_command", "pub_agent_name", b"pub_agent_name", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear_command", b"clear_command", "command_id", b"command_id", "pub_agent_name", b"pub_agent_name", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommandMessage: _TypeAlias = CommandMessage  # noqa: Y015
+
+@_typing.final
+class RedriveMessage(_message.Message):
+    """Import a package after all that was given up. Ours, on the command topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUB_SLING_ID_FIELD_NUMBER: _builtins.int
+    SUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    PUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    SENT_MS_FIELD_NUMBER: _builtins.int
+    sub_sling_id: _builtins.str
+    sub_agent_name: _builtins.str
+    offset: _builtins.int
+    pub_agent_name: _builtins.str
+    command_id: _builtins.str
+    sent_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        sub_sling_id: _builtins.str | None = ...,
+        sub_agent_name: _builtins.str | None = ...,
+        offset: _builtins.int | None = ...,
+        pub_agent_name: _builtins.str | None = ...,
+        command_id: _builtins.str | None = ...,
+        sent_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "offset", b"offset", "pub_agent_name", b"pub_agent_name", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "offset", b"offset", "pub_agent_name", b"pub_agent_name", "sent_ms", b"sent_ms", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveMessage: _TypeAlias = RedriveMessage  # noqa: Y015
+
+@_typing.final
+class CommandResult(_message.Message):
+    """What became of a command. Ours, on the status topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[CommandResult._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DONE: CommandResult._State.ValueType  # 0
+        REFUSED: CommandResult._State.ValueType  # 1
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    DONE: CommandResult.State.ValueType  # 0
+    REFUSED: CommandResult.State.ValueType  # 1
+
+    SUB_SLING_ID_FIELD_NUMBER: _builtins.int
+    SUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    PUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    VERB_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    sub_sling_id: _builtins.str
+    sub_agent_name: _builtins.str
+    pub_agent_name: _builtins.str
+    offset: _builtins.int
+    state: Global___CommandResult.State.ValueType
+    verb: _builtins.str
+    command_id: _builtins.str
+    removed: _builtins.int
+    message: _builtins.str
+    created_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        sub_sling_id: _builtins.str | None = ...,
+        sub_agent_name: _builtins.str | None = ...,
+        pub_agent_name: _builtins.str | None = ...,
+        offset: _builtins.int | None = ...,
+        state: Global___CommandResult.State.ValueType | None = ...,
+        verb: _builtins.str | None = ...,
+        command_id: _builtins.str | None = ...,
+        removed: _builtins.int | None = ...,
+        message: _builtins.str | None = ...,
+        created_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "created_ms", b"created_ms", "message", b"message", "offset", b"offset", "pub_agent_name", b"pub_agent_name", "removed", b"removed", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "verb", b"verb"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "created_ms", b"created_ms", "message", b"message", "offset", b"offset", "pub_agent_name", b"pub_agent_name", "removed", b"removed", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "verb", b"verb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandResult: _TypeAlias = CommandResult  # noqa: Y015
 
 @_typing.final
 class PingMessage(_message.Message):
