@@ -54,6 +54,11 @@ def current_settings() -> Settings:
     return settings_from(os.environ)
 
 
+def variable(name: str) -> str | None:
+    """A variable that a secret of the configuration refers to."""
+    return os.environ.get(name)
+
+
 def child_environment(home: Path) -> dict[str, str]:
     """The environment for a child process that works on `home`, and on nothing else."""
     kept = {name: value for name, value in os.environ.items() if name not in {URL_VARIABLE, TOKEN_VARIABLE}}
