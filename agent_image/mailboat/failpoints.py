@@ -18,6 +18,7 @@ class Failpoint(enum.StrEnum):
     PUBLISHER_INTENT_STORED = "publisher-intent-stored"
     PUBLISHER_PACKAGE_BUILT = "publisher-package-built"
     PUBLISHER_BLOB_STORED = "publisher-blob-stored"
+    PUBLISHER_PIECES_APPENDED = "publisher-pieces-appended"
     PUBLISHER_APPENDED = "publisher-appended"
     PUBLISHER_RECEIPT_STORED = "publisher-receipt-stored"
 

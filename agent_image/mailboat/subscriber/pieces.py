@@ -1,0 +1,309 @@
+"""Packages in pieces, put together again for one subscriber.
+
+The log is the only truth: where a package's message says that its pieces stand, there they are read. Pieces that go by
+are collected on disk as well, so that most packages need no second reading; that collection is bounded in number, size
+and age, and dropping any of it loses nothing. So orphans of dead publishers, interleaved publishers, duplicates and
+restarts in the middle need no protocol of their own. Length, count and digest are checked before anybody parses a byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, NamedTuple, cast
+
+from mailboat.clock import Clock
+from mailboat.content.failures import TranslatedFailures
+from mailboat.errors import (
+    LimitExceededError,
+    MailboatError,
+    MessageCorruptError,
+    PackageCorruptError,
+    PositionOutOfRangeError,
+    RetryableError,
+    UntrustedInputError,
+)
+from mailboat.journal.port import Journal, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import PackageMessage
+from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
+from mailboat.wire.headers import PIECE_HEADERS
+from mailboat.wire.pieces import decode_piece
+
+_SPOOL_BYTES: Final = 1024 * 1024
+_COPY_BYTES: Final = 256 * 1024
+_READ: Final = ReadLimits(max_records=100)
+_LOG: Final = logging.getLogger(__name__)
+
+
+class PiecesMissingError(UntrustedInputError):
+    """The journal no longer holds all pieces of a package, or what stands there does not make up the package.
+
+    Retention removed the first of them, or a publisher appended what can't be put together. The package was not
+    imported; publish its paths again.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PieceLimits:
+    """How much is collected while it goes by. What is dropped is read again when it is needed.
+
+    Attributes:
+        max_packages: Packages at once.
+        max_bytes: Bytes of all of them.
+        expire_seconds: A package of which nothing came for so long is dropped.
+    """
+
+    max_packages: int = 10
+    max_bytes: int = 2 * 1024**3
+    expire_seconds: float = 60.0
+
+
+@dataclass(slots=True)
+class PieceFigures:
+    """What became of pieces, in this run.
+
+    Attributes:
+        pieces: Pieces that went by, of publishers that are followed.
+        collected: Packages that were complete when their message came.
+        read_again: Packages whose pieces were read from the log again.
+        dropped: Packages whose collection was given up: too many, too large, out of order, no room on disk.
+        expired: Packages of which nothing came any more: their publisher died.
+    """
+
+    pieces: int = 0
+    collected: int = 0
+    read_again: int = 0
+    dropped: int = 0
+    expired: int = 0
+
+
+class _Key(NamedTuple):
+    sling_id: SlingId
+    package_id: PackageId
+
+
+class _Collection:
+    """The pieces of one package so far, in order."""
+
+    def __init__(self, first_offset: Offset, now: float) -> None:
+        self.first_offset = first_offset
+        self.touched = now
+        self.count = 0
+        self.length_bytes = 0
+        self.file = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the store closes it
+
+    def add(self, content: bytes) -> None:
+        self.file.write(content)
+        self.count += 1
+        self.length_bytes += len(content)
+
+    def is_run(self, run: PieceRun) -> bool:
+        return self.first_offset == run.first_offset and (self.count, self.length_bytes) == (
+            run.count,
+            run.length_bytes,
+        )
+
+
+class PieceStore:
+    """Puts packages together for one subscriber, from one thread."""
+
+    def __init__(self, journal: Journal, topic: TopicName, clock: Clock, limits: PieceLimits | None = None) -> None:
+        """Nothing collected."""
+        self.figures = PieceFigures()
+        self._journal = journal
+        self._topic = topic
+        self._clock = clock
+        self._limits = limits or PieceLimits()
+        self._collections: OrderedDict[_Key, _Collection] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def collected_bytes(self) -> int:
+        """What is collected at the moment."""
+        return self._bytes
+
+    def take(self, record: Record, follow: frozenset[AgentName] | None) -> None:
+        """A piece goes by. Never fails: what can't be collected is read again when it is needed."""
+        self.expire()
+        try:
+            piece = decode_piece(record.value)
+        except MessageCorruptError as error:
+            _LOG.warning("topic %s offset %d is no piece: %s", self._topic, record.offset, error)
+            return
+        if follow is not None and piece.pub_agent_name not in follow:
+            return
+        self.figures.pieces += 1
+        key = _Key(piece.pub_sling_id, piece.package_id)
+        collection = self._collections.get(key)
+        if piece.index == 0 and (collection is None or record.offset > collection.first_offset):
+            self._drop(key)  # the publisher appended the beginning once more
+            collection = self._begin(key, record.offset)
+        if collection is None or piece.index < collection.count:
+            return
+        if piece.index > collection.count:
+            self._give_up(key)
+            return
+        self._add(key, collection, piece)
+
+    def open(self, message: PackageMessage, offset: Offset, max_bytes: int, check: Callable[[], None]) -> BinaryIO:
+        """The whole package, checked, as a seekable stream that the caller closes.
+
+        Args:
+            message: Its `payload_ref` names the pieces.
+            offset: Where the message stands; its pieces stand before it.
+            max_bytes: The largest package that is taken.
+            check: Called between reads; raises when the time is over.
+
+        Raises:
+            PiecesMissingError, PackageCorruptError, LimitExceededError: The package can't be had.
+            JournalUnavailableError, StorageFullError: Try again.
+        """
+        run = parse_run(message.payload_ref or "", offset)
+        if run.length_bytes > max_bytes:
+            raise LimitExceededError(
+                f"a package of {run.length_bytes} bytes is beyond the limit of {max_bytes}", limit=max_bytes
+            )
+        if message.package_digest is None or message.package_length_bytes != run.length_bytes:
+            raise PackageCorruptError("a package in pieces needs its length and digest", package=message.package_id)
+        key = _Key(message.pub_sling_id, message.package_id)
+        file = self._take_collected(key, run)
+        if file is None:
+            self.figures.read_again += 1
+            file = self._read_again(key, run, check)
+        try:
+            _check_digest(file, message, self._topic, check)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def expire(self) -> None:
+        """Drop the collections of which nothing came for long."""
+        now = self._clock.monotonic()
+        while self._collections:
+            key, oldest = next(iter(self._collections.items()))
+            if now - oldest.touched < self._limits.expire_seconds:
+                return
+            self.figures.expired += 1
+            _LOG.warning("package %s: %d pieces from offset %d on, and then no more", *_words(key, oldest))
+            self._drop(key)
+
+    def close(self) -> None:
+        """Drop all collections."""
+        for key in list(self._collections):
+            self._drop(key)
+
+    def _begin(self, key: _Key, offset: Offset) -> _Collection:
+        while len(self._collections) >= self._limits.max_packages:
+            self._give_up(next(iter(self._collections)))
+        collection = self._collections[key] = _Collection(offset, self._clock.monotonic())
+        return collection
+
+    def _add(self, key: _Key, collection: _Collection, piece: PieceMessage) -> None:
+        collection.touched = self._clock.monotonic()
+        self._collections.move_to_end(key)  # the one of which nothing came for longest stands first
+        try:
+            collection.add(piece.content)
+        except OSError as error:
+            _LOG.warning("the folder for temporary files takes no pieces: %s", error)
+            self._give_up(key)
+            return
+        self._bytes += len(piece.content)
+        while self._bytes > self._limits.max_bytes:
+            self._give_up(next(iter(self._collections)))
+
+    def _give_up(self, key: _Key) -> None:
+        self.figures.dropped += 1
+        _LOG.info("package %s: %d pieces from offset %d on are not kept", *_words(key, self._collections[key]))
+        self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
+        collection = self._collections.pop(key, None)
+        if collection is not None:
+            self._bytes -= collection.length_bytes
+            collection.file.close()
+
+    def _take_collected(self, key: _Key, run: PieceRun) -> BinaryIO | None:
+        collection = self._collections.get(key)
+        if collection is None or not collection.is_run(run):
+            self._drop(key)
+            return None
+        del self._collections[key]
+        self._bytes -= collection.length_bytes
+        self.figures.collected += 1
+        return collection.file
+
+    def _read_again(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> BinaryIO:
+        file = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
+        count = length = 0
+        try:
+            with TranslatedFailures("the folder for temporary files"):
+                for piece in self._pieces(key, run, check):
+                    if piece.index == count:
+                        file.write(piece.content)
+                        count += 1
+                        length += len(piece.content)
+                    if piece.index > count or count > run.count or length > run.length_bytes:
+                        break
+            if (count, length) != (run.count, run.length_bytes):
+                raise _incomplete(key, run, count, self._topic)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _pieces(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[PieceMessage]:
+        with closing(self._journal.reader(self._topic, run.first_offset)) as reader:
+            while reader.next_offset <= run.last_offset:
+                check()
+                try:
+                    batch = reader.read(_READ, 0.0)
+                except PositionOutOfRangeError as error:
+                    raise _incomplete(key, run, 0, self._topic) from error
+                for record in batch.records:
+                    if record.headers == PIECE_HEADERS and record.offset <= run.last_offset:
+                        piece = _decoded(record)
+                        if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
+                            yield piece
+                if not batch.records and batch.is_at_end:
+                    raise RetryableError("the journal gives no pieces before a package's message", topic=self._topic)
+
+
+def _decoded(record: Record) -> PieceMessage | None:
+    try:
+        return decode_piece(record.value)
+    except MailboatError:
+        return None
+
+
+def _incomplete(key: _Key, run: PieceRun, count: int, topic: TopicName) -> PiecesMissingError:
+    return PiecesMissingError(
+        f"of the {run.count} pieces from {run.first_offset} to {run.last_offset} only {count} make up the package",
+        next_step="publish its paths again",
+        topic=topic,
+        package=key.package_id,
+    )
+
+
+def _check_digest(file: BinaryIO, message: PackageMessage, topic: TopicName, check: Callable[[], None]) -> None:
+    total = hashlib.sha256()
+    with TranslatedFailures("the folder for temporary files"):
+        file.seek(0)
+        while data := file.read(_COPY_BYTES):
+            total.update(data)
+            check()
+        file.seek(0)
+    if total.digest() != message.package_digest:
+        raise PackageCorruptError(
+            "the pieces do not have the digest that the message promises", package=message.package_id, topic=topic
+        )
+
+
+def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:
+    return key.package_id[:80], collection.count, collection.first_offset

@@ -1,0 +1,24 @@
+"""Protobuf bytes to messages of one type, with errors that say what is wrong."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+
+from mailboat.errors import MessageCorruptError
+
+P = TypeVar("P", bound=Protobuf)
+
+
+def parse(kind: type[P], value: bytes) -> P:
+    """Parse protobuf of one type. Raises: MessageCorruptError, naming the required fields that are missing."""
+    try:
+        message = kind.FromString(value)
+    except DecodeError as error:
+        raise MessageCorruptError(f"{len(value)} bytes are not a {kind.DESCRIPTOR.name}: {error}") from error
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
+        raise MessageCorruptError(f"a {kind.DESCRIPTOR.name} lacks the required fields {missing}", fields=missing)
+    return message
