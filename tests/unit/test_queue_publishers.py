@@ -7,7 +7,6 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.errors import UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
@@ -22,13 +21,14 @@ from mailboat.model.messages import (
     StatusMessage,
     SubscriberState,
 )
-from mailboat.queues.failures import ErrorQueue, FailedPackages, FailureFollower
+from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.following import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueMissingError, QueueSources
 from mailboat.queues.standing import QueueState, Standing, decide_agent_state, standings_of
+from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
@@ -140,9 +140,23 @@ class TestQueuesOfAPublisher:
         with pytest.raises(QueueMissingError, match=name):
             queues.find(name)
 
-    def test_what_is_no_queue_name_is_refused(self, queues: PublisherQueues) -> None:
-        with pytest.raises(UsageError, match="is no queue"):
+    def test_a_queue_is_found_by_its_subscribers_name(self, queues: PublisherQueues) -> None:
+        edge, west_errors = queues.find("edge"), queues.find("west-error")
+        assert edge.name == f"{SLING_ID}-edge"
+        assert isinstance(west_errors, ErrorQueue)
+        assert west_errors.name == f"{SLING_ID}-west-error"
+
+    @pytest.mark.parametrize("name", ["north", "edge-error", "", "x" * 300, "-error"])
+    def test_a_name_that_nobody_has_is_answered_with_those_there_are(self, queues: PublisherQueues, name: str) -> None:
+        with pytest.raises(QueueMissingError, match="it has queues for edge, west"):
+            queues.find(name)
+
+    def test_a_name_that_several_have_is_not_guessed(self, queues: PublisherQueues, standings: list[Standing]) -> None:
+        other = SlingId("1" * 36)
+        standings.append(Standing(QueueName(other, AgentName("edge")), AUTHOR, -1))
+        with pytest.raises(QueueMissingError, match="2 subscribers are called edge"):
             queues.find("edge")
+        assert queues.find(f"{other}-edge").name == f"{other}-edge"
 
     def test_an_agent_whose_name_looks_like_an_error_queue_is_found(
         self, queues: PublisherQueues, standings: list[Standing]
@@ -245,7 +259,7 @@ class TestErrorQueues:
     def test_they_are_rebuilt_from_the_status_topic(self, journal: MemoryJournal, failed: FailedPackages) -> None:
         garbage = NewRecord(b"\xff", (("type", b"3"), ("version", b"1")))
         journal.append(STATUSES, [record_of(status(4)), garbage, record_of(PingMessage()), record_of(status(6))])
-        follower = FailureFollower(failed, journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES)
         assert follower.follow(0.0) == 4
         assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [4, 6]
         journal.append(STATUSES, [record_of(status(4, PackageStatus.IMPORTED))])
@@ -257,7 +271,7 @@ class TestErrorQueues:
         self, journal: MemoryJournal, failed: FailedPackages
     ) -> None:
         journal.append(STATUSES, [record_of(status(4))])
-        follower = FailureFollower(failed, journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES)
         follower.follow(0.0)
         journal.delete_topic(STATUSES)
         journal.ensure_topic(STATUSES, TopicSettings())
@@ -267,7 +281,7 @@ class TestErrorQueues:
         assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
 
     def test_a_follower_that_waits_can_be_interrupted(self, journal: MemoryJournal, failed: FailedPackages) -> None:
-        follower = FailureFollower(failed, journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES)
         with in_background(lambda: follower.follow(LONG_WAIT_SECONDS)) as following:
             follower.interrupt()
             assert following.result(PATIENCE_SECONDS) == 0

@@ -1,8 +1,9 @@
 """Who is there: a pure fold of announcements into the known subscribers.
 
-A subscriber is alive for 30 seconds after its last announcement, by the reader's clock; expired ones are removed, and
-the number is bounded, so that a thousand invented subscribers cost no more than the bound. Announced offsets may go
-backwards and are believed: a target may have been restored.
+A subscriber is alive for 30 seconds after its last announcement, by the reader's clock. It is remembered for an hour,
+so that people can be told that it went silent, and then it is removed; the number is bounded as well, so a thousand
+invented subscribers cost no more than the bound. Announced offsets may go backwards and are believed: a target may have
+been restored.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from mailboat.discovery.rates import Rate
 from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.messages import DiscoveryMessage
 
 ALIVE_SECONDS: Final = 30.0
-MAX_SUBSCRIBERS: Final = 10_000
+REMEMBERED_SECONDS: Final = 3600.0
+MAX_SUBSCRIBERS: Final = 2_000
 
 
 class AgentKey(NamedTuple):
@@ -28,11 +31,19 @@ class AgentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownSubscriber:
-    """A subscriber as it last announced itself; `heard_ms` is the time of the announcement's record in the log."""
+    """A subscriber as it last announced itself.
+
+    Attributes:
+        key: Who.
+        announcement: What it said.
+        heard_ms: When, milliseconds since 1970 UTC, by the clock of whoever heard it; never in the future.
+        rate_per_second: Packages a second during the last minute; None where unknown or nothing moved.
+    """
 
     key: AgentKey
     announcement: DiscoveryMessage
     heard_ms: int
+    rate_per_second: float | None = None
 
     def is_alive(self, now_ms: int, alive_seconds: float = ALIVE_SECONDS) -> bool:
         """Whether the last announcement is young enough at `now_ms`."""
@@ -46,22 +57,34 @@ class Topology:
         """Know nobody yet."""
         self._max = max_subscribers
         self._known: OrderedDict[AgentKey, KnownSubscriber] = OrderedDict()
+        self._rates: dict[AgentKey, Rate] = {}
 
     def hear(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
         """Take in an announcement; the newest of an agent counts, whatever offsets it tells."""
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
-        self._known[key] = KnownSubscriber(key, announcement, heard_ms)
+        rate = self._rates.setdefault(key, Rate())
+        if announcement.states:
+            rate.hear(heard_ms, min(one.offset for one in announcement.states))
+        self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second())
         self._known.move_to_end(key)
         while len(self._known) > self._max:
-            self._known.popitem(last=False)
+            self._forget(next(iter(self._known)))
 
-    def remove_expired(self, now_ms: int, alive_seconds: float = ALIVE_SECONDS) -> Sequence[KnownSubscriber]:
-        """Forget those silent for too long, and return them."""
-        gone = [one for one in self._known.values() if not one.is_alive(now_ms, alive_seconds)]
+    def remove_expired(self, now_ms: int, remembered_seconds: float = REMEMBERED_SECONDS) -> Sequence[KnownSubscriber]:
+        """Forget those silent for longer than that, and return them."""
+        gone = []
+        for one in self._known.values():  # the longest silent come first
+            if one.is_alive(now_ms, remembered_seconds):
+                break
+            gone.append(one)
         for one in gone:
-            del self._known[one.key]
+            self._forget(one.key)
         return gone
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or not, by name."""
         return sorted(self._known.values(), key=lambda one: (one.key.name, one.key.sling_id))
+
+    def _forget(self, key: AgentKey) -> None:
+        del self._known[key]
+        del self._rates[key]

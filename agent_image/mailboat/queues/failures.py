@@ -10,21 +10,20 @@ import threading
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from mailboat.errors import JournalReplacedError, MessageCorruptError, PositionOutOfRangeError
-from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits
-from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
-from mailboat.model.messages import FailureCause, PackageStatus, StatusMessage
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import FailureCause, Message, PackageStatus, StatusMessage
 from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.standing import Capability, QueueState
-from mailboat.wire.messages import decode_message
 
 MAX_FAILURES: Final = 100_000
 
 
-class _Place(NamedTuple):
+class FailurePlace(NamedTuple):
+    """Which package of which publisher, at which subscriber."""
+
     publisher: AgentName
     queue_name: QueueName
     offset: Offset
@@ -38,12 +37,14 @@ class FailedPackage(NamedTuple):
         package_id: As the status says; None from agents that don't.
         attempts: How often it was tried.
         cause: Why it failed; None from agents that don't say.
+        given_up_ms: When, milliseconds since 1970 UTC; None from agents that don't say.
     """
 
     offset: Offset
     package_id: PackageId | None
     attempts: int
     cause: FailureCause | None
+    given_up_ms: int | None = None
 
 
 class FailedPackages:
@@ -54,18 +55,23 @@ class FailedPackages:
         self.forgotten_count = 0
         self._max = max_failures
         self._lock = threading.Lock()
-        self._packages: OrderedDict[_Place, FailedPackage] = OrderedDict()
+        self._packages: OrderedDict[FailurePlace, FailedPackage] = OrderedDict()
         self._queues: dict[tuple[AgentName, QueueName], dict[Offset, FailedPackage]] = {}
 
-    def hear(self, status: StatusMessage) -> None:
-        """Take in a status."""
+    def hear(self, status: Message) -> None:
+        """Take in a status; other messages of the topic mean nothing here."""
+        if not isinstance(status, StatusMessage):
+            return
         queue_name = QueueName(status.sub_sling_id, status.sub_agent_name)
-        place = _Place(status.pub_agent_name, queue_name, status.offset)
+        place = FailurePlace(status.pub_agent_name, queue_name, status.offset)
         with self._lock:
             if status.status is PackageStatus.IMPORTED:
                 self._remove(place)
             elif status.status is PackageStatus.REMOVED_FAILED:
-                self._add(place, FailedPackage(status.offset, status.package_id, status.attempts, status.cause))
+                failed = FailedPackage(
+                    status.offset, status.package_id, status.attempts, status.cause, status.created_ms
+                )
+                self._add(place, failed)
 
     def trim(self, earliest: Offset) -> None:
         """Forget the packages that retention removed."""
@@ -85,7 +91,17 @@ class FailedPackages:
             failures = list(self._queues.get((publisher, queue_name), {}).values())
         return sorted((one for one in failures if one.offset >= earliest), key=lambda one: one.offset)
 
-    def _add(self, place: _Place, failed: FailedPackage) -> None:
+    def all(self, earliest: Offset) -> list[tuple[FailurePlace, FailedPackage]]:
+        """What all subscribers gave up of all publishers' packages, from `earliest` on."""
+        with self._lock:
+            return [(place, failed) for place, failed in self._packages.items() if place.offset >= earliest]
+
+    def find(self, place: FailurePlace) -> FailedPackage | None:
+        """The package that was given up there; None when it was not."""
+        with self._lock:
+            return self._packages.get(place)
+
+    def _add(self, place: FailurePlace, failed: FailedPackage) -> None:
         self._remove(place)
         self._packages[place] = failed
         self._queues.setdefault((place.publisher, place.queue_name), {})[place.offset] = failed
@@ -93,53 +109,13 @@ class FailedPackages:
             self._remove(next(iter(self._packages)))
             self.forgotten_count += 1
 
-    def _remove(self, place: _Place) -> None:
+    def _remove(self, place: FailurePlace) -> None:
         if self._packages.pop(place, None) is None:
             return
         key = (place.publisher, place.queue_name)
         del self._queues[key][place.offset]
         if not self._queues[key]:
             del self._queues[key]
-
-
-class FailureFollower:
-    """Brings the failures from the status topic, from its beginning on. Belongs to one thread, but for `interrupt`."""
-
-    def __init__(self, failed: FailedPackages, journal: Journal, topic: TopicName) -> None:
-        """Begin at the oldest status that is kept."""
-        self._failed = failed
-        self._journal = journal
-        self._topic = topic
-        self._reader: JournalReader = journal.reader(topic, Edge.EARLIEST)
-
-    def follow(self, wait_seconds: float) -> int:
-        """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
-        try:
-            batch = self._reader.read(ReadLimits(max_records=500), wait_seconds)
-        except (PositionOutOfRangeError, JournalReplacedError):
-            self._restart()
-            return 0
-        for record in batch.records:
-            try:
-                message = decode_message(record.headers, record.value)
-            except MessageCorruptError:
-                continue  # other readers of the topic report it
-            if isinstance(message, StatusMessage):
-                self._failed.hear(message)
-        return len(batch.records)
-
-    def interrupt(self) -> None:
-        """End the current or the next `follow`, from any thread."""
-        self._reader.interrupt()
-
-    def close(self) -> None:
-        """Release the reader."""
-        self._reader.close()
-
-    def _restart(self) -> None:
-        self._reader.close()
-        self._failed.clear()
-        self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
 
 
 class ErrorItem(NamedTuple):

@@ -15,7 +15,7 @@ from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, Offset, Sling
 
 _ENTRY: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-([0-9]{1,10})@([0-9]{1,19})", re.ASCII)
 _LARGEST_OFFSET: Final = 2**63 - 1
-_ERROR_SUFFIX: Final = "-error"
+ERROR_SUFFIX: Final = "-error"
 _SHOWN: Final = 80
 
 
@@ -37,7 +37,7 @@ class QueueName(NamedTuple):
     is_error_queue: bool = False
 
     def __str__(self) -> str:
-        return f"{self.sling_id}-{self.agent_name}{_ERROR_SUFFIX if self.is_error_queue else ''}"
+        return f"{self.sling_id}-{self.agent_name}{ERROR_SUFFIX if self.is_error_queue else ''}"
 
 
 def parse_entry_id(text: str) -> EntryId:
@@ -58,5 +58,5 @@ def parse_queue_name(text: str) -> QueueName:
         raise UsageError(
             f"{text[:_SHOWN]!r} is no queue: <id of {SLING_ID_LENGTH} characters>-<agent name> is expected"
         )
-    name = parse_agent_name(agent_name.removesuffix(_ERROR_SUFFIX))
-    return QueueName(SlingId(sling_id), name, agent_name.endswith(_ERROR_SUFFIX))
+    name = parse_agent_name(agent_name.removesuffix(ERROR_SUFFIX))
+    return QueueName(SlingId(sling_id), name, agent_name.endswith(ERROR_SUFFIX))

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import parse_queue_name
+from mailboat.queues.names import ERROR_SUFFIX, parse_queue_name
 from mailboat.queues.pages import PageReader
 from mailboat.queues.standing import QueueState, Standing, decide_agent_state
 from mailboat.queues.subscriber_queue import SubscriberQueue
+
+_SHOWN: Final = 10
+_NAME_SHOWN: Final = 120
 
 
 class QueueMissingError(UsageError):
@@ -66,18 +70,52 @@ class PublisherQueues:
         return names
 
     def find(self, name: str) -> SubscriberQueue | ErrorQueue:
-        """The queue of that name. Raises: QueueMissingError, UsageError when it can't be a queue's name."""
-        wanted = parse_queue_name(name)
-        for queue in self.subscriber_queues():
+        """The queue of that name, or of the subscriber of that name where there is only one of it.
+
+        Raises:
+            QueueMissingError: There is none, or several subscribers have that name.
+        """
+        queues = self.subscriber_queues()
+        short = self._find_short(queues, name)
+        if short is not None:
+            return short
+        try:
+            wanted = parse_queue_name(name)
+        except UsageError as error:
+            raise self._missing(name, queues) from error
+        for queue in queues:
             if name == queue.name:  # an agent's name may end in "-error" itself
                 return queue
             if queue.standing.queue_name == wanted._replace(is_error_queue=False) and queue.standing.has_error_queue:
                 return self._error_queue(queue)
-        raise QueueMissingError(f"{self._publisher} has no queue {name}", publisher=self._publisher)
+        raise self._missing(name, queues)
 
     def state(self) -> QueueState:
         """The state of the agent."""
         return decide_agent_state(queue.state() for queue in self.subscriber_queues())
 
+    def _find_short(self, queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | ErrorQueue | None:
+        """The queue of the only subscriber of a name; with `-error` behind the name, its error queue."""
+        found = _of_subscriber(queues, name)
+        if found is not None:
+            return found
+        failing = _of_subscriber(queues, name.removesuffix(ERROR_SUFFIX)) if name.endswith(ERROR_SUFFIX) else None
+        return None if failing is None or not failing.standing.has_error_queue else self._error_queue(failing)
+
+    def _missing(self, name: str, queues: Sequence[SubscriberQueue]) -> QueueMissingError:
+        shown = ", ".join(one.standing.queue_name.agent_name for one in queues[:_SHOWN]) or "nobody"
+        return QueueMissingError(
+            f"{self._publisher} has no queue {name[:_NAME_SHOWN]!r}; it has queues for {shown}",
+            publisher=self._publisher,
+        )
+
     def _error_queue(self, queue: SubscriberQueue) -> ErrorQueue:
         return ErrorQueue(queue.standing.queue_name, self._publisher, self._sources.failed, self._sources.view)
+
+
+def _of_subscriber(queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | None:
+    found = [one for one in queues if one.standing.queue_name.agent_name == name]
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found[:_SHOWN])
+        raise QueueMissingError(f"{len(found)} subscribers are called {name}; name the queue: {names}")
+    return found[0] if found else None

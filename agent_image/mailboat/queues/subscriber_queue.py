@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mailboat.errors import UsageError
+from mailboat.errors import QueueNotClearableError, UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.queues.entries import Entry
@@ -30,17 +30,11 @@ MAX_REMOVED_ENTRIES: Final = 10_000
 """How many entries one removal may name."""
 
 
-class QueueNotEditableError(UsageError):
-    """The subscriber of this queue does not take commands, so nothing can be removed from its queue.
-
-    Start it as an editable subscriber, or let it give up by itself with a finite number of retries.
-    """
-
-
 class RemovalRefusedError(UsageError):
-    """Only the first entry of a queue can be removed alone, since a subscriber imports in order.
+    """What was named can't be removed from the queue. Nothing was sent.
 
-    Remove the first one, or name several: then everything up to the last of them is removed.
+    Only the first entry can be removed alone, since a subscriber imports in order; of several, everything up to the
+    last of them is removed, and each must still be in the queue. `mailboat queue show` lists what is there now.
     """
 
 
@@ -146,7 +140,7 @@ class SubscriberQueue:
         """What drops the first entries, or all that are there now; None when the queue is empty.
 
         Raises:
-            QueueNotEditableError, JournalUnavailableError.
+            QueueNotClearableError, JournalUnavailableError.
         """
         self._check_editable()
         if max_entries is not None and max_entries <= 0:
@@ -155,22 +149,23 @@ class SubscriberQueue:
         return None if last is None else self._plan_up_to(last)
 
     def plan_remove(self, entry_ids: Sequence[EntryId]) -> ClearPlan | None:
-        """What removes these entries, and with them all before the last of them.
+        """What removes these entries, and with them all before the last of them. None when none is named.
 
-        One entry alone must be the first of the queue. None when the last one named is not in the queue: somebody
-        was faster, or it never was.
+        One entry alone must be the first of the queue.
 
         Raises:
-            QueueNotEditableError, RemovalRefusedError, JournalUnavailableError.
+            QueueNotClearableError, JournalUnavailableError.
+            RemovalRefusedError: Too many, or one that is not in the queue: it left in the meantime, or never was there.
         """
         self._check_editable()
         if len(entry_ids) > MAX_REMOVED_ENTRIES:
             raise RemovalRefusedError(f"one removal may name {MAX_REMOVED_ENTRIES} entries, not {len(entry_ids)}")
         if not entry_ids:
             return None
+        for one in sorted(set(entry_ids)):
+            if self.find(one) is None:
+                raise RemovalRefusedError(f"{one} is not in {self.name}: it has left it, or never was there", entry=one)
         last = max(entry_ids, key=lambda one: one.offset)
-        if self.find(last) is None:
-            return None
         if len(entry_ids) == 1 and not self._is_head(last.offset):
             raise RemovalRefusedError(f"{last} is not the first entry of {self.name}", entry=last)
         return self._plan_up_to(last.offset)
@@ -222,4 +217,4 @@ class SubscriberQueue:
 
     def _check_editable(self) -> None:
         if not self.standing.is_editable:
-            raise QueueNotEditableError(f"the subscriber of {self.name} does not take commands", queue=self.name)
+            raise QueueNotClearableError(f"the subscriber of {self.name} does not take commands", queue=self.name)

@@ -1,0 +1,134 @@
+"""Who is there, by the discovery topic: reads what is retained, then its end, and keeps the topology current.
+
+Anyone may write to the topic, so an announcement is taken in only if it is short and its names are names. What it says
+of time is not believed: what was there before is as old as the log says, and never younger than now; what comes later
+is heard now. So a record from the future lives as long as any other, and clocks that differ silence nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.discovery.topology import MAX_SUBSCRIBERS, KnownSubscriber, Topology
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError, UsageError
+from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
+from mailboat.model.identifiers import SLING_ID_LENGTH, Offset, TopicName, parse_agent_name
+from mailboat.model.messages import DiscoveryMessage
+from mailboat.wire.messages import decode_message
+
+RETAINED_ANNOUNCEMENTS: Final = 2_000
+"""How far back the topic is read at the start: everybody alive is in there, a hundred subscribers for three minutes."""
+
+MAX_ANNOUNCEMENT_BYTES: Final = 16 * 1024
+
+_READ: Final = ReadLimits(max_records=500)
+
+
+class Roster:
+    """The subscribers known in this process. Safe to use from several threads."""
+
+    def __init__(self, clock: Clock, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
+        """Know nobody yet."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._max = max_subscribers
+        self._topology = Topology(max_subscribers)
+        self._unreadable = 0
+        self._version = 0
+
+    @property
+    def unreadable(self) -> int:
+        """Records of the topic that are no announcement that can be understood."""
+        return self._unreadable
+
+    @property
+    def version(self) -> int:
+        """Grows with each announcement and each removal."""
+        return self._version
+
+    def hear(self, record: Record, *, is_retained: bool) -> None:
+        """Take in a record of the discovery topic, which was there before, or comes now."""
+        if not record.value:
+            return  # a tombstone takes back what its key said
+        announcement = announcement_of(record)
+        now_ms = self._now_ms()
+        with self._lock:
+            self._version += 1
+            if announcement is None:
+                self._unreadable += 1
+            else:
+                self._topology.hear(announcement, min(record.appended_ms, now_ms) if is_retained else now_ms)
+
+    def subscribers(self) -> Sequence[KnownSubscriber]:
+        """All that are known, alive or silent, by name; who is silent for too long is removed before."""
+        now_ms = self._now_ms()
+        with self._lock:
+            self._version += bool(self._topology.remove_expired(now_ms))
+            return self._topology.subscribers()
+
+    def clear(self) -> None:
+        """Forget all: the topic is another one."""
+        with self._lock:
+            self._version += 1
+            self._topology = Topology(self._max)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+
+def announcement_of(record: Record) -> DiscoveryMessage | None:
+    """The announcement that a record holds; None where it is none, too long, or of nobody that can exist."""
+    if len(record.value) > MAX_ANNOUNCEMENT_BYTES:
+        return None
+    try:
+        message = decode_message(record.headers, record.value)
+        if not isinstance(message, DiscoveryMessage):
+            return None
+        parse_agent_name(message.sub_agent_name)
+    except (UntrustedInputError, UsageError):
+        return None
+    is_id = len(message.sub_sling_id) == SLING_ID_LENGTH and message.sub_sling_id.isprintable()
+    return message if is_id else None
+
+
+class RosterFollower:
+    """Brings a roster the discovery topic. Belongs to one thread, but for `interrupt`."""
+
+    def __init__(self, roster: Roster, journal: Journal, topic: TopicName) -> None:
+        """Begin so far back that everybody who is alive is heard."""
+        self._roster = roster
+        self._journal = journal
+        self._topic = topic
+        self._begin()
+
+    def follow(self, wait_seconds: float) -> int:
+        """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
+        try:
+            batch = self._reader.read(_READ, wait_seconds)
+        except (PositionOutOfRangeError, JournalReplacedError):
+            self._reader.close()
+            self._roster.clear()
+            self._begin()
+            return 0
+        for record in batch.records:
+            self._roster.hear(record, is_retained=record.offset < self._retained_to)
+        return len(batch.records)
+
+    def interrupt(self) -> None:
+        """End the current or the next `follow`, from any thread."""
+        self._reader.interrupt()
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._reader.close()
+
+    def _begin(self) -> None:
+        bounds = self._journal.bounds(self._topic)
+        self._retained_to = bounds.next_offset
+        if bounds.count <= RETAINED_ANNOUNCEMENTS:
+            self._reader: JournalReader = self._journal.reader(self._topic, Edge.EARLIEST)
+        else:
+            self._reader = self._journal.reader(self._topic, Offset(bounds.next_offset - RETAINED_ANNOUNCEMENTS))

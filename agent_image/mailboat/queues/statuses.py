@@ -1,0 +1,71 @@
+"""Follows the status topic, and tells whoever listens what subscribers say of packages and commands.
+
+The topic is read once for all listeners. They are folds that can begin anew: when the topic was replaced, or retention
+was faster than the reader, they forget all and hear it from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Start
+from mailboat.model.identifiers import TopicName
+from mailboat.model.messages import Message
+from mailboat.wire.messages import decode_message
+
+_READ: Final = ReadLimits(max_records=500)
+
+
+class StatusListener(Protocol):
+    """What is made of the messages of the status topic."""
+
+    def hear(self, status: Message) -> None:
+        """Take in a message; any that means nothing here is ignored."""
+
+    def clear(self) -> None:
+        """Forget all: the topic is another one, or is read anew."""
+
+
+class StatusFollower:
+    """Brings listeners the status topic. Belongs to one thread, but for `interrupt`."""
+
+    def __init__(
+        self, listeners: Sequence[StatusListener], journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST
+    ) -> None:
+        """Begin at the oldest status that is kept, or at `start`."""
+        self._listeners = listeners
+        self._journal = journal
+        self._topic = topic
+        self._reader: JournalReader = journal.reader(topic, start)
+
+    def follow(self, wait_seconds: float) -> int:
+        """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
+        try:
+            batch = self._reader.read(_READ, wait_seconds)
+        except (PositionOutOfRangeError, JournalReplacedError):
+            self._restart()
+            return 0
+        for record in batch.records:
+            try:
+                message = decode_message(record.headers, record.value)
+            except UntrustedInputError:
+                continue  # `journal verify` names it
+            for listener in self._listeners:
+                listener.hear(message)
+        return len(batch.records)
+
+    def interrupt(self) -> None:
+        """End the current or the next `follow`, from any thread."""
+        self._reader.interrupt()
+
+    def close(self) -> None:
+        """Release the reader."""
+        self._reader.close()
+
+    def _restart(self) -> None:
+        self._reader.close()
+        for listener in self._listeners:
+            listener.clear()
+        self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
