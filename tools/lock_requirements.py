@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
 GROUPS = {"dev": ("build", "dev"), "runtime": ("build",)}
 """Lock → dependency groups that it holds beside the project's own dependencies. The first one decides the versions."""
-EXTRAS = {"dev": ("kafka", "s3"), "runtime": ()}
+EXTRAS = {"dev": ("kafka", "s3", "tracing"), "runtime": ()}
 """Lock → optional parts that are tested with it."""
 
 

@@ -34,7 +34,13 @@ def test_every_dependency_has_a_floor(document: dict[str, Any]) -> None:
 
 
 def test_the_extras_are_those_of_the_documentation(document: dict[str, Any]) -> None:
-    assert set(document["project"]["optional-dependencies"]) == {"kafka", "s3", "spark", "operator"}
+    assert set(document["project"]["optional-dependencies"]) == {
+        "kafka",
+        "s3",
+        "tracing",
+        "spark",
+        "operator",
+    }
 
 
 @pytest.mark.parametrize("name", ["runtime", "dev"])
@@ -56,7 +62,7 @@ def test_the_locks_name_no_place(root: Path) -> None:
 
 
 def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[str, Any]) -> None:
-    homes = {"protobuf": "google", "PyYAML": "yaml", "confluent-kafka": "confluent_kafka"}
+    homes = {"protobuf": "google", "PyYAML": "yaml", "confluent-kafka": "confluent_kafka", "opentelemetry-api": "opentelemetry"}
     declared = [re.split(r"[<>=\[ ]", one)[0] for one in document["project"]["dependencies"]]
     declared += [
         re.split(r"[<>=\[ ]", one)[0]
