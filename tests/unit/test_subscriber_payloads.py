@@ -13,14 +13,17 @@ from typing import BinaryIO
 import pytest
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec, ReferenceRefusedError
+from mailboat.clock import SystemClock
 from mailboat.errors import BlobCorruptError, BlobMissingError, LimitExceededError, PackageCorruptError
+from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import PackageId
+from mailboat.model.identifiers import Offset, PackageId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
@@ -49,9 +52,17 @@ def store() -> NotingStore:
 
 @pytest.fixture
 def payloads(store: NotingStore) -> Iterator[Payloads]:
-    made = Payloads(store, ReferenceCodec(), max_bytes=1 << 30)
+    made = Payloads(store, ReferenceCodec(), no_pieces(), max_bytes=1 << 30)
     yield made
     made.close()
+
+
+def no_pieces() -> PieceStore:
+    return PieceStore(MemoryJournal(SystemClock()), TopicName("package"), SystemClock())
+
+
+def fetch(payloads: Payloads, one: PackageMessage) -> BinaryIO:
+    return payloads.open(one, Offset(7), lambda: None)
 
 
 def message(content: bytes, **values: object) -> PackageMessage:
@@ -78,7 +89,7 @@ def test_what_is_expected_is_fetched_by_other_threads_and_given_once(payloads: P
     payloads.expect(coming)
     payloads.expect(coming)
     for number, one in enumerate(coming):
-        with payloads.open(one) as stream:
+        with fetch(payloads, one) as stream:
             assert stream.read() == bytes([number]) * 100
     assert len(store.opened) == 6
     ahead = [thread for thread, _ in store.opened if thread.startswith("prefetch")]
@@ -91,16 +102,16 @@ def test_what_goes_wrong_ahead_is_told_when_its_turn_comes_and_not_twice(
     absent = message(b"absent")
     payloads.expect([absent])
     with pytest.raises(BlobMissingError):
-        payloads.open(absent)
+        fetch(payloads, absent)
     store.put(io.BytesIO(b"absent"))
-    with payloads.open(absent) as stream:
+    with fetch(payloads, absent) as stream:
         assert stream.read() == b"absent"
 
 
 def test_what_was_fetched_ahead_can_be_dropped_at_any_time(payloads: Payloads, store: NotingStore) -> None:
     payloads.expect([stored(store, b"1"), message(b"absent"), stored(store, b"2")])
     payloads.forget()
-    with payloads.open(message(b"1")) as stream:
+    with fetch(payloads, message(b"1")) as stream:
         assert stream.read() == b"1"
 
 
@@ -113,17 +124,17 @@ def test_nothing_is_fetched_ahead_that_is_refused_later_or_is_inline_or_huge(
     payloads.expect([refused, other, message(b"x", payload_ref=None), huge])
     assert store.opened == []
     with pytest.raises(ReferenceRefusedError):
-        payloads.open(refused)
+        fetch(payloads, refused)
     with pytest.raises(PackageCorruptError, match="another blob"):
-        payloads.open(other)
+        fetch(payloads, other)
     with pytest.raises(PackageCorruptError, match="no package"):
-        payloads.open(message(b"x", payload_ref=None))
+        fetch(payloads, message(b"x", payload_ref=None))
 
 
 def test_a_package_beyond_the_limit_is_refused_before_a_byte_is_fetched(store: NotingStore) -> None:
-    payloads = Payloads(store, ReferenceCodec(), max_bytes=10)
+    payloads = Payloads(store, ReferenceCodec(), no_pieces(), max_bytes=10)
     with pytest.raises(LimitExceededError, match="limit of 10"):
-        payloads.open(stored(store, b"x" * 11))
+        fetch(payloads, stored(store, b"x" * 11))
     assert store.opened == []
 
 
@@ -132,7 +143,7 @@ def test_a_blob_whose_bytes_are_others_is_never_given(payloads: Payloads, store:
     info, _ = store._blobs[hashlib.sha256(b"good").digest()]
     store._blobs[info.digest] = (info, b"evil")
     with pytest.raises(BlobCorruptError):
-        payloads.open(good)
+        fetch(payloads, good)
 
 
 def test_binaries_are_opened_by_digest_whether_the_message_names_them_or_not(
@@ -148,9 +159,9 @@ def test_binaries_are_opened_by_digest_whether_the_message_names_them_or_not(
 
 
 def test_signed_references_are_demanded_where_there_is_a_key(store: NotingStore) -> None:
-    payloads = Payloads(store, ReferenceCodec(b"k" * 16), max_bytes=1 << 30)
+    payloads = Payloads(store, ReferenceCodec(b"k" * 16), no_pieces(), max_bytes=1 << 30)
     with pytest.raises(ReferenceRefusedError, match="not signed"):
-        payloads.open(stored(store, b"x"))
+        fetch(payloads, stored(store, b"x"))
 
 
 # ------------------------------------------------------------------------------------------ through the whole engine

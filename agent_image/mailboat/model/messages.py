@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 
 
@@ -263,19 +264,53 @@ class PingMessage:
     """The original's probe: carries nothing."""
 
 
+class MissedReason(enum.StrEnum):
+    """Why a subscriber does not have the content of a package that counts as distributed (ours)."""
+
+    REMOVED = "removed"
+    """A person cleared its queue."""
+
+    FAILED = "failed"
+    """It gave the package up."""
+
+    ABSENT = "absent"
+    """It was silent for longer than it is waited for."""
+
+
+class Missed(NamedTuple):
+    """A subscriber that a package was distributed without (ours); `subscriber` is `<sling id>-<agent name>`."""
+
+    subscriber: str
+    reason: MissedReason
+
+
 @dataclass(frozen=True, slots=True)
 class DistributedEvent:
-    """All alive subscribers have processed the package, on the event topic, as JSON."""
+    """All subscribers that count have processed the package, on the event topic, as JSON.
+
+    Attributes:
+        missed: Ours. Those among them that do not have its content, with the reason.
+        trace_parent: Ours. W3C trace context of the package.
+    """
 
     pub_agent_name: AgentName
     package_id: PackageId
     offset: Offset
     paths: tuple[NodePath, ...] = ()
     deep_paths: tuple[NodePath, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    trace_parent: str | None = None
 
 
 Message = (
-    PackageMessage | StatusMessage | DiscoveryMessage | CommandMessage | RedriveMessage | CommandResult | PingMessage
+    PackageMessage
+    | StatusMessage
+    | DiscoveryMessage
+    | CommandMessage
+    | RedriveMessage
+    | CommandResult
+    | PingMessage
+    | PieceMessage
 )
 
 KNOWN_FEATURES: Final[frozenset[str]] = frozenset()

@@ -25,6 +25,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
+from mailboat.publisher.pieces import PieceAppender
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.wire.messages import encode_package
@@ -58,6 +59,7 @@ class PackageBuilder:
         """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
+        self._is_self_contained = settings.is_self_contained or settings.are_pieces_cut
 
     def new_package_id(self) -> PackageId:
         """An id that no other package has: `dstrpck-<epoch milliseconds>-<uuid4>`, as the original makes them."""
@@ -99,13 +101,13 @@ class PackageBuilder:
             self._with_stored_binaries(shipment.nodes, large),
             tuple(self._with_stored_binaries(shipment.ancestors, large)),
             inline_binary_bytes=self._settings.inline_binary_bytes,
-            is_self_contained=self._settings.is_self_contained,
+            is_self_contained=self._is_self_contained,
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
         limit = self._settings.inline_binary_bytes
         for node in nodes:
-            if not self._settings.is_self_contained:
+            if not self._is_self_contained:
                 for binary in binaries_of(node):
                     if binary.length_bytes > limit and binary.digest not in large:
                         self._store(node.path, binary)
@@ -124,12 +126,20 @@ class PackageBuilder:
         package.seek(0)
         if length <= min(self._settings.inline_package_bytes, self._room_in(draft)):
             return draft._replace(payload=package.read())
-        digest = draft.package_digest
-        stored = self._ports.blobs.put(package, digest)
-        reference = self._ports.references.format(BlobReference(stored.digest, length))
-        message = draft._replace(payload_ref=reference)
+        carry = self._cut if self._settings.are_pieces_cut else self._store_package
+        message = draft._replace(payload_ref=carry(draft, package))
         self._room_in(message)
         return message
+
+    def _store_package(self, draft: PackageMessage, package: BinaryIO) -> str:
+        stored = self._ports.blobs.put(package, draft.package_digest)
+        return self._ports.references.format(BlobReference(stored.digest, draft.package_length_bytes))
+
+    def _cut(self, draft: PackageMessage, package: BinaryIO) -> str:
+        settings = self._settings
+        pieces = PieceAppender(self._ports.journal, settings.package_topic, settings.pieces, self._ports.failpoints)
+        sender = settings.sling_id, settings.name
+        return str(pieces.append_pieces(package, draft.package_length_bytes, sender, draft.package_id))
 
     def _room_in(self, message: PackageMessage) -> int:
         taken = len(encode_package(message)) + _FRAME_BYTES

@@ -15,6 +15,7 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.changes import ChangeBudget
+from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.requests import MAX_PATHS
 from mailboat.publisher.state import PublisherState
 
@@ -36,6 +37,9 @@ class PublisherSettings:
         max_package_bytes: Larger packages are refused (binaries in the blob store do not count); None sets no limit.
         max_paths: Paths of one request.
         is_self_contained: Carry all binaries in the package, for readers that share no blob store with us.
+        are_pieces_cut: Packages that don't fit a message travel in pieces through the journal, and carry all binaries:
+            no blob store is needed.
+        pieces: How they are cut.
         append_records: How many packages `publish_all` appends in one step at most.
         append_bytes: And how many bytes of messages, about.
         changes: How `publish_changed` cuts.
@@ -51,6 +55,8 @@ class PublisherSettings:
     max_package_bytes: int | None = 64 * 1024**3
     max_paths: int = MAX_PATHS
     is_self_contained: bool = False
+    are_pieces_cut: bool = False
+    pieces: PieceSettings = field(default_factory=PieceSettings)
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
     changes: ChangeBudget = field(default_factory=ChangeBudget)

@@ -30,6 +30,11 @@ class ImportGuard:
         self._stop_by = deadline
         self.stopping.set()
 
+    def check(self) -> None:
+        """Go on, unless the subscriber should have stopped by now. Raises: StopAskedError."""
+        if self._stop_by is not None and self._stop_by.is_over():
+            raise StopAskedError
+
     def guarded(self, change: TreeChange) -> TreeChange:
         """The same change, whose records end in an error when the time is over.
 
@@ -45,6 +50,5 @@ class ImportGuard:
         for record in records:
             if deadline is not None and deadline.is_over():
                 raise ImportTimeoutError(f"importing the package took longer than {limit} seconds", path=record.path)
-            if self._stop_by is not None and self._stop_by.is_over():
-                raise StopAskedError
+            self.check()
             yield record

@@ -31,13 +31,13 @@ from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.registry import UnknownPackageTypeError
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
+from mailboat.subscriber.package_runs import SMALL_BYTES, PackageRuns, Reading, Run
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.processors import ProcessedPackage, Processor, processed_package
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings, UndecodablePolicy
-from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, decode_package
 
-_SMALL_BYTES: Final = 64 * 1024
 _HEAVY_BYTES: Final = 64 * 1024 * 1024
 _AHEAD_RECORDS: Final = 8
 
@@ -98,6 +98,7 @@ class Importer:
         self._open_any_blob = payloads.opener(())
         hooks = ports.processors
         self._follow, self._limits, self._codecs = settings.follow, settings.limits, ports.codecs
+        self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
         self._reach = ports.failpoints.reach
         self._is_bare = hooks.before is None and hooks.after is None and not settings.is_editable
         self.attempts_before: tuple[Offset, int] | None = None
@@ -107,10 +108,23 @@ class Importer:
         outcome = Outcome(done=len(records))
         is_stopping = self._guard.stopping.is_set
         import_one = self._import_quickly if self._is_bare else self._import_unless_skipped
-        for index, record in enumerate(records):
+        runs = PackageRuns(self._reading, records if self._is_bare else ())
+        run, index = None, -1
+        while (index := index + 1) < len(records):
+            run = run or runs.run_at(index)
+            if run is not None:
+                index, run = self._import_run(batch, run, index, outcome)
+                if index == len(records):
+                    break
+            record = records[index]
+            is_package = record.headers == PACKAGE_HEADERS
+            if not is_package and record.headers == PIECE_HEADERS:
+                self._payloads.pieces.take(record, self._follow)
+                outcome.skipped += 1
+                continue
             message = None
             try:
-                message = decode_package(record.value) if record.headers == PACKAGE_HEADERS else self.decode(record)
+                message = decode_package(record.value) if is_package else self.decode(record)
                 import_one(batch, record.offset, message, outcome)
             except StopAskedError:
                 raise
@@ -124,6 +138,16 @@ class Importer:
             if message.payload_ref is not None:
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
         return outcome
+
+    def _import_run(self, batch: Batch, run: Run, index: int, outcome: Outcome) -> tuple[int, Run | None]:
+        """Import of a run what the target takes; the record behind that, and the run if it goes on behind this one."""
+        taken, count = batch.apply_subtrees(run.subtrees, index - run.begin)
+        outcome.count(count)
+        outcome.imported += taken
+        for _ in range(taken):
+            self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
+        index += taken
+        return index, run if index + 1 < run.begin + len(run.subtrees.roots) else None
 
     def is_wanted(self, message: PackageMessage) -> bool:
         """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""
@@ -148,21 +172,12 @@ class Importer:
 
     def _import_quickly(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         """The common case: a small package, inline, with a digest, of a followed publisher; all else is handed on."""
-        payload, digest, follow = message.payload, message.package_digest, self._follow
-        if (
-            payload is None
-            or digest is None
-            or message.action is not Action.ADD
-            or message.binaries
-            or message.required_features
-            or len(payload) > _SMALL_BYTES
-            or (follow is not None and message.pub_agent_name not in follow)
-        ):
+        payload = message.payload
+        if payload is None or not self._reading.is_quick(message):
             self._import_unless_skipped(batch, offset, message, outcome)
             return
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
-        if sha256(payload).digest() != digest:
-            raise _wrong_digest(message)
+        _check_payload(message, payload)
         codec = self._codecs.get(message.package_type) or self._codec(message)
         change = codec.read_bytes(payload, self._limits, self._open_any_blob, are_bytes_checked=True)
         sets, paths = change.filter.sets, message.paths
@@ -230,9 +245,9 @@ class Importer:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
             _check_owned(message, change)
-            is_quick = len(message.payload) <= _SMALL_BYTES and not message.binaries
+            is_quick = len(message.payload) <= SMALL_BYTES and not message.binaries
             return batch.apply(change if is_quick else self._guard.guarded(change), offset)
-        with self._payloads.open(message) as stream:
+        with self._payloads.open(message, offset, self._guard.check) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
                 change = reader.change()

@@ -1,4 +1,4 @@
-"""Packages that travel through the blob store: fetched to disk, checked, a few ahead of time, applied in order.
+"""Packages that do not travel in their message: fetched to disk, checked, a few ahead of time, applied in order.
 
 Nothing of a package is parsed before all of it was read and has the digest and the length that the message promises.
 Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk, a handful at a time.
@@ -6,15 +6,18 @@ Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.content.failures import TranslatedFailures
 from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError, PackageCorruptError
+from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary
+from mailboat.model.pieces import is_run
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.wire.nodes import OpenBinary
 
 if TYPE_CHECKING:
@@ -29,23 +32,32 @@ _AHEAD_BYTES: Final = 64 * 1024 * 1024
 class Payloads:
     """Fetches packages by reference, for one thread."""
 
-    def __init__(self, blobs: BlobStore, references: ReferenceCodec, max_bytes: int) -> None:
+    def __init__(self, blobs: BlobStore, references: ReferenceCodec, pieces: PieceStore, max_bytes: int) -> None:
         """Fetch nothing yet; packages larger than `max_bytes` are refused."""
+        self.pieces = pieces
         self._blobs = blobs
         self._references = references
         self._max_bytes = max_bytes
         self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[str, Future[BinaryIO]] = {}
 
-    def open(self, message: PackageMessage) -> BinaryIO:
+    def open(self, message: PackageMessage, offset: Offset, check: Callable[[], None]) -> BinaryIO:
         """The whole package, checked, as a seekable stream that the caller closes.
+
+        Args:
+            message: It carries a reference to its package.
+            offset: Where it stands.
+            check: Called now and then; raises when the time is over.
 
         Raises:
             BlobMissingError, BlobCorruptError, LimitExceededError, ReferenceRefusedError, StorageFullError.
+            PiecesMissingError, JournalUnavailableError: Of a package that travels in pieces.
         """
         text = message.payload_ref
         if text is None:
             raise PackageCorruptError("the message carries no package, and no reference to one")
+        if is_run(text):
+            return self.pieces.open(message, offset, self._max_bytes, check)
         coming = self._coming.pop(text, None)
         if coming is not None:
             return coming.result()
@@ -77,6 +89,7 @@ class Payloads:
     def close(self) -> None:
         """Drop what was fetched ahead, and end the threads."""
         self.forget()
+        self.pieces.close()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None

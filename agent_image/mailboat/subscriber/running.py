@@ -25,6 +25,7 @@ from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.redriving import Redriver, StillGivenUp
 from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
@@ -47,7 +48,8 @@ class ImportRun:
         self._reporter = reporter
         self._target = ports.target
         self._reach = ports.failpoints.reach
-        self._payloads = Payloads(ports.blobs, ports.references, settings.limits.max_total_bytes)
+        pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
+        self._payloads = Payloads(ports.blobs, ports.references, pieces, settings.limits.max_total_bytes)
         self._importer = Importer(settings, ports, self._payloads, guard)
         self._desk = FailureDesk(settings, ports)
         self._redriver = Redriver(settings, ports, self._importer)

@@ -19,6 +19,7 @@ from mailboat.model.identifiers import PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.changes import ChangeBudget
+from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
@@ -68,6 +69,9 @@ def publish(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> 
             publisher.publish(request, source if request.action is Action.ADD else None)
         list(publisher.publish_changed(source, [NodePath("/img"), NodePath("/news")]))
         _append_poison(engine)
+        cut = PieceSettings(piece_bytes=100_000, append_bytes=300_000)
+        in_pieces = engine.publisher(engine.publishing_with(are_pieces_cut=True, pieces=cut))
+        in_pieces.publish(add_request([NodePath("/heavy")], request_id=RequestId("in-pieces")), source)
         source = write_site(Path(folder) / "site", _CHANGED)
         (Path(folder) / "site/news/a.html").unlink(missing_ok=True)
         for _ in publisher.publish_changed(source):

@@ -42,6 +42,7 @@ from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.importing import Importer
 from mailboat.subscriber.payloads import Payloads
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -127,7 +128,8 @@ class Engine:
     def importer(self, target: Target) -> Importer:
         """What imports records into a batch, without the loop around it."""
         ports = SubscriberPorts(self.journal, self.blobs, self.parts.codecs, target, self.parts.clock)
-        payloads = Payloads(ports.blobs, ports.references, self.subscribing.limits.max_total_bytes)
+        pieces = PieceStore(ports.journal, PACKAGES, ports.clock)
+        payloads = Payloads(ports.blobs, ports.references, pieces, self.subscribing.limits.max_total_bytes)
         return Importer(self.subscribing, ports, payloads, ImportGuard(ports.clock, None))
 
     def position(self, next_offset: int) -> Position:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
-
-from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as Protobuf
+from typing import Final
 
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
@@ -34,9 +31,12 @@ from mailboat.model.messages import (
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import parse_paths
+from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
+from mailboat.wire.parsing import parse
+from mailboat.wire.pieces import decode_piece, encode_piece
 
 _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = MappingProxyType(
     {
@@ -52,8 +52,6 @@ _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, Package
 
 MAX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: what a wall time can be."""
-
-P = TypeVar("P", bound=Protobuf)
 
 
 class UnknownMessageError(MessageCorruptError):
@@ -144,18 +142,6 @@ def decode_package(value: bytes) -> PackageMessage:
         wire.trace_parent or None,
     )
     return tuple.__new__(PackageMessage, fields)
-
-
-def parse(kind: type[P], value: bytes) -> P:
-    """Parse protobuf of one type. Raises: MessageCorruptError, naming the required fields that are missing."""
-    try:
-        message = kind.FromString(value)
-    except DecodeError as error:
-        raise MessageCorruptError(f"{len(value)} bytes are not a {kind.DESCRIPTOR.name}: {error}") from error
-    if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
-        raise MessageCorruptError(f"a {kind.DESCRIPTOR.name} lacks the required fields {missing}", fields=missing)
-    return message
 
 
 def _encode_status(message: StatusMessage) -> bytes:
@@ -374,6 +360,7 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = MappingProxy
         RedriveMessage: (headers.REDRIVE, _encode_redrive),
         CommandResult: (headers.COMMAND_RESULT, _encode_result),
         PingMessage: (headers.PING, lambda _: b""),
+        PieceMessage: (headers.PIECE, encode_piece),
     }
 )
 _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
@@ -385,6 +372,7 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
         headers.REDRIVE: _decode_redrive,
         headers.COMMAND_RESULT: _decode_result,
         headers.PING: lambda _: PingMessage(),
+        headers.PIECE: decode_piece,
     }
 )
 

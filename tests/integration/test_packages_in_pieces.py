@@ -1,0 +1,129 @@
+"""Packages in pieces through the whole engine: no blob store, one entry in queues, any start, any interleaving."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mailboat.content.sources.folder import FolderSource
+from mailboat.journal.port import ReadLimits
+from mailboat.model.identifiers import AgentName, Offset, RequestId
+from mailboat.model.messages import PackageStatus
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.publisher.pieces import PieceSettings
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.requests import add_request
+from mailboat.publisher.settings import PublisherPorts
+from mailboat.publisher.state import PublisherState
+from mailboat.queues.entries import decode_entries
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
+from mailboat.wire.headers import PACKAGE_HEADERS
+
+CUT = PieceSettings(piece_bytes=50_000, append_bytes=100_000)
+LARGE: dict[str, str | bytes] = {
+    "index.html": "<h1>Home</h1>",
+    "video.bin": bytes(range(256)) * 5000,
+    "pictures/a.bin": b"\x01" * 300_000,
+    "pictures/b.bin": b"\x02" * 300_000,
+}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with Engine(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> FolderSource:
+    return write_site(tmp_path / "site", LARGE)
+
+
+def publisher_in_pieces(engine: Engine) -> Publisher:
+    return engine.publisher(engine.publishing_with(are_pieces_cut=True, pieces=CUT))
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_a_large_tree_arrives_without_any_blob_store(engine: Engine, site: FolderSource, kind: str) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+    assert list(engine.blobs.list()) == []
+    assert receipt.package_bytes > 1_800_000
+    assert not receipt.is_inline
+    target = engine.target(kind)
+    statistics = engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=5))).run(Until.CAUGHT_UP)
+    assert (statistics.imported, statistics.skipped) == (1, receipt.offset)
+    assert digest_of(target.source()) == digest_of(site)
+    target.close()
+
+
+def test_a_small_package_still_travels_in_its_message(engine: Engine, site: FolderSource) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([NodePath("/index.html")]), site)
+    assert receipt.is_inline
+    assert len(engine.records()) == 1
+
+
+def test_a_queue_shows_one_entry_for_all_pieces(engine: Engine, site: FolderSource) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+    found = decode_entries(engine.records(), {AUTHOR})
+    assert [entry.offset for entry in found.entries] == [receipt.offset]
+    assert found.unreadable_count == 0
+
+
+def test_a_subscriber_that_starts_or_stops_between_pieces_loses_nothing(engine: Engine, site: FolderSource) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+    target = engine.target("sqlite")
+    for middle in (3, receipt.offset - 1):
+        with target.batch() as batch:
+            batch.commit(engine.position(middle))
+    assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 1
+    assert digest_of(target.source()) == digest_of(site)
+    target.close()
+
+
+def test_publishers_whose_pieces_interleave_arrive_each_whole(
+    engine: Engine, site: FolderSource, tmp_path: Path
+) -> None:
+    states = [PublisherState(tmp_path / f"{number}.db") for number in range(3)]
+    publishers = [
+        Publisher(
+            engine.publishing_with(name=AgentName(f"author-{number}"), are_pieces_cut=True, pieces=CUT),
+            PublisherPorts(engine.journal, engine.blobs, engine.parts.codecs, state),
+        )
+        for number, state in enumerate(states)
+    ]
+    threads = [threading.Thread(target=one.publish, args=(add_request([ROOT]), site)) for one in publishers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    target = engine.target("files")
+    settings = engine.with_settings(follow=None, is_editable=True)
+    assert engine.subscriber(target, settings).run(Until.CAUGHT_UP).imported == 3
+    assert {one.status for one in engine.statuses()} == {PackageStatus.IMPORTED}
+    assert digest_of(target.source()) == digest_of(site)
+    target.close()
+    for state in states:
+        state.close()
+
+
+def test_a_package_whose_first_pieces_retention_removed_is_given_up_by_name(engine: Engine, site: FolderSource) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([ROOT], request_id=RequestId("cut")), site)
+    engine.journal.truncate(PACKAGES, Offset(2))
+    target = engine.target("sqlite")
+    settings = engine.with_settings(is_gap_accepted=True)
+    assert engine.subscriber(target, settings).run(Until.CAUGHT_UP).failed == 1
+    (status,) = engine.statuses()
+    assert (status.offset, status.status) == (receipt.offset, PackageStatus.REMOVED_FAILED)
+    assert status.cause is not None
+    assert status.cause.code == "PiecesMissing"
+    target.close()
+
+
+def test_pieces_are_known_by_their_headers(engine: Engine, site: FolderSource) -> None:
+    publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+    *pieces, message = engine.records()
+    assert message.headers == PACKAGE_HEADERS
+    assert {record.headers for record in pieces} == {(("type", b"100"), ("version", b"1"))}
