@@ -15,15 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from mailboat.clock import Clock, SystemClock
-from mailboat.config.document import PackageType
+from mailboat.config.document import PackageType, Transfer
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.blobs.port import BlobStore
-    from mailboat.config.document import LimitsConfig
-    from mailboat.config.storage import RetentionConfig
+    from mailboat.config.document import Config, LimitsConfig
     from mailboat.journal.port import Journal
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry
@@ -41,16 +40,10 @@ class Workspace:
 
     @cached_property
     def journal(self) -> Journal:
-        """The log. Raises: JournalMissingError, JournalCorruptError, JournalUnavailableError."""
-        from mailboat.errors import JournalMissingError
-        from mailboat.journal.sqlite import SqliteJournal
+        """The log. Raises: as `open_journal`."""
+        from mailboat.agent.journals import open_journal
 
-        try:
-            return self._opened.enter_context(SqliteJournal(self.home.journal_path, self.clock))
-        except JournalMissingError as error:
-            anew = f"mailboat --home {self.home.path} init --new-journal"
-            error.next_step = f"put the journal back, or, when it is lost:\n{anew}"
-            raise
+        return self._opened.enter_context(open_journal(self.home, self.clock))
 
     @cached_property
     def blobs(self) -> BlobStore:
@@ -90,16 +83,16 @@ class Workspace:
         return parse_topic_name(f"{self.home.config.journal.topic_prefix}{role}")
 
     def ensure_topics(self) -> None:
-        """Make the topics, or apply the retention to those that are there."""
-        from mailboat.journal.port import TopicSettings
+        """Make the topics, or apply the settings to those that are there."""
+        from mailboat.agent.journals import topic_settings
 
         for role in TopicRole:
-            seconds = retention_of(role, self.home.config.retention)
-            self.journal.ensure_topic(self.topic(role), TopicSettings(retention_seconds=seconds))
+            self.journal.ensure_topic(self.topic(role), topic_settings(role, self.home.config.retention))
 
     def publisher(self, name: str | None = None) -> Publisher:
         """A publisher agent of this home. Raises: UsageError for a name that can't be one."""
         from mailboat.publisher.changes import ChangeBudget
+        from mailboat.publisher.pieces import PieceSettings
         from mailboat.publisher.publication import Publisher
         from mailboat.publisher.settings import PublisherPorts, PublisherSettings
         from mailboat.publisher.state import PublisherState
@@ -116,6 +109,8 @@ class Workspace:
             inline_package_bytes=config.inline_package_bytes,
             inline_binary_bytes=config.inline_binary_bytes,
             max_package_bytes=self.home.config.limits.max_total_bytes,
+            are_pieces_cut=are_pieces_cut(self.home.config),
+            pieces=PieceSettings(piece_bytes=config.piece_bytes),
             changes=ChangeBudget(max_content_bytes=config.changed_package_bytes),
         )
         return Publisher(settings, PublisherPorts(self.journal, self.blobs, self.codecs, state, self.clock))
@@ -136,10 +131,10 @@ class Workspace:
 
 def initialise(home: Home, clock: Clock | None = None) -> Workspace:
     """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
-    from mailboat.journal.sqlite import SqliteJournal
+    from mailboat.agent.journals import make_journal
 
     workspace = Workspace(home, clock)
-    SqliteJournal.create(home.journal_path, workspace.clock).close()
+    make_journal(home, workspace.clock)
     workspace.ensure_topics()
     Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
     return workspace
@@ -159,9 +154,11 @@ def prepare(home: Home, clock: Clock | None = None) -> None:
         make_identity(home.path)
 
 
-def retention_of(role: TopicRole, retention: RetentionConfig) -> float | None:
-    """How long a topic keeps its messages, in seconds; None for ever."""
-    return retention.package_seconds if role is TopicRole.PACKAGE else retention.status_seconds
+def are_pieces_cut(config: Config) -> bool:
+    """Whether packages that don't fit a message travel in pieces, instead of through the blob store."""
+    if config.publisher.transfer is Transfer.AUTO:
+        return config.blobs.s3 is None and config.journal.kafka is not None  # who shares no folder shares the journal
+    return config.publisher.transfer is Transfer.CHUNKS
 
 
 class CodecsOnDemand(Mapping[str, "PackageCodec"]):

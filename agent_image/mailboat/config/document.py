@@ -81,6 +81,9 @@ class PublisherConfig:
     inline_package_bytes: Annotated[int, Setting("Packages up to this size travel in the message.", minimum=0)] = (
         800 * KIBIBYTE
     )
+    piece_bytes: Annotated[
+        int, Setting("Size of one piece of a package in chunks; the brokers must take a little more.", minimum=1024)
+    ] = 800 * KIBIBYTE
     inline_binary_bytes: Annotated[
         int, Setting("Binaries up to this size travel in the package, larger ones through the blob store.", minimum=0)
     ] = 64 * KIBIBYTE
@@ -230,6 +233,12 @@ class WebhookConfig:
 class EventsConfig:
     """What publishers tell when a package has arrived everywhere."""
 
+    silent_seconds: Annotated[
+        float,
+        Setting(
+            "So long an event waits for a subscriber that says nothing; then it is raised and names it.", minimum=1
+        ),
+    ] = 300.0
     webhook: Annotated[WebhookConfig | None, Setting("Where to post events too; null: nowhere.")] = None
 
 

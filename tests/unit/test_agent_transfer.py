@@ -1,0 +1,30 @@
+"""How packages travel that are too large for a message, as the configuration says."""
+
+from __future__ import annotations
+
+import pytest
+from mailboat.agent.composition import are_pieces_cut
+from mailboat.config.decoding import decode_config
+
+S3 = {"s3": {"bucket": "content"}}
+KAFKA = {"kafka": {"bootstrap_servers": ["broker:9092"]}}
+
+
+@pytest.mark.parametrize(
+    ("transfer", "journal", "blobs", "are_cut"),
+    [
+        ("reference", {}, {}, False),
+        ("reference", KAFKA, {}, False),
+        ("chunks", {}, {}, True),
+        ("chunks", KAFKA, S3, True),
+        ("auto", {}, {}, False),
+        ("auto", KAFKA, {}, True),
+        ("auto", KAFKA, S3, False),
+        ("auto", {}, S3, False),
+    ],
+)
+def test_chunks_are_for_those_who_share_nothing_but_the_journal(
+    transfer: str, journal: dict[str, object], blobs: dict[str, object], are_cut: bool
+) -> None:
+    config = decode_config({"publisher": {"transfer": transfer}, "journal": journal, "blobs": blobs})
+    assert are_pieces_cut(config) is are_cut
