@@ -71,6 +71,30 @@ class TestRetention:
         assert journal.remove_expired() == 0
         assert journal.bounds(topic).count == 1
 
+    def test_the_oldest_records_beyond_the_size_go_and_the_newest_stays(self, journal: EmbeddedJournal) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=None, retention_bytes=1000))
+        journal.append(topic, [NewRecord(bytes(100))] * 10)
+        assert journal.remove_expired() == 0
+        journal.append(topic, [NewRecord(bytes(150))])
+        assert journal.remove_expired() == 2
+        assert journal.bounds(topic).earliest_offset == 2
+        journal.append(topic, [NewRecord(bytes(5000))])
+        assert journal.remove_expired() == 9
+        assert journal.bounds(topic).count == 1
+
+    def test_of_age_and_size_the_one_that_removes_more_counts(
+        self, journal: EmbeddedJournal, clock: ManualClock
+    ) -> None:
+        topic = TopicName("package")
+        journal.ensure_topic(topic, TopicSettings(retention_seconds=60.0, retention_bytes=500))
+        journal.append(topic, [NewRecord(bytes(100))] * 3)
+        clock.advance(61.0)
+        journal.append(topic, [NewRecord(bytes(100))] * 2)
+        assert journal.remove_expired() == 3
+        journal.append(topic, [NewRecord(bytes(100))] * 6)
+        assert journal.remove_expired() == 3
+
     def test_a_clock_that_jumped_back_never_removes_what_follows_a_younger_record(
         self, journal: EmbeddedJournal, clock: ManualClock
     ) -> None:

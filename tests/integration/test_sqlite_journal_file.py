@@ -6,6 +6,7 @@ import sqlite3
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,20 @@ def test_a_topic_with_its_settings_is_ensured_without_writing(journal: SqliteJou
     before = journal.counts.commits
     journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=None))
     assert journal.counts.commits == before
+
+
+def test_a_file_of_the_first_form_is_brought_to_this_one_with_all_it_holds(path: Path) -> None:
+    with SqliteJournal.create(path, SystemClock()) as journal:
+        journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=60.0))
+        journal.append(TOPIC, [NewRecord(b"kept")])
+        identity = journal.identity(TOPIC)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE topic DROP COLUMN retention_bytes")
+        connection.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        with SqliteJournal(path, SystemClock()) as journal:
+            assert journal.identity(TOPIC) == identity
+            assert journal.upkeep.differences(TOPIC, TopicSettings(retention_seconds=60.0)) == []
+            journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=60.0, retention_bytes=1000))
+            assert read_to_end(journal.reader(TOPIC, Edge.EARLIEST))[0].value == b"kept"
+            journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=60.0))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from mailboat.journal.kafka import topic_configuration
 from mailboat.journal.kafka_appender import size_in_log_bytes
 from mailboat.journal.kafka_settings import (
     BATCH_BYTES,
@@ -21,7 +21,8 @@ from mailboat.journal.kafka_settings import (
     producer_options,
     security_options,
 )
-from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.journal.kafka_topic_settings import differences_of, plan_topic
+from mailboat.journal.port import NewRecord, TopicDifference, TopicSettings
 
 SECRET = "correct horse battery staple"
 PASSWORD = PasswordLogin(PasswordMechanism.SCRAM_SHA_512, "alice", SECRET)
@@ -101,8 +102,12 @@ def test_clients_are_named_for_the_brokers_logs() -> None:
     assert client_options(KafkaSettings("localhost:9092", client_id="edge-1"))["client.id"] == "edge-1"
 
 
-def test_a_topic_is_kept_as_its_settings_say() -> None:
-    kept = topic_configuration(TopicSettings(retention_seconds=3600.0, max_message_bytes=1_000_000), None)
+def planned(settings: TopicSettings, min_insync_replicas: int | None = None) -> Mapping[str, str]:
+    return plan_topic(settings, None, min_insync_replicas).configuration
+
+
+def test_a_topics_settings_become_kafkas() -> None:
+    kept = planned(TopicSettings(retention_seconds=3600.0, max_message_bytes=1_000_000))
     assert kept["retention.ms"] == "3600000"
     assert kept["segment.ms"] == "900000"
     assert int(kept["max.message.bytes"]) > 1_000_000
@@ -111,15 +116,50 @@ def test_a_topic_is_kept_as_its_settings_say() -> None:
 
 
 def test_a_topic_that_is_kept_for_ever_still_begins_new_segments() -> None:
-    kept = topic_configuration(TopicSettings(retention_seconds=None), 2)
+    kept = planned(TopicSettings(retention_seconds=None), 2)
     assert (kept["retention.ms"], kept["retention.bytes"]) == ("-1", "-1")
     assert int(kept["segment.ms"]) == 7 * 24 * 3600 * 1000
     assert kept["min.insync.replicas"] == "2"
 
 
+@pytest.mark.parametrize("kept_bytes", [1, 10_000_000, 64_000_000, 10**12])
+def test_a_size_limit_is_kept_by_segments_that_are_a_part_of_it_and_hold_any_message(kept_bytes: int) -> None:
+    kept = planned(TopicSettings(retention_bytes=kept_bytes, max_message_bytes=1_000_000))
+    segment_bytes = int(kept["segment.bytes"])
+    assert kept["retention.bytes"] == str(kept_bytes)
+    assert int(kept["max.message.bytes"]) <= segment_bytes <= max(kept_bytes // 4, 4 * 1024 * 1024)
+
+
+def test_a_topic_whose_newest_records_say_all_is_compacted_soon_and_still_forgets() -> None:
+    kept = planned(TopicSettings(retention_seconds=7 * 24 * 3600.0, is_newest_enough=True))
+    assert kept["cleanup.policy"] == "compact,delete"
+    assert int(kept["segment.ms"]) <= 3600 * 1000
+    assert int(kept["segment.bytes"]) < int(planned(TopicSettings())["segment.bytes"])
+
+
 def test_no_topic_takes_less_than_a_batch_of_the_producer() -> None:
-    kept = topic_configuration(TopicSettings(max_message_bytes=10), None)
-    assert int(kept["max.message.bytes"]) >= BATCH_BYTES
+    assert int(planned(TopicSettings(max_message_bytes=10))["max.message.bytes"]) >= BATCH_BYTES
+
+
+def test_a_topic_as_planned_has_no_differences_and_others_are_told_by_name() -> None:
+    plan = plan_topic(TopicSettings(), 3, 2)
+    as_planned = {**plan.configuration, "file.delete.delay.ms": "1"}
+    assert differences_of(plan, as_planned, 3) == []
+    found = differences_of(plan, {**as_planned, "retention.ms": "1000", "segment.ms": None}, 1)
+    assert found == [
+        TopicDifference("retention.ms", "604800000", "1000"),
+        TopicDifference("segment.ms", "151200000", None),
+        TopicDifference("replicas", "3", "1"),
+    ]
+
+
+@pytest.mark.parametrize(("wanted", "is_found", "replicas"), [(2, None, 1), (None, "2", 1)])
+def test_a_topic_that_could_never_acknowledge_an_append_is_told(
+    wanted: int | None, is_found: str | None, replicas: int
+) -> None:
+    plan = plan_topic(TopicSettings(), None, wanted)
+    found = {**plan.configuration, "min.insync.replicas": is_found or str(wanted)}
+    assert differences_of(plan, found, replicas) == [TopicDifference("replicas", "2 or more", "1")]
 
 
 def test_keys_and_headers_count_in_the_size_of_a_record() -> None:

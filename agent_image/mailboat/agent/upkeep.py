@@ -1,4 +1,4 @@
-"""What an embedded journal needs now and then, and what can be told of it: retention, size, damage, publishers."""
+"""What a journal needs now and then, and what can be told of it: retention, damage, publishers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Final
 from mailboat.agent.composition import Workspace
 from mailboat.agent.inspection import Finding, recent_publishers
 from mailboat.errors import MailboatError
-from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, TopicName
 
 MAINTENANCE_SECONDS: Final = 3600.0
@@ -22,7 +21,9 @@ _STOP_SECONDS: Final = 10.0
 
 
 def maintain(workspace: Workspace) -> None:
-    """Apply the journal's retention, if nobody did within the last hour."""
+    """Apply the journal's retention, if nobody did within the last hour, and the journal does not do so by itself."""
+    if workspace.journal.upkeep.is_automatic:
+        return
     mark = workspace.home.publishers_path / _MARK
     now = workspace.clock.now().timestamp()
     if mark.exists() and now - mark.stat().st_mtime < MAINTENANCE_SECONDS:
@@ -71,17 +72,9 @@ def remove_expired(workspace: Workspace) -> int:
     return workspace.journal.remove_expired()
 
 
-def journal_bytes(workspace: Workspace) -> int:
-    """What the journal takes on disk, its write-ahead log included."""
-    path = workspace.home.journal_path
-    return sum(file.stat().st_size for file in (path, path.with_name(f"{path.name}-wal")) if file.exists())
-
-
 def journal_damage(workspace: Workspace) -> Sequence[Finding]:
-    """What SQLite itself finds wrong with the journal's file."""
-    if not isinstance(workspace.journal, SqliteJournal):
-        return []
-    return [Finding(TopicName("*"), None, text) for text in workspace.journal.find_damage()]
+    """What the journal itself finds wrong with its storage."""
+    return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]
 
 
 def last_published(workspace: Workspace) -> Mapping[AgentName, int | None]:

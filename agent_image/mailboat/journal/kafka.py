@@ -24,27 +24,19 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_lookup import KafkaLookup
 from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
-from mailboat.journal.kafka_settings import BATCH_BYTES, KafkaSettings
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.kafka_topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicPlan, differences_of, plan_topic
 from mailboat.journal.kafka_topics import KafkaTopics
-from mailboat.journal.port import NewRecord, Start, TopicSettings
+from mailboat.journal.port import NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed
 from mailboat.journal.starting import starting_offset
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
 
-_ROOM_BYTES: Final = 16 * 1024
-"""What a record may have beside its value: key, headers and the log's own framing."""
-
-_SMALLEST_LIMIT_BYTES: Final = 2 * BATCH_BYTES
-"""A topic takes at least what the producer sends at once; smaller limits are kept by this process alone."""
-
 _PARTITION_GONE: Final = KafkaError(KafkaError._DESTROY_BROKER).name()  # noqa: SLF001 - a public constant
 """What a producer says of records whose topic it finds no longer in the brokers' answers."""
-
-_MAX_MESSAGE: Final = "max.message.bytes"
-_LONGEST_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
-_SHORTEST_SEGMENT_MS: Final = 60_000
 
 
 class _Known(NamedTuple):
@@ -66,6 +58,7 @@ class KafkaJournal:
         self._log = ClientLog(clock)
         self._topics = KafkaTopics(settings, clock, self._log)
         self._appender = KafkaAppender(settings, clock, self._log)
+        self._lookup = KafkaLookup(settings, self._topics, clock, self._log)
         self._lock = threading.Lock()
         self._known: dict[TopicName, _Known] = {}
         self._own_limits: dict[TopicName, int] = {}
@@ -77,16 +70,40 @@ class KafkaJournal:
         """See `Journal.description`."""
         return f"kafka {self._settings.bootstrap_servers}"
 
+    @property
+    def upkeep(self) -> KafkaJournal:
+        """See `Journal.upkeep`."""
+        return self
+
+    @property
+    def is_automatic(self) -> bool:
+        """See `JournalUpkeep.is_automatic`."""
+        return True
+
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
-        """See `Journal.ensure_topic`. What is not named in `topic_configuration` stays as it is."""
+        """See `Journal.ensure_topic`. What is not named in `plan_topic` stays as it is."""
         self._check_open()
-        self._topics.ensure(topic, topic_configuration(settings, self._settings.min_insync_replicas))
+        self._topics.ensure(topic, self._plan(settings).configuration)
         with self._lock:
             self._own_limits[topic] = settings.max_message_bytes
         self._doubt(topic)
 
+    def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
+        """See `JournalUpkeep.differences`. The number of replicas is told, and never changed here."""
+        self._check_open()
+        state = self._topics.state(topic)
+        return differences_of(self._plan(settings), self._topics.configuration(topic), state.replicas)
+
+    def size_bytes(self) -> int | None:
+        """See `JournalUpkeep.size_bytes`: the brokers know, the client library can't ask them."""
+        return None
+
+    def find_damage(self) -> Sequence[str]:
+        """See `JournalUpkeep.find_damage`: the brokers look after their files."""
+        return ()
+
     def delete_topic(self, topic: TopicName) -> None:
-        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        """See `JournalUpkeep.delete_topic`."""
         self._check_open()
         self._topics.delete(topic)
         self._doubt(topic)
@@ -141,6 +158,11 @@ class KafkaJournal:
             self._readers.add(reader)
         return reader
 
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        """See `Journal.record_at`."""
+        self._check_open()
+        return self._lookup.record_at(topic, offset)
+
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
         """See `Journal.truncate`."""
         self._check_open()
@@ -163,6 +185,7 @@ class KafkaJournal:
         for reader in readers:
             reader.close()
         self._appender.close()
+        self._lookup.close()
         self._topics.close()
 
     def __enter__(self) -> Self:
@@ -172,6 +195,9 @@ class KafkaJournal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _plan(self, settings: TopicSettings) -> TopicPlan:
+        return plan_topic(settings, self._settings.replication_factor, self._settings.min_insync_replicas)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -187,7 +213,7 @@ class KafkaJournal:
         if known is not None and known.topic_id != topic_id:
             self._appender.renew()
         record_bytes = self._record_limit_bytes(topic)
-        value_bytes = self._own_limits.get(topic, max(record_bytes - _ROOM_BYTES, _ROOM_BYTES))
+        value_bytes = self._own_limits.get(topic, max(record_bytes - ROOM_BYTES, ROOM_BYTES))
         with self._lock:
             self._known[topic] = _Known(topic_id, value_bytes, record_bytes, now)
             return self._known[topic]
@@ -201,24 +227,6 @@ class KafkaJournal:
 
     def _record_limit_bytes(self, topic: TopicName) -> int:
         try:
-            return int(self._topics.configuration(topic).get(_MAX_MESSAGE) or 0) or TopicSettings().max_message_bytes
+            return int(self._topics.configuration(topic).get(MAX_MESSAGE) or 0) or TopicSettings().max_message_bytes
         except JournalAccessDeniedError:  # a writer need not have the right to see it; the brokers check in any case
             return TopicSettings().max_message_bytes
-
-
-def topic_configuration(settings: TopicSettings, min_insync_replicas: int | None) -> dict[str, str]:
-    """What Mailboat sets on its topics, by Kafka's names; everything else is the brokers' default or the operator's."""
-    retention_ms = -1 if settings.retention_seconds is None else int(settings.retention_seconds * 1000)
-    # brokers remove whole segments, so a segment may not take longer to fill than a part of the retention time
-    segment_ms = min(max(retention_ms // 4, _SHORTEST_SEGMENT_MS), _LONGEST_SEGMENT_MS)
-    configuration = {
-        "cleanup.policy": "delete",
-        "retention.ms": str(retention_ms),
-        "retention.bytes": "-1",
-        "segment.ms": str(_LONGEST_SEGMENT_MS if retention_ms < 0 else segment_ms),
-        "message.timestamp.type": "LogAppendTime",
-        _MAX_MESSAGE: str(max(settings.max_message_bytes + _ROOM_BYTES, _SMALLEST_LIMIT_BYTES)),
-    }
-    if min_insync_replicas is not None:
-        configuration["min.insync.replicas"] = str(min_insync_replicas)
-    return configuration

@@ -173,7 +173,7 @@ class KafkaReader:
             while len(records) < limits.max_records:
                 if not fetched and not self._refill(limits.max_records - len(records)):
                     break
-                record = _record(fetched[0])
+                record = record_of(fetched[0])
                 left_bytes -= len(record.value)
                 if left_bytes < 0 and records:
                     break
@@ -293,7 +293,8 @@ class KafkaReader:
         self._log.note(error)
 
 
-def _record(message: Message) -> Record:
+def record_of(message: Message) -> Record:
+    """What the client library's message says."""
     value, key, (_, appended_ms) = message.value() or b"", message.key(), message.timestamp()
     return tuple.__new__(Record, (message.offset(), value, _headers(message), key, appended_ms, message.leader_epoch()))
 

@@ -42,10 +42,12 @@ class TopicState(NamedTuple):
     Attributes:
         topic_id: Given when the topic was made, and to no other (KIP-516).
         partitions: How many; more than one is no journal.
+        replicas: How many copies there are of the first.
     """
 
     topic_id: str
     partitions: int
+    replicas: int
 
 
 class KafkaTopics:
@@ -91,7 +93,8 @@ class KafkaTopics:
         def describe() -> TopicState:
             asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
             found = _only(asked)
-            return TopicState(str(found.topic_id), len(found.partitions))
+            replicas = len(found.partitions[PARTITION].replicas) if found.partitions else 0
+            return TopicState(str(found.topic_id), len(found.partitions), replicas)
 
         state = self._repeat(describe, "describing", topic)
         if state.partitions != 1:

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.clock import Clock
-from mailboat.journal.port import NewRecord, ReadLimits, Record, RecordBatch, Start, TopicSettings
+from mailboat.journal.port import NewRecord, ReadLimits, Record, RecordBatch, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
 from mailboat.journal.starting import starting_offset
+from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity
 
@@ -89,8 +90,31 @@ class MemoryJournal:
             existing = self._log.topics.setdefault(topic, _Topic(topic, settings))
             existing.settings = settings
 
+    @property
+    def upkeep(self) -> MemoryJournal:
+        """See `Journal.upkeep`."""
+        return self
+
+    @property
+    def is_automatic(self) -> bool:
+        """See `JournalUpkeep.is_automatic`."""
+        return False
+
+    def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
+        """See `JournalUpkeep.differences`."""
+        with self._lock:
+            return differences_of(settings, settings_as_text(self._find(topic).settings))
+
+    def size_bytes(self) -> int | None:
+        """See `JournalUpkeep.size_bytes`: nothing is on disk."""
+        return None
+
+    def find_damage(self) -> Sequence[str]:
+        """See `JournalUpkeep.find_damage`."""
+        return ()
+
     def delete_topic(self, topic: TopicName) -> None:
-        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        """See `JournalUpkeep.delete_topic`."""
         with self._lock:
             gone = self._find(topic)
             gone.is_deleted = True
@@ -137,6 +161,13 @@ class MemoryJournal:
             self._readers.add(reader)
             return reader
 
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        """See `Journal.record_at`."""
+        with self._lock:
+            found = self._find(topic)
+            index = offset - found.earliest
+            return found.records[index] if 0 <= index < len(found.records) else None
+
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
         """See `Journal.truncate`."""
         with self._lock:
@@ -169,14 +200,15 @@ class MemoryJournal:
         self.close()
 
     def _expire(self, topic: _Topic, now_ms: float) -> int:
-        kept_seconds = topic.settings.retention_seconds
-        if kept_seconds is None:
-            return 0
-        oldest_ms = now_ms - kept_seconds * 1000
-        end = topic.bounds().next_offset
-        return topic.remove_before(
-            next((record.offset for record in topic.records if record.appended_ms >= oldest_ms), end)
-        )
+        kept_seconds, kept_bytes = topic.settings.retention_seconds, topic.settings.retention_bytes
+        end, first = topic.bounds().next_offset, topic.earliest
+        if kept_seconds is not None:
+            oldest_ms = now_ms - kept_seconds * 1000
+            first = next((record.offset for record in topic.records if record.appended_ms >= oldest_ms), end)
+        if kept_bytes is not None:
+            newest_first = ((record.offset, len(record.value)) for record in reversed(topic.records))
+            first = max(first, first_within(newest_first, kept_bytes, end))
+        return topic.remove_before(first)
 
     def _find(self, topic: TopicName) -> _Topic:
         self._check_open()

@@ -88,10 +88,23 @@ class TopicSettings:
     Attributes:
         retention_seconds: Records older than this may be removed; None keeps them.
         max_message_bytes: The largest value that `append` takes.
+        retention_bytes: When the topic holds more, its oldest records may be removed; None sets no limit. A log that
+            removes whole segments keeps somewhat more.
+        is_newest_enough: Of the records with one key the newest says all, so that older ones may go earlier.
     """
 
     retention_seconds: float | None = 7 * 24 * 3600.0
     max_message_bytes: int = 1_000_000
+    retention_bytes: int | None = None
+    is_newest_enough: bool = False
+
+
+class TopicDifference(NamedTuple):
+    """A setting of a topic that is not as it should be; `found` is None where the topic has no such setting."""
+
+    name: str
+    wanted: str
+    found: str | None
 
 
 class JournalReader(Protocol):
@@ -122,12 +135,36 @@ class JournalReader(Protocol):
         """Release what the reader holds."""
 
 
+class JournalUpkeep(Protocol):
+    """What whoever looks after a log asks of it. Nothing here is needed to publish or to subscribe."""
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the log applies the topics' retention by itself, so that nobody needs to call `remove_expired`."""
+
+    def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
+        """What `ensure_topic` would change, or what it can't. Raises: TopicMissingError, JournalUnavailableError."""
+
+    def delete_topic(self, topic: TopicName) -> None:
+        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+
+    def size_bytes(self) -> int | None:
+        """What the log takes on disk; None where it does not say."""
+
+    def find_damage(self) -> Sequence[str]:
+        """What the log itself finds wrong with its storage; empty when all is well. May take long."""
+
+
 class Journal(Protocol):
     """A persisted log with topics."""
 
     @property
     def description(self) -> str:
         """For people: kind and place, without secrets, such as `sqlite .mailboat/journal.db`."""
+
+    @property
+    def upkeep(self) -> JournalUpkeep:
+        """What is needed to look after the log."""
 
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         """Make the topic, or apply the settings to the one that is there."""
@@ -156,6 +193,12 @@ class Journal(Protocol):
         Raises:
             JournalReplacedError: `start` is a position in another log.
             TopicMissingError, JournalUnavailableError.
+        """
+
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        """One record by its offset, without a reader; None when there is none. Cheap where readers are dear.
+
+        Raises: TopicMissingError, JournalUnavailableError, JournalCorruptError.
         """
 
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:

@@ -18,13 +18,15 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock
-from mailboat.journal.port import NewRecord, Start, TopicSettings
-from mailboat.journal.refusals import journal_closed, out_of_range
+from mailboat.journal.headers import decode_headers
+from mailboat.journal.port import NewRecord, Record, Start, TopicDifference, TopicSettings
+from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
 from mailboat.journal.sqlite_schema import create_file, open_file, record_table, record_table_ddl
 from mailboat.journal.sqlite_writer import BUSY_WAIT_SECONDS, SqliteWriter, WriterCounts, file_identity, find_topic
 from mailboat.journal.starting import starting_offset
+from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
 from mailboat.journal.wakeup import Listener
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
@@ -89,30 +91,44 @@ class SqliteJournal:
         """What was written through this object: transactions (each one fsync) and records."""
         return self._writer.counts
 
+    @property
+    def upkeep(self) -> SqliteJournal:
+        """See `Journal.upkeep`."""
+        return self
+
+    @property
+    def is_automatic(self) -> bool:
+        """See `JournalUpkeep.is_automatic`."""
+        return False
+
+    def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
+        """See `JournalUpkeep.differences`."""
+        row = self._settings_row(topic)
+        if row is None:
+            raise topic_missing(topic, self.description)
+        seconds, max_message_bytes, kept_bytes = row
+        return differences_of(settings, settings_as_text(TopicSettings(seconds, max_message_bytes, kept_bytes)))
+
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         """See `Journal.ensure_topic`."""
-        wanted = (settings.retention_seconds, settings.max_message_bytes)
-        known = self._query(
-            lambda c: c.execute(
-                "SELECT retention_seconds, max_message_bytes FROM topic WHERE name = ?", (topic,)
-            ).fetchone()
-        )
-        if known == wanted:
+        wanted = (settings.retention_seconds, settings.max_message_bytes, settings.retention_bytes)
+        if self._settings_row(topic) == wanted:
             return
         with self._writer.transaction() as connection:
             made = connection.execute(
-                "INSERT INTO topic (name, uuid, retention_seconds, max_message_bytes) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (name) DO NOTHING RETURNING number",
+                "INSERT INTO topic (name, uuid, retention_seconds, max_message_bytes, retention_bytes) "
+                "VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING RETURNING number",
                 (topic, str(uuid.uuid4()), *wanted),
             ).fetchall()
             for (number,) in made:
                 connection.execute(record_table_ddl(number))
             connection.execute(
-                "UPDATE topic SET retention_seconds = ?, max_message_bytes = ? WHERE name = ?", (*wanted, topic)
+                "UPDATE topic SET retention_seconds = ?, max_message_bytes = ?, retention_bytes = ? WHERE name = ?",
+                (*wanted, topic),
             )
 
     def delete_topic(self, topic: TopicName) -> None:
-        """Remove a topic with its records; one made later under the name is another log. Raises: TopicMissingError."""
+        """See `JournalUpkeep.delete_topic`."""
         with self._writer.transaction() as connection:
             number = find_topic(connection, topic, self._path).number
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
@@ -158,6 +174,20 @@ class SqliteJournal:
             self._readers.add(reader)
         return reader
 
+    def record_at(self, topic: TopicName, offset: Offset) -> Record | None:
+        """See `Journal.record_at`."""
+        number = self._query(lambda c: find_topic(c, topic, self._path)).number
+        row = self._query(
+            lambda c: c.execute(
+                f"SELECT value, headers, key, appended_ms, epoch FROM {record_table(number)} WHERE offset = ?",
+                (offset,),
+            ).fetchone()
+        )
+        if row is None:
+            return None
+        value, headers, key, appended_ms, epoch = row
+        return Record(offset, value, decode_headers(headers), key, appended_ms, epoch)
+
     def truncate(self, topic: TopicName, before: Offset) -> Bounds:
         """See `Journal.truncate`. The head moves in steps, each of which is whole, so that appenders get their turn."""
         bounds = self.bounds(topic)
@@ -174,8 +204,13 @@ class SqliteJournal:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return removed
 
+    def size_bytes(self) -> int | None:
+        """See `JournalUpkeep.size_bytes`: of the file and of the write-ahead log."""
+        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
     def find_damage(self) -> Sequence[str]:
-        """What is wrong with the file, in SQLite's words; empty when all is well. Takes a time that grows with it."""
+        """See `JournalUpkeep.find_damage`: in SQLite's words, in a time that grows with the file."""
         rows = self._query(lambda c: c.execute("PRAGMA integrity_check(20)").fetchall())
         return [text for (text,) in rows if text != "ok"]
 
@@ -208,18 +243,41 @@ class SqliteJournal:
                 raise journal_closed(self.description)
             return ask(self._queries)
 
+    def _settings_row(self, topic: TopicName) -> tuple[float | None, int, int | None] | None:
+        row: tuple[float | None, int, int | None] | None = self._query(
+            lambda c: c.execute(
+                "SELECT retention_seconds, max_message_bytes, retention_bytes FROM topic WHERE name = ?", (topic,)
+            ).fetchone()
+        )
+        return row
+
     def _expired(self) -> list[tuple[TopicName, Offset]]:
-        """For each topic with a retention time, the first offset to keep."""
+        """For each topic with a retention, the first offset to keep."""
         now_ms = int(self._clock.now().timestamp() * 1000)
         kept = self._query(
             lambda c: c.execute(
-                "SELECT name, number, next_offset, retention_seconds FROM topic WHERE retention_seconds IS NOT NULL"
+                "SELECT name, number, next_offset, retention_seconds, retention_bytes FROM topic "
+                "WHERE retention_seconds IS NOT NULL OR retention_bytes IS NOT NULL"
             ).fetchall()
         )
-        return [
-            (name, self._first_since(number, now_ms - int(seconds * 1000), next_offset))
-            for name, number, next_offset, seconds in kept
-        ]
+        expired = []
+        for name, number, next_offset, seconds, size in kept:
+            young = 0 if seconds is None else self._first_since(number, now_ms - int(seconds * 1000), next_offset)
+            fitting = 0 if size is None else self._first_within(number, size, next_offset)
+            expired.append((TopicName(name), Offset(max(young, fitting))))
+        return expired
+
+    def _first_within(self, number: int, kept_bytes: int, next_offset: Offset) -> Offset:
+        """The first record that the size limit keeps, looked for from the end: SQLite knows lengths without reading."""
+        return self._query(
+            lambda c: first_within(
+                c.execute(
+                    f"SELECT offset, length(headers) + length(value) FROM {record_table(number)} ORDER BY offset DESC"
+                ),
+                kept_bytes,
+                next_offset,
+            )
+        )
 
     def _first_since(self, number: int, oldest_ms: int, next_offset: Offset) -> Offset:
         """The first record that is young enough, looked for from the head, so that the cost is that of removing."""

@@ -4,6 +4,8 @@ One file holds all topics. A topic has a row with its bounds and a table of its 
 go to the right edge of one B-tree, a batch is one range scan, and removing a topic is dropping a table. Numbers of
 topics are never used twice (AUTOINCREMENT), so the table of a topic that was made anew is another table.
 
+Form 2 added `retention_bytes`; a file of form 1 gets it when it is opened.
+
 A new file is filled beside its place and linked there, so that nobody ever opens half a journal.
 """
 
@@ -21,7 +23,7 @@ from mailboat.errors import JournalCorruptError, JournalMissingError, JournalToo
 from mailboat.journal.sqlite_connection import connect, mapped_errors
 
 APPLICATION_ID: Final = 0x4D426A6C  # "MBjl", so that `file` and we know our files
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _TABLES: Final = (
     """
@@ -39,6 +41,7 @@ _TABLES: Final = (
         next_offset INTEGER NOT NULL DEFAULT 0,
         retention_seconds REAL,
         max_message_bytes INTEGER NOT NULL,
+        retention_bytes INTEGER,
         CHECK (0 <= earliest_offset AND earliest_offset <= next_offset)
     ) STRICT
     """,
@@ -98,7 +101,9 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
     connection = connect(path, busy_timeout_seconds)
     try:
         with mapped_errors(path):
-            return connection, _check(connection, path)
+            identity = _check(connection, path)
+            _upgrade(connection)
+            return connection, identity
     except BaseException:
         connection.close()
         raise
@@ -134,9 +139,29 @@ def _link(draft: Path, path: Path) -> None:
         os.close(folder)
 
 
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a file of an older form to this one; of several processes one does it."""
+    if _version(connection) == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _version(connection) < SCHEMA_VERSION:
+            connection.execute("ALTER TABLE topic ADD COLUMN retention_bytes INTEGER")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 def _check(connection: sqlite3.Connection, path: Path) -> str:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _version(connection)
     if application_id != APPLICATION_ID:
         raise JournalCorruptError(f"{path} is an SQLite file, but no Mailboat journal", path=path)
     if version > SCHEMA_VERSION:

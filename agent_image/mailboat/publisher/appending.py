@@ -24,7 +24,6 @@ from mailboat.wire.messages import decode_package, encode_message
 
 _READ: Final = ReadLimits(max_records=200)
 _LOG: Final = logging.getLogger(__name__)
-_ONE: Final = ReadLimits(max_records=1)
 
 
 class Prepared(NamedTuple):
@@ -144,25 +143,17 @@ class Appender:
         ]
 
     def _confirm(self, appended: NewRecord, offset: Offset) -> None:
-        found = self._record_at(offset)
+        found = self._ports.journal.record_at(self._topic, offset)
         if found is None or found.value != appended.value:
             raise JournalUnavailableError(
                 "the journal took a message but does not give it back", topic=self._topic, offset=offset
             )
 
-    def _record_at(self, offset: Offset) -> Record | None:
-        reader = self._ports.journal.reader(self._topic, offset)  # on Kafka a consumer of its own: dear there
-        try:
-            found = reader.read(_ONE, 0.0).records
-        finally:
-            reader.close()
-        return found[0] if found and found[0].offset == offset else None
-
     def _is_there(self, offset: Offset, package_id: PackageId) -> bool:
         bounds = self._ports.journal.bounds(self._topic)
         if not bounds.earliest_offset <= offset < bounds.next_offset:
             return offset < bounds.earliest_offset  # retention took it, which is no loss
-        record = self._record_at(offset)
+        record = self._ports.journal.record_at(self._topic, offset)
         try:
             return record is not None and decode_package(record.value).package_id == package_id
         except (MessageCorruptError, PathRefusedError):

@@ -365,7 +365,51 @@ class JournalContract:
         assert journal.remove_expired() >= 0
         assert journal.bounds(topic) == before
 
+    def test_one_record_is_looked_up_by_its_offset(self, journal: Journal, topic: TopicName) -> None:
+        headers = (("type", b"2"), ("version", b"1"))
+        offsets = journal.append(topic, [*some_records(2), NewRecord(b"third", headers, b"key")])
+        found = journal.record_at(topic, offsets[2])
+        assert found is not None
+        assert (found.offset, found.value, found.headers, found.key) == (offsets[2], b"third", headers, b"key")
+        first = journal.record_at(topic, offsets[0])
+        assert first == read_to_end(journal.reader(topic, offsets[0]))[0]
+
+    def test_a_record_that_is_not_there_is_none(self, journal: Journal, topic: TopicName) -> None:
+        offsets = journal.append(topic, some_records(3))
+        journal.truncate(topic, offsets[1])
+        for missing in (offsets[0], offsets[2] + 1, offsets[2] + 1000):
+            assert journal.record_at(topic, Offset(missing)) is None
+        assert journal.record_at(topic, offsets[1]) is not None
+
+    def test_a_look_up_in_a_topic_made_anew_finds_the_new_record(
+        self, harness: JournalHarness, journal: Journal, topic: TopicName
+    ) -> None:
+        (offset,) = journal.append(topic, [NewRecord(b"old")])
+        assert journal.record_at(topic, offset) is not None
+        journal.upkeep.delete_topic(topic)
+        with pytest.raises(TopicMissingError):
+            journal.record_at(topic, offset)
+        journal.ensure_topic(topic, FOREVER)
+        with harness.open() as other:
+            offset = other.append(topic, [NewRecord(b"new")])[0]
+        found = journal.record_at(topic, offset)
+        assert found is not None
+        assert found.value == b"new"
+
     # ----------------------------------------------------------------------------------------- topics and identity
+
+    def test_a_topic_differs_from_other_settings_and_not_from_its_own(self, journal: Journal, topic: TopicName) -> None:
+        assert list(journal.upkeep.differences(topic, FOREVER)) == []
+        wanted = TopicSettings(retention_seconds=3600.0, retention_bytes=50_000_000, max_message_bytes=2_000_000)
+        found = journal.upkeep.differences(topic, wanted)
+        assert len(found) >= 3
+        assert all(one.wanted != one.found for one in found)
+        journal.ensure_topic(topic, wanted)
+        assert list(journal.upkeep.differences(topic, wanted)) == []
+
+    def test_a_missing_topic_has_no_differences_but_is_missing(self, journal: Journal) -> None:
+        with pytest.raises(TopicMissingError):
+            journal.upkeep.differences(new_topic_name(), FOREVER)
 
     def test_ensuring_a_topic_again_keeps_its_records(self, journal: Journal, topic: TopicName) -> None:
         journal.append(topic, some_records(3))

@@ -1,0 +1,153 @@
+"""Which journal a home has, and how its topics are kept: what the configuration's `journal` and `retention` come to.
+
+`open_journal` is the only place that knows the adapters; everybody else has the port. A home on Kafka keeps the rest of
+its state as any other: identity, what publishers remember, who subscribes. Called by the composition.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mailboat.clock import Clock
+from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism
+from mailboat.errors import UsageError
+from mailboat.journal.port import TopicSettings
+from mailboat.model.messages import TopicRole
+
+if TYPE_CHECKING:
+    from mailboat.agent.home import Home
+    from mailboat.journal.kafka_settings import KafkaSettings, KafkaTls, PasswordLogin, TokenLogin
+    from mailboat.journal.port import Journal
+
+_SMALL_MESSAGE_BYTES: Final = 256 * 1024  # of statuses, commands and announcements, which hold no content
+_LARGE_MESSAGE_BYTES: Final = 1_000_000
+_SECTION: Final = "journal.kafka"
+
+
+class ClientMissingError(UsageError):
+    """The configuration names a system whose client library is not installed. The message says what to install."""
+
+
+def open_journal(home: Home, clock: Clock) -> Journal:
+    """The journal of a home: its SQLite file, or Kafka where the configuration names brokers.
+
+    Raises:
+        JournalMissingError, JournalCorruptError, JournalTooNewError: Of the file.
+        ClientMissingError: The extra `kafka` is not installed.
+        ConfigInvalidError, SecretMissingError: A login can't be put together.
+    """
+    kafka = home.config.journal.kafka
+    return _open_file(home, clock) if kafka is None else _open_kafka(home, kafka, clock)
+
+
+def make_journal(home: Home, clock: Clock) -> None:
+    """Make the file of an embedded journal, unless it is there; on Kafka there is nothing to make but topics."""
+    if home.config.journal.kafka is None:
+        from mailboat.journal.sqlite import SqliteJournal
+
+        SqliteJournal.create(home.journal_path, clock).close()
+
+
+def topic_settings(role: TopicRole, retention: RetentionConfig) -> TopicSettings:
+    """How a topic is kept, as fits what it carries."""
+    is_package = role is TopicRole.PACKAGE
+    return TopicSettings(
+        retention_seconds=retention.package_seconds if is_package else retention.status_seconds,
+        retention_bytes=retention.package_bytes if is_package else None,
+        max_message_bytes=_LARGE_MESSAGE_BYTES
+        if role in {TopicRole.PACKAGE, TopicRole.EVENT}
+        else _SMALL_MESSAGE_BYTES,
+        is_newest_enough=role is TopicRole.DISCOVERY,
+    )
+
+
+def kafka_settings(kafka: KafkaConfig, folder: Path) -> KafkaSettings:
+    """The adapter's settings; secrets are read now. `folder` is the home, which relative files belong to.
+
+    Raises: UsageError, SecretMissingError.
+    """
+    from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings
+
+    if not kafka.bootstrap_servers:
+        raise UsageError("`journal.kafka.bootstrap_servers` names no broker", key="journal.kafka.bootstrap_servers")
+    return KafkaSettings(
+        bootstrap_servers=",".join(kafka.bootstrap_servers),
+        security=KafkaSecurity(tls=_tls(kafka, folder), login=_login(kafka, folder)),
+        replication_factor=kafka.replicas,
+        min_insync_replicas=kafka.min_insync_replicas,
+        append_seconds=kafka.append_seconds,
+        request_seconds=kafka.request_seconds,
+    )
+
+
+def _open_file(home: Home, clock: Clock) -> Journal:
+    from mailboat.errors import JournalMissingError
+    from mailboat.journal.sqlite import SqliteJournal
+
+    try:
+        return SqliteJournal(home.journal_path, clock)
+    except JournalMissingError as error:
+        anew = f"mailboat --home {home.path} init --new-journal"
+        error.next_step = f"put the journal back, or, when it is lost:\n{anew}"
+        raise
+
+
+def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
+    try:
+        from mailboat.journal.kafka import KafkaJournal
+    except ImportError as error:
+        raise ClientMissingError(
+            "the configuration names Kafka brokers, but the client library confluent-kafka is not installed",
+            next_step='pip install "mailboat[kafka]"',
+        ) from error
+    return KafkaJournal(kafka_settings(kafka, home.path), clock)
+
+
+def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
+    from mailboat.agent.secrets import read_secret
+    from mailboat.journal.kafka_settings import KafkaTls
+
+    tls = kafka.tls
+    if tls is None:
+        return None
+    if (tls.certificate_file is None) is not (tls.key_file is None):
+        raise UsageError(
+            "`journal.kafka.tls` has a certificate without its key, or a key without its certificate",
+            key="journal.kafka.tls",
+        )
+    ca_file, certificate_file, key_file = (
+        None if file is None else _file(folder / Path(file).expanduser(), key)
+        for key, file in (
+            ("ca_file", tls.ca_file),
+            ("certificate_file", tls.certificate_file),
+            ("key_file", tls.key_file),
+        )
+    )
+    password = (
+        None if tls.key_password is None else read_secret(tls.key_password, f"{_SECTION}.tls.key_password", folder)
+    )
+    return KafkaTls(ca_file, certificate_file, key_file, password, tls.is_host_checked)
+
+
+def _file(file: Path, key: str) -> Path:
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}", key=f"journal.kafka.tls.{key}")
+    return file
+
+
+def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | None:
+    from mailboat.agent.secrets import read_secret
+    from mailboat.journal.kafka_settings import PasswordLogin, PasswordMechanism, TokenLogin
+
+    sasl = kafka.sasl
+    if sasl is None:
+        return None
+    if sasl.user is None or sasl.password is None:
+        raise UsageError("`journal.kafka.sasl` needs `user` and `password`", key="journal.kafka.sasl")
+    password = read_secret(sasl.password, f"{_SECTION}.sasl.password", folder)
+    if sasl.mechanism is not SaslMechanism.OAUTHBEARER:
+        return PasswordLogin(PasswordMechanism(sasl.mechanism), sasl.user, password)
+    if sasl.token_url is None:
+        raise UsageError("OAUTHBEARER needs `token_url`", key="journal.kafka.sasl.token_url")
+    return TokenLogin(sasl.token_url, sasl.user, password, sasl.scope)

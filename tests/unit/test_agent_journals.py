@@ -1,0 +1,101 @@
+"""The configuration decides which journal a home has, and how its topics are kept."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.home import Home
+from mailboat.agent.journals import ClientMissingError, kafka_settings, open_journal, topic_settings
+from mailboat.clock import SystemClock
+from mailboat.config.decoding import decode_config
+from mailboat.config.storage import KafkaConfig, RetentionConfig
+from mailboat.errors import UsageError
+from mailboat.journal.kafka_settings import KafkaTls, PasswordLogin, PasswordMechanism, TokenLogin
+from mailboat.model.messages import TopicRole
+
+BROKERS = ["one:9092", "two:9092"]
+
+
+def kafka(**section: Any) -> KafkaConfig:
+    found = decode_config({"journal": {"kafka": {"bootstrap_servers": BROKERS, **section}}}).journal.kafka
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("ca.pem", "me.pem", "me.key"):
+        (tmp_path / name).write_text("PEM")
+    (tmp_path / "password").write_text("s3cret\n")
+    return tmp_path
+
+
+def test_all_of_the_section_reaches_the_adapter(folder: Path) -> None:
+    found = kafka_settings(kafka(replicas=3, min_insync_replicas=2, append_seconds=7.0, request_seconds=3.0), folder)
+    assert found.bootstrap_servers == "one:9092,two:9092"
+    assert (found.replication_factor, found.min_insync_replicas) == (3, 2)
+    assert (found.append_seconds, found.request_seconds) == (7.0, 3.0)
+    assert (found.security.tls, found.security.login) == (None, None)
+
+
+def test_files_and_secrets_are_relative_to_the_home(folder: Path) -> None:
+    tls = {"ca_file": "ca.pem", "certificate_file": "me.pem", "key_file": str(folder / "me.key")}
+    tls |= {"key_password": {"file": "password"}}
+    found = kafka_settings(kafka(tls=tls), folder).security.tls
+    assert found == KafkaTls(folder / "ca.pem", folder / "me.pem", folder / "me.key", "s3cret")
+
+
+def test_a_user_logs_in_with_a_password_from_a_file_or_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", "s3cret")
+    for secret in ({"file": "password"}, {"env": "KAFKA_PASSWORD"}):
+        sasl = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": secret}
+        found = kafka_settings(kafka(sasl=sasl), folder).security.login
+        assert found == PasswordLogin(PasswordMechanism.SCRAM_SHA_512, "alice", "s3cret")
+
+
+def test_tokens_are_asked_for_where_the_section_says(folder: Path) -> None:
+    sasl = {"mechanism": "OAUTHBEARER", "user": "mailboat", "password": {"file": "password"}}
+    found = kafka_settings(kafka(sasl={**sasl, "token_url": "https://tokens", "scope": "kafka"}), folder)
+    assert found.security.login == TokenLogin("https://tokens", "mailboat", "s3cret", "kafka")
+    with pytest.raises(UsageError, match="token_url"):
+        kafka_settings(kafka(sasl=sasl), folder)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ({"bootstrap_servers": []}, "bootstrap_servers"),
+        ({"tls": {"certificate_file": "me.pem"}}, "certificate"),
+        ({"tls": {"ca_file": "none.pem"}}, "none.pem"),
+        ({"sasl": {"mechanism": "PLAIN", "user": "alice"}}, "password"),
+        ({"sasl": {"mechanism": "PLAIN", "password": {"file": "password"}}}, "user"),
+    ],
+)
+def test_half_a_section_is_refused_by_its_key(folder: Path, section: dict[str, Any], key: str) -> None:
+    with pytest.raises(UsageError, match=key) as refused:
+        kafka_settings(kafka(**section), folder)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_missing_client_library_is_named_with_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith(("confluent_kafka", "mailboat.journal.kafka"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    home = Home(folder, decode_config({"journal": {"kafka": {"bootstrap_servers": BROKERS}}}))
+    with pytest.raises(ClientMissingError) as missing:
+        open_journal(home, SystemClock())
+    assert missing.value.next_step == 'pip install "mailboat[kafka]"'
+
+
+def test_topics_are_kept_as_fits_what_they_carry() -> None:
+    kept = {role: topic_settings(role, RetentionConfig(60.0, 30.0, 5000)) for role in TopicRole}
+    package = kept.pop(TopicRole.PACKAGE)
+    assert (package.retention_seconds, package.retention_bytes) == (60.0, 5000)
+    assert {(one.retention_seconds, one.retention_bytes) for one in kept.values()} == {(30.0, None)}
+    assert [role for role, one in kept.items() if one.is_newest_enough] == [TopicRole.DISCOVERY]
+    assert package.max_message_bytes > kept[TopicRole.STATUS].max_message_bytes
