@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -69,14 +70,18 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class PendingStatus:
-    """A confirmation to send, stored with the content that it confirms."""
+    """A confirmation to send, stored with the content that it confirms, or the answer to a command."""
 
     sequence: int
-    message: StatusMessage
+    message: StatusMessage | CommandResult
 
 
 class Ledger(Protocol):
     """What a subscriber keeps beside the content. Each call is one durable step of its own, outside of a batch."""
+
+    @property
+    def commands(self) -> CommandLedger:
+        """What is kept of commands."""
 
     def position(self) -> Position | None:
         """Where the content stands; None in a target that nothing was imported into."""
@@ -97,7 +102,7 @@ class Ledger(Protocol):
         """Remember a failed attempt; None forgets it."""
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
-        """Confirmations not yet known to be sent, oldest first."""
+        """Confirmations and answers not yet known to be sent, oldest first."""
 
     def forget_statuses(self, up_to_sequence: int) -> None:
         """They are sent."""
@@ -140,6 +145,9 @@ class Batch(Protocol):
 
     def resolve(self, offset: Offset) -> None:
         """Take an entry out of the error queue: its package is imported now."""
+
+    def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
+        """Store what a command has done so far and, with an answer, that it is over."""
 
     def commit(self, position: Position) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.

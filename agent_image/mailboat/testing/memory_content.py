@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
 from mailboat.content.port import Attempt, GivenUp, PendingStatus
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.messages import CommandResult, CommandVerb, FailureCause, StatusMessage
 from mailboat.model.nodes import Node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.positions import Position
@@ -58,6 +59,61 @@ class MemoryStore:
     errors: dict[Offset, GivenUp] = field(default_factory=dict)
     wanted: set[Offset] = field(default_factory=set)
     commits: int = 0
+    command_position: Position | None = None
+    open_commands: dict[int, OpenCommand] = field(default_factory=dict)
+    last_command: int = 0
+    answers: dict[str, CommandResult] = field(default_factory=dict)
+
+    def send(self, message: StatusMessage | CommandResult) -> None:
+        """Add a confirmation or an answer to those to send."""
+        self.last_sequence += 1
+        self.pending = [*self.pending, PendingStatus(self.last_sequence, message)]
+
+    def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
+        """Store how far a command is."""
+        self.open_commands[command.sequence] = command
+        if answer is not None:
+            del self.open_commands[command.sequence]
+            if command.command_id is not None:
+                self.answers[command.command_id] = answer
+                self.send(answer)
+
+
+class MemoryCommands:
+    """See `CommandLedger`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Keep it in `store`."""
+        self._store = store
+
+    def position(self) -> Position | None:
+        """See `CommandLedger.position`."""
+        return self._store.command_position
+
+    def take(self, opened: Sequence[OpenCommand], answers: Sequence[CommandResult], position: Position) -> None:
+        """See `CommandLedger.take`."""
+        store = self._store
+        for one in opened:
+            store.last_command += 1
+            store.open_commands[store.last_command] = replace(one, sequence=store.last_command)
+            if one.verb is CommandVerb.REDRIVE and one.offset in store.errors:
+                store.wanted.add(one.offset)
+        for answer in answers:
+            store.answers[answer.command_id] = answer
+            store.send(answer)
+        store.command_position = position
+
+    def open_commands(self) -> Sequence[OpenCommand]:
+        """See `CommandLedger.open_commands`."""
+        return list(self._store.open_commands.values())
+
+    def answer_to(self, command_id: str) -> CommandResult | None:
+        """See `CommandLedger.answer_to`."""
+        return self._store.answers.get(command_id)
+
+    def settle(self, command: OpenCommand, answer: CommandResult) -> None:
+        """See `CommandLedger.settle`."""
+        self._store.note_command(command, answer)
 
 
 class MemoryLedger:
@@ -66,6 +122,7 @@ class MemoryLedger:
     def __init__(self, store: MemoryStore) -> None:
         """Keep it in `store`."""
         self._store = store
+        self.commands = MemoryCommands(store)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -162,6 +219,7 @@ class MemoryBatch:
         self._statuses: list[StatusMessage] = []
         self._entries: list[GivenUp] = []
         self._resolved: list[Offset] = []
+        self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.apply`."""
@@ -202,19 +260,24 @@ class MemoryBatch:
         """See `Batch.resolve`."""
         self._resolved.append(offset)
 
+    def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
+        """See `Batch.note_command`."""
+        self._commands.append((command, answer))
+
     def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`."""
         store = self._store
         store.bodies, store.position, store.attempt = self._bodies, position, None
         store.commits += 1
         for message in self._statuses:
-            store.last_sequence += 1
-            store.pending = [*store.pending, PendingStatus(store.last_sequence, message)]
+            store.send(message)
         for entry in self._entries:
             store.errors[entry.offset] = entry
         for offset in self._resolved:
             store.errors.pop(offset, None)
             store.wanted.discard(offset)
+        for command, answer in self._commands:
+            store.note_command(command, answer)
         return ChangeCount()
 
     def __enter__(self) -> Self:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.content.failures import TranslatedFailures
+from mailboat.content.targets.command_ledger import COMMAND_SCHEMA
 from mailboat.content.targets.durability import Durability
 from mailboat.errors import TargetCorruptError, UsageError
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -60,6 +61,8 @@ def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
     try:
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
+        for statement in COMMAND_SCHEMA:
+            connection.execute(statement)
         connection.execute("INSERT INTO state (id, kind) VALUES (1, ?)", (kind,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -91,6 +94,7 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            _bring_up_to_date(connection)
         except BaseException:
             connection.close()
             raise
@@ -129,6 +133,22 @@ def _connect(file: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         timeout=BUSY_TIMEOUT_SECONDS,
     )
+
+
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Add what a database of an older version lacks, as a whole or not at all."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if connection.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
+            for statement in COMMAND_SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
 
 
 def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> None:

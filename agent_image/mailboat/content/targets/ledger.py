@@ -13,17 +13,18 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.port import Attempt, GivenUp, PendingStatus
+from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import FailureCause, StatusMessage
+from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.wire import headers
 from mailboat.wire.messages import decode_message, encode_message
 
-_STATUS_HEADERS: Final = headers.headers_for(headers.STATUS)
 _STORE_POSITION: Final = (
     "UPDATE state SET cluster_id = ?, topic_id = ?, next_offset = ?, leader_epoch = ?, changes = max(changes, ?)"
 )
@@ -37,6 +38,7 @@ class TargetLedger:
         self._connection = connection
         self._uri = uri
         self._lock = threading.Lock()
+        self.commands = TargetCommands(connection, self._lock, uri)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -81,8 +83,8 @@ class TargetLedger:
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
         """See `Ledger.pending_statuses`."""
-        rows = self._rows("SELECT sequence, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,))
-        return [PendingStatus(sequence, self._status(message)) for sequence, message in rows]
+        rows = self._rows("SELECT sequence, kind, message FROM pending_status ORDER BY sequence LIMIT ?", (limit,))
+        return [PendingStatus(sequence, self._status(kind, message)) for sequence, kind, message in rows]
 
     def forget_statuses(self, up_to_sequence: int) -> None:
         """See `Ledger.forget_statuses`."""
@@ -134,9 +136,9 @@ class TargetLedger:
             for row in rows
         ]
 
-    def _status(self, message: bytes) -> StatusMessage:
-        decoded = decode_message(_STATUS_HEADERS, message)
-        if not isinstance(decoded, StatusMessage):
+    def _status(self, kind: int, message: bytes) -> StatusMessage | CommandResult:
+        decoded = decode_message(headers.headers_for(kind), message)
+        if not isinstance(decoded, StatusMessage | CommandResult):
             raise TargetCorruptError(f"{self._uri} holds a confirmation that is none")
         return decoded
 
@@ -163,6 +165,7 @@ class BatchLedger:
         self._statuses: list[tuple[bytes]] = []
         self._given_up: list[GivenUp] = []
         self._resolved: list[Offset] = []
+        self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
 
     def add_status(self, message: StatusMessage) -> None:
         """See `Batch.add_status`."""
@@ -175,6 +178,10 @@ class BatchLedger:
     def resolve(self, offset: Offset) -> None:
         """See `Batch.resolve`."""
         self._resolved.append(offset)
+
+    def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
+        """See `Batch.note_command`."""
+        self._commands.append((command, answer))
 
     def write(self, connection: sqlite3.Connection, position: Position, changes: int) -> None:
         """Write it all with the position, in the transaction that is open on the connection."""
@@ -197,6 +204,8 @@ class BatchLedger:
             )
         for offset in self._resolved:
             connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
+        for command, answer in self._commands:
+            settle_command(connection, command, answer)
 
 
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:

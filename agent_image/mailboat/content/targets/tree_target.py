@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
+from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import translate_failure
 from mailboat.content.port import GivenUp, Source
 from mailboat.content.targets.filtered import apply_filtered
@@ -22,7 +23,7 @@ from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import StatusMessage
+from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 
@@ -180,6 +181,10 @@ class TreeBatch:
     def resolve(self, offset: Offset) -> None:
         """See `Batch.resolve`."""
         self._additions.resolve(offset)
+
+    def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
+        """See `Batch.note_command`."""
+        self._additions.note_command(command, answer)
 
     def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`.

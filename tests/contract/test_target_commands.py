@@ -1,0 +1,170 @@
+"""What every target keeps of commands: taken once, answered once, beside the content."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mailboat.content.commands import OpenCommand
+from mailboat.content.locations import open_target, opened_ledger
+from mailboat.content.port import Target
+from mailboat.errors import TargetCorruptError
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.messages import CommandResult, CommandState, CommandVerb
+from mailboat.testing.memory_content import MemoryTarget
+from mailboat.testing.target_contract import a_status, an_entry, at
+from mailboat.testing.target_scenario import target_in
+
+AUTHOR = AgentName("author")
+EDGE = AgentName("edge")
+LASTING = ("sqlite", "files", "generations")
+
+
+def opened(kind: str, folder: Path) -> Target:
+    return MemoryTarget() if kind == "memory" else open_target(target_in(folder, kind))
+
+
+@pytest.fixture(params=[*LASTING, "memory"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    with closing(opened(request.param, tmp_path)) as target:
+        yield target
+
+
+def a_clear(offset: int, command_id: str | None = "first") -> OpenCommand:
+    return OpenCommand(0, CommandVerb.CLEAR, Offset(offset), AUTHOR, command_id)
+
+
+def an_answer(command_id: str, removed: int = 0) -> CommandResult:
+    return CommandResult(
+        command_id, SlingId("s" * 36), EDGE, CommandVerb.CLEAR, Offset(7), CommandState.DONE, AUTHOR, removed
+    )
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_commands_are_taken_with_the_position_behind_them(kind: str, tmp_path: Path) -> None:
+    target = opened(kind, tmp_path)
+    assert target.ledger.commands.position() is None
+    target.ledger.commands.take([a_clear(7), a_clear(9, "second")], [], at(3))
+    target.close()
+    target = opened(kind, tmp_path)
+    assert target.ledger.commands.position() == at(3)
+    found = target.ledger.commands.open_commands()
+    assert [replace(one, sequence=0) for one in found] == [a_clear(7), a_clear(9, "second")]
+    assert len({one.sequence for one in found}) == 2
+    target.ledger.commands.take([], [], at(4))
+    assert target.ledger.commands.position() == at(4)
+    assert target.ledger.commands.open_commands() == found
+    target.close()
+
+
+def test_what_a_command_has_done_is_kept_with_the_content_and_its_answer_is_sent(target: Target) -> None:
+    target.ledger.commands.take([a_clear(7)], [], at(3))
+    (command,) = target.ledger.commands.open_commands()
+    with target.batch() as batch:
+        batch.note_command(replace(command, removed=2))
+    assert target.ledger.commands.open_commands() == [command]
+    with target.batch() as batch:
+        batch.note_command(replace(command, removed=2))
+        batch.commit(at(5))
+    (command,) = target.ledger.commands.open_commands()
+    assert command.removed == 2
+    assert target.ledger.commands.answer_to("first") is None
+    with target.batch() as batch:
+        batch.add_status(a_status(6))
+        batch.note_command(replace(command, removed=3), an_answer("first", 3))
+        batch.commit(at(8))
+    assert not target.ledger.commands.open_commands()
+    assert target.ledger.commands.answer_to("first") == an_answer("first", 3)
+    sent = {one.message for one in target.ledger.pending_statuses(10)}
+    assert sent == {a_status(6), an_answer("first", 3)}
+
+
+def test_an_answer_can_be_given_at_once_and_again(target: Target) -> None:
+    target.ledger.commands.take([], [an_answer("first")], at(3))
+    target.ledger.commands.take([], [an_answer("first")], at(4))
+    assert target.ledger.commands.answer_to("first") == an_answer("first")
+    assert [one.message for one in target.ledger.pending_statuses(10)] == [an_answer("first")] * 2
+    assert not target.ledger.commands.open_commands()
+
+
+def test_a_command_without_a_name_is_forgotten_when_it_is_over(target: Target) -> None:
+    target.ledger.commands.take([a_clear(7, None), a_clear(8, None)], [], at(3))
+    first, second = target.ledger.commands.open_commands()
+    target.ledger.commands.settle(first, an_answer(""))
+    with target.batch() as batch:
+        batch.note_command(second, an_answer(""))
+        batch.commit(at(9))
+    assert not target.ledger.commands.open_commands()
+    assert not target.ledger.pending_statuses(10)
+
+
+def test_a_command_can_be_over_without_a_batch(target: Target) -> None:
+    target.ledger.commands.take([a_clear(7)], [], at(3))
+    target.ledger.commands.settle(target.ledger.commands.open_commands()[0], an_answer("first"))
+    assert not target.ledger.commands.open_commands()
+    assert target.ledger.commands.answer_to("first") == an_answer("first")
+
+
+def test_a_redrive_marks_the_entry_that_it_names(target: Target) -> None:
+    with target.batch() as batch:
+        batch.give_up(an_entry(2))
+        batch.commit(at(5))
+    redrive = OpenCommand(0, CommandVerb.REDRIVE, Offset(2), None, "again")
+    target.ledger.commands.take([redrive], [], at(1))
+    assert target.ledger.redrives() == [an_entry(2)]
+    assert [replace(one, sequence=0) for one in target.ledger.commands.open_commands()] == [redrive]
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_answers_are_remembered_within_bounds(kind: str, tmp_path: Path) -> None:
+    target = opened(kind, tmp_path)
+    answers = [an_answer(f"command-{number}") for number in range(1100)]
+    target.ledger.commands.take([a_clear(7, "open")], answers, at(3))
+    assert target.ledger.commands.answer_to("command-0") is None
+    assert target.ledger.commands.answer_to("command-1099") == answers[-1]
+    assert len(target.ledger.commands.open_commands()) == 1
+    target.close()
+
+
+def test_a_target_of_the_version_before_gets_room_for_commands(tmp_path: Path) -> None:
+    place = target_in(tmp_path, "sqlite")
+    with closing(open_target(place)) as target, target.batch() as batch:
+        batch.add_status(a_status(1))
+        batch.commit(at(2))
+    with closing(sqlite3.connect(tmp_path / "target.db", isolation_level=None)) as connection:
+        for statement in (
+            "DROP TABLE command",
+            "DROP TABLE command_position",
+            "ALTER TABLE pending_status DROP COLUMN kind",
+            "PRAGMA user_version = 1",
+        ):
+            connection.execute(statement)
+    with closing(open_target(place)) as target:
+        assert [one.message for one in target.ledger.pending_statuses(10)] == [a_status(1)]
+        target.ledger.commands.take([a_clear(7)], [an_answer("second")], at(3))
+        assert [one.message for one in target.ledger.pending_statuses(10)] == [a_status(1), an_answer("second")]
+    with opened_ledger(place) as ledger:
+        assert len(ledger.commands.open_commands()) == 1
+
+
+def test_a_command_that_can_not_be_understood_is_told(tmp_path: Path) -> None:
+    with closing(open_target(target_in(tmp_path, "sqlite"))) as target:
+        target.ledger.commands.take([a_clear(7)], [], at(3))
+        with closing(sqlite3.connect(tmp_path / "target.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE command SET verb = 'paint'")
+        with pytest.raises(TargetCorruptError, match="'paint'"):
+            target.ledger.commands.open_commands()
+
+
+def test_commands_that_could_not_be_taken_leave_nothing(tmp_path: Path) -> None:
+    with closing(open_target(target_in(tmp_path, "sqlite"))) as target:
+        with closing(sqlite3.connect(tmp_path / "target.db", isolation_level=None)) as connection:
+            connection.execute("DROP TABLE command_position")
+        with pytest.raises(TargetCorruptError):
+            target.ledger.commands.take([a_clear(7)], [an_answer("second")], at(3))
+        assert not target.ledger.commands.open_commands()
+        assert not target.ledger.pending_statuses(10)
