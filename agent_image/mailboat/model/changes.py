@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
 
 
 class TreeChange(NamedTuple):
@@ -20,6 +21,22 @@ class TreeChange(NamedTuple):
 
     filter: WorkspaceFilter
     records: Iterable[NodeRecord]
+
+
+class Subtrees(NamedTuple):
+    """What several small packages put, by column: each one whole subtree of few nodes, all of it inline.
+
+    Attributes:
+        roots: The root of each package, which is all that it owns, and which was among the nodes.
+        counts: How many nodes each has: the root first, every other one behind its parent, in the order of keys.
+        paths: Of the nodes of all packages.
+        bodies: Canonical, as in `NodeRecord`.
+    """
+
+    roots: Sequence[NodePath]
+    counts: Sequence[int]
+    paths: Sequence[NodePath]
+    bodies: Sequence[bytes]
 
 
 class ChangeCount(NamedTuple):

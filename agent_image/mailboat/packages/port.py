@@ -7,13 +7,14 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
-from mailboat.model.changes import TreeChange
+from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Node
+from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import OpenBinary
 
 
@@ -126,6 +127,20 @@ class PackageCodec(Protocol):
                 checksum that the format carries itself needn't be computed once more. All else is checked.
 
         Raises: as `PackageReader.change`.
+        """
+
+    def read_together(
+        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits
+    ) -> Subtrees | None:
+        """Read several small packages at once, where a format has a faster way to do so for a whole batch.
+
+        None unless each package owns just the subtree of its root and brings all of it inline, and everything in all
+        of them is right. The caller then reads them one by one, which accepts the same and says what is wrong.
+
+        Args:
+            payloads: Whole packages, whose bytes the caller has compared with digests from elsewhere.
+            roots: For each the checked path that it must own.
+            limits: What is accepted.
         """
 
     def open(

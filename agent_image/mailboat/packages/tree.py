@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Sequence
 from typing import BinaryIO, Final
 
 from mailboat.errors import LimitExceededError
-from mailboat.model.changes import TreeChange
+from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.tree_batch import read_subtrees
 from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order
 from mailboat.packages.tree_reading import (
@@ -78,6 +80,12 @@ class TreeCodec:
             records = ancestors + records
         _check_total(len(payload), records, limits)
         return TreeChange(package_filter, records)
+
+    def read_together(
+        self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits
+    ) -> Subtrees | None:
+        """See `PackageCodec.read_together`."""
+        return read_subtrees(payloads, roots, limits, self._headers.are_above)
 
     def open(
         self,

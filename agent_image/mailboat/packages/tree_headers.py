@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
-from mailboat.model.paths import parse_path
+from mailboat.model.paths import NodePath, parse_path
 from mailboat.wire.tree import Header, decode_ancestors, deep_root_of
 
 REMEMBERED: Final = 256
@@ -32,6 +32,13 @@ class TreeHeaders:
     def __init__(self) -> None:
         """Nothing is remembered yet."""
         self._chain = lru_cache(REMEMBERED)(_chain_of)
+
+    def are_above(self, ancestors: bytes, root: NodePath) -> bool:
+        """Whether encoded nodes, that protobuf has parsed, are a chain above the root. Raises: as `read`."""
+        if len(ancestors) > MAX_REMEMBERED_BYTES:
+            return False
+        chain = self._chain(ancestors)
+        return chain is not None and root.startswith(chain.prefix) and root != chain.prefix
 
     def read(self, payload: bytes) -> Header | None:
         """The header of a package that was parsed, checked as a whole; None where it is not of the simple form.

@@ -15,10 +15,11 @@ from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
 from mailboat.content.port import Attempt, GivenUp, PendingStatus
 from mailboat.errors import TargetOwnedError, UsageError
-from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
+from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, CommandVerb, FailureCause, StatusMessage
-from mailboat.model.nodes import Node, folder_node
+from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.positions import Position
 from mailboat.wire.nodes import decode_node, encode_node
@@ -240,6 +241,15 @@ class MemoryBatch:
         for path in gone:
             del self._bodies[path]
         return ChangeCount(len(carried), len(gone), content_bytes)
+
+    def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
+        """See `Batch.apply_subtrees`; every one is taken."""
+        total, end = ChangeCount(), sum(subtrees.counts[:first])
+        for root, count in zip(subtrees.roots[first:], subtrees.counts[first:], strict=True):
+            begin, end = end, end + count
+            records = [NodeRecord(subtrees.paths[at], subtrees.bodies[at]) for at in range(begin, end)]
+            total += self.apply(TreeChange(WorkspaceFilter((FilterSet(root),)), records), Offset(0))
+        return len(subtrees.roots) - first, total
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.remove`."""

@@ -25,7 +25,7 @@ from mailboat.content.keys import (
     subtree_range,
 )
 from mailboat.content.targets.pending_subtrees import PendingSubtrees
-from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
@@ -103,6 +103,39 @@ class TreeTable:
         if self._pending.is_full:
             self.flush()
         return ChangeCount(len(values) // 4, 0, size)
+
+    def gather_subtrees(self, subtrees: Subtrees, first: int, stamp: int) -> tuple[int, ChangeCount]:
+        """The same for many, from one on and up to the first that does not lie below a known node.
+
+        How many were taken, which are stamped by numbers from `stamp` on, and what they amounted to.
+        """
+        if not self._intake.keeps_bodies:
+            return 0, ChangeCount()
+        counts, bodies, pending = subtrees.counts, subtrees.bodies, self._pending
+        keys = "\n".join(subtrees.paths).replace("/", SEPARATOR).split("\n")
+        end = start = sum(counts[:first])
+        size, taken = 0, first
+        for count in counts[first:]:
+            begin, end = end, end + count
+            low = keys[begin]
+            parent = low[: low.rindex(SEPARATOR)]
+            if pending.touches(low, parent):
+                self.flush()
+            if parent not in self._known or low == ROOT_KEY:
+                end = begin
+                break
+            values: list[object] = []
+            length = 0
+            for key, body in zip(keys[begin:end], bodies[begin:end], strict=True):
+                values += (key, stamp, None, body)
+                length += len(body)
+            pending.add(low, parent, values, length, stamp)
+            size += length
+            stamp += 1
+            taken += 1
+            if pending.is_full:
+                self.flush()
+        return taken - first, ChangeCount(end - start, 0, size)
 
     def flush(self) -> None:
         """Write what was gathered. To be called before anything else is done to the table."""

@@ -21,7 +21,7 @@ from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
-from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.model.paths import NodePath
@@ -159,6 +159,17 @@ class TreeBatch:
             self._has_failed = True
             self._translate(error, stamp)
             raise
+
+    def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
+        """See `Batch.apply_subtrees`."""
+        try:
+            taken, count = self._table.gather_subtrees(subtrees, first, self._changes + 1)
+        except BaseException as error:
+            self._has_failed = True
+            self._translate(error)
+            raise
+        self._changes += taken
+        return taken, count
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:
         """See `Batch.remove`."""

@@ -8,7 +8,7 @@ entries may be lost at any time.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -17,7 +17,7 @@ from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import Binary, Node, PropertyType
-from mailboat.model.paths import is_within
+from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
@@ -99,6 +99,15 @@ class FilevaultCodec:
         """Read a small package at once; everything is checked on return."""
         reader = self._open(io.BytesIO(payload), limits, open_blob)
         return TreeChange(reader.filter, list(reader.records()))
+
+    def read_together(
+        self,
+        payloads: Sequence[bytes],  # noqa: ARG002  # part of the port
+        roots: Sequence[NodePath],  # noqa: ARG002
+        limits: PackageLimits,  # noqa: ARG002
+    ) -> None:
+        """There is no faster way for several archives."""
+        return
 
     def open(
         self,

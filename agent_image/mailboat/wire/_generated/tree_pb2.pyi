@@ -387,3 +387,98 @@ class TreeTrailer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TreeTrailer: _TypeAlias = TreeTrailer  # noqa: Y015
+
+@_typing.final
+class TreePackages(_message.Message):
+    """How a reader parses several small packages in one call; no part of the format, nothing of this travels."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def package(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreePackage]: ...
+    def __init__(
+        self,
+        *,
+        package: _abc.Iterable[Global___TreePackage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreePackages: _TypeAlias = TreePackages  # noqa: Y015
+
+@_typing.final
+class OpaquePackages(_message.Message):
+    """The same bytes with header, bodies and trailer left as they are, once all of it was checked as `TreePackages`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def package(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpaquePackage]: ...
+    def __init__(
+        self,
+        *,
+        package: _abc.Iterable[Global___OpaquePackage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["package", b"package"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpaquePackages: _TypeAlias = OpaquePackages  # noqa: Y015
+
+@_typing.final
+class OpaquePackage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
+    TRAILER_FIELD_NUMBER: _builtins.int
+    header: _builtins.bytes
+    piece: _builtins.bytes
+    trailer: _builtins.bytes
+    @_builtins.property
+    def node(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpaqueNode]: ...
+    def __init__(
+        self,
+        *,
+        header: _builtins.bytes | None = ...,
+        node: _abc.Iterable[Global___OpaqueNode] | None = ...,
+        piece: _builtins.bytes | None = ...,
+        trailer: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpaquePackage: _TypeAlias = OpaquePackage  # noqa: Y015
+
+@_typing.final
+class OpaqueNode(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    body: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        path: _builtins.str | None = ...,
+        body: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "path", b"path"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpaqueNode: _TypeAlias = OpaqueNode  # noqa: Y015

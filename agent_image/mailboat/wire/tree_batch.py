@@ -1,0 +1,111 @@
+"""Several small `tree` packages parsed in one call, by column: the way of subscribers that have a batch at hand.
+
+Protobuf parses the packages twice: as what they are, which proves the form of all of it, and with bodies left as bytes,
+so that no object is made for what is only stored. It gives no reasons: whoever gets None reads the packages one by
+one, and is told which is wrong and why. Used by `packages/tree_batch.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from mailboat.errors import PackageCorruptError
+from mailboat.model.paths import NodePath
+from mailboat.wire._generated import tree_pb2 as pb
+from mailboat.wire.framing import framed
+from mailboat.wire.nodes import DIGEST_BYTES, check_body
+from mailboat.wire.shapes import shape_of
+
+MAX_BODY_BYTES: Final = 16 * 1024 - 1
+"""A larger body is checked as a message; below it no length takes more than two bytes."""
+
+_SHAPE_TAG: Final = 0x0A
+_VALUE_TAG: Final = 0x12
+_MAX_SHAPE_BYTES: Final = 2048
+_REMEMBERED: Final = 1024
+_NOT_PLAIN: Final = -1
+
+OpaquePackage = pb.OpaquePackage
+
+
+def parse_packages(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
+    """The packages, their bodies as bytes; None unless each has the bytes that its records have in order."""
+    together = b"".join([framed(b"\x0a", payload) for payload in payloads])
+    try:
+        packages = pb.TreePackages.FromString(together)
+    except DecodeError:
+        return None
+    packages.DiscardUnknownFields()
+    if packages.SerializeToString() != together:
+        return None
+    return pb.OpaquePackages.FromString(together).package
+
+
+def node_count_of(package: OpaquePackage) -> int:
+    """How many nodes it has, as its trailer says; 0 where it has another number, pieces of binaries, or very many."""
+    count = len(package.node)
+    trailer = package.trailer
+    if count >= 0x80 or package.HasField("piece") or len(trailer) != DIGEST_BYTES + 4:
+        return 0
+    return count if trailer.startswith(b"\x08%c\x12\x20" % count) else 0
+
+
+def ancestors_in_header(header: bytes, root: str) -> bytes | None:
+    """The nodes above the root as the header of a parsed package has them; None unless that owns just this subtree."""
+    start = b"\x08\x01" + framed(b"\x12", framed(b"\x0a", root.encode()))
+    if not header.startswith(start):
+        return None
+    ancestors = header[len(start) :]
+    return None if ancestors.startswith(b"\x12") else ancestors
+
+
+def are_bodies_right(paths: Sequence[NodePath], bodies: Sequence[bytes]) -> bool:
+    """Whether all bodies of parsed packages are ones that `encode_node` could have made and name no binary by digest.
+
+    As protobuf has proven their form, nodes that hold texts only need no more than a count of their values.
+    """
+    return all(_is_right(paths[index], bodies[index]) for index in _not_plain(bodies))
+
+
+def _not_plain(bodies: Sequence[bytes]) -> Iterator[int]:
+    """The places of bodies that are more than a known shape and as many texts: the hot path."""
+    for index, body in enumerate(bodies):
+        size = len(body)
+        if not 3 < size <= MAX_BODY_BYTES or body[0] != _SHAPE_TAG:
+            yield index
+            continue
+        begin = 2 if body[1] < 0x80 else 3
+        at = body[1] + 2 if begin == 2 else (body[1] & 0x7F | body[2] << 7) + 3
+        count = _plain_count(body[begin:at])
+        while at < size and body[at] == _VALUE_TAG:
+            length = body[at + 1]
+            at += length + 2 if length < 0x80 else (length & 0x7F | body[at + 2] << 7) + 3
+            count -= 1
+        if count or at != size:
+            yield index
+
+
+def _is_right(path: NodePath, body: bytes) -> bool:
+    message = pb.NodeBody.FromString(body)
+    try:
+        check_body(path, message)
+    except PackageCorruptError:
+        return False
+    return not len(message.binaries.length)
+
+
+def _count_of(encoded: bytes) -> int:
+    if len(encoded) > _MAX_SHAPE_BYTES:
+        return _NOT_PLAIN
+    try:
+        shape = shape_of(encoded)
+    except PackageCorruptError:
+        return _NOT_PLAIN
+    return _NOT_PLAIN if shape.typed or shape.binary_count else shape.value_count
+
+
+_plain_count: Final = lru_cache(_REMEMBERED)(_count_of)
