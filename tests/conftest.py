@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from mailboat.cli.main import main
 from mailboat.clock import SystemClock
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
 settings.register_profile(
     "suite", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -57,13 +58,21 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
         yield broker
 
 
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server for the tests of one process; a test that kills it starts it again."""
+    with S3Server(S3ServerSettings(tmp_path_factory.mktemp("s3")), SystemClock()) as server:
+        yield server
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the end of the broker's log to the report of a test that failed with it."""
+    """Add the end of a real server's log to the report of a test that failed with it."""
     report = yield
-    broker = getattr(item, "funcargs", {}).get("kafka_broker")
-    if report.failed and broker is not None:
-        report.sections.append((f"end of {broker.log_path}", broker.log_tail()))
+    for name in ("kafka_broker", "s3_server"):
+        server = getattr(item, "funcargs", {}).get(name)
+        if report.failed and server is not None:
+            report.sections.append((f"end of {server.log_path}", server.log_tail()))
     return report
 
 

@@ -238,6 +238,29 @@ class BlobMissingError(RetryableError):
     """
 
 
+class BlobStoreUnavailableError(RetryableError):
+    """The blob store can't be reached, answers with an error, or its bucket is not there.
+
+    A subscriber waits and tries again by itself, and gives nothing up; a publisher has published nothing. Look at
+    whether the server runs, and at `blobs.s3` in the configuration.
+    """
+
+
+class BlobAccessDeniedError(BlobStoreUnavailableError):
+    """The blob store refused the credentials, or a right that the call needs; or the credentials have expired.
+
+    Renew them, and check the rights of the role: publishers put and get, subscribers get, a sweeper lists and deletes,
+    and all need to list, or a missing blob looks like a forbidden one. A clock that is minutes off is refused, too.
+    Credentials are read again when the server calls them expired, so a subscriber goes on without a restart.
+    """
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
+
+
+class SweepBusyError(RetryableError):
+    """Another process is sweeping the same blob store. One is enough: try again when it is done, minutes at most."""
+
+
 class BlobCorruptError(RetryableError):
     """The bytes of a blob do not have the digest or the length that the reference promises. They are not imported.
 
@@ -328,6 +351,31 @@ class QueueNotClearableError(PermanentError):
 
 class CommandMissingError(UsageError):
     """No command of that id is known: it was never sent, or so long ago that the log has forgotten it."""
+
+
+class AccessDeniedError(PermanentError):
+    """The agent does not know the token, or the token may not do this. Nothing was done, and no more is told.
+
+    Name the token's file with `--token-file`, or put the token into MAILBOAT_TOKEN. What a token may do stands under
+    `http.tokens` in the agent's configuration.
+    """
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
+
+
+class AgentUnreachableError(RetryableError):
+    """The agent at that URL can't be reached, or did not answer in time: it may be starting, stopping, or elsewhere.
+
+    What was asked for may have been done all the same. To publish again, use the same request id: a package that is
+    there is found, and not published a second time.
+    """
+
+
+class AgentDefectError(PermanentError):
+    """The agent failed in a way that nobody foresaw, or what answers at that URL is no Mailboat agent.
+
+    Look for the incident in the agent's log: its trace is there, and is never sent to callers.
+    """
 
 
 class ImportTimeoutError(RetryableError):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.blobs.port import Digest
+from mailboat.blobs.s3 import S3BlobStore
+from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from mailboat.testing.blob_contract import BlobHarness, BlobStoreContract
+from mailboat.testing.s3_server import S3Server
 
 
 class TestMemoryBlobStore(BlobStoreContract):
@@ -31,3 +35,17 @@ class TestDirectoryBlobStore(BlobStoreContract):
             (tmp_path / "blobs" / "sha256" / name[:2] / name).write_bytes(content)
 
         return BlobHarness(lambda: DirectoryBlobStore(tmp_path / "blobs", SystemClock()), damage)
+
+
+class TestS3BlobStore(BlobStoreContract):
+    @pytest.fixture
+    def harness(self, s3_server: S3Server) -> Iterator[BlobHarness]:
+        settings = s3_server.settings("contract/")
+        client = s3_server.client()
+
+        def damage(digest: Digest, content: bytes) -> None:
+            name = digest.hex()
+            client.put_object(Bucket=s3_server.bucket, Key=f"contract/sha256/{name[:2]}/{name}", Body=content)
+
+        yield BlobHarness(lambda: S3BlobStore(S3Connection(settings, SystemClock()), SystemClock()), damage)
+        client.close()

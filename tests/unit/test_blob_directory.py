@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,10 @@ def test_a_blob_lies_under_its_digest(store: DirectoryBlobStore, tmp_path: Path)
 def test_nothing_is_left_beside_the_blob(store: DirectoryBlobStore, tmp_path: Path) -> None:
     for _ in range(3):
         store.put(io.BytesIO(CONTENT))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [
-        tmp_path / "sha256" / DIGEST.hex()[:2] / DIGEST.hex()
-    ]
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {
+        tmp_path / "sha256" / DIGEST.hex()[:2] / DIGEST.hex(),
+        tmp_path / "lock",
+    }
 
 
 def test_storing_again_renews_the_time_that_a_sweeper_looks_at(store: DirectoryBlobStore, clock: ManualClock) -> None:
@@ -127,3 +130,20 @@ def test_a_place_that_is_no_directory_is_refused(tmp_path: Path, clock: ManualCl
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RetryableError, match="file"):
         DirectoryBlobStore(tmp_path / "file", clock)
+
+
+def test_a_sweeper_waits_for_who_renews_at_this_moment(
+    store: DirectoryBlobStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    info = store.put(io.BytesIO(CONTENT))
+    clock.advance(3600)
+    writer = os.open(tmp_path / "lock", os.O_RDWR)
+    fcntl.flock(writer, fcntl.LOCK_SH)
+    with ThreadPoolExecutor(1) as pool:
+        sweep = pool.submit(store.remove_unrenewed, [info.digest], clock.now())
+        with pytest.raises(TimeoutError):
+            sweep.result(0.2)
+        store.put(io.BytesIO(CONTENT))
+        os.close(writer)
+        assert sweep.result(10) == 0
+    assert store.stat(info.digest) is not None

@@ -20,6 +20,15 @@ def check_digest(digest: Digest) -> Digest:
     return digest
 
 
+def digest_named(name: str) -> Digest | None:
+    """The digest that a file or key is named after; None where it is no blob's."""
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return None
+    return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
+
+
 def check_expected(digest: Digest, expected: Digest | None) -> None:
     """Refuse content that is not what the caller said it is. Raises: BlobCorruptError, UsageError."""
     if expected is not None and digest != check_digest(expected):

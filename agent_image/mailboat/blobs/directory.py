@@ -7,31 +7,33 @@ which is what a sweeper's grace period counts from, and repairs it should it be 
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from mailboat.blobs.content import (
     CHUNK_BYTES,
-    DIGEST_BYTES,
     blob_corrupt,
     blob_missing,
     check_digest,
     check_expected,
     checked_stream,
+    digest_named,
 )
+from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest
 from mailboat.clock import Clock
-from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.errors import MailboatError
 
 _ALGORITHM: Final = "sha256"
 _DRAFTS: Final = "drafts"
+_LOCK: Final = "lock"
 _LEFTOVER_SECONDS: Final = 24 * 3600.0
 """A draft that nobody wrote to for so long belongs to a writer that was killed."""
 
@@ -49,10 +51,10 @@ class DirectoryBlobStore:
         self._clock = clock
         self._drafts = folder / _DRAFTS
         self._blobs = folder / _ALGORITHM
-        with _mapped_errors(folder):
+        with mapped_disk_errors(folder):
             self._drafts.mkdir(parents=True, exist_ok=True)
             self._blobs.mkdir(exist_ok=True)
-            self._remove_leftovers()
+        self.abandon_uploads(clock.now() - timedelta(seconds=_LEFTOVER_SECONDS))
 
     @property
     def description(self) -> str:
@@ -62,7 +64,7 @@ class DirectoryBlobStore:
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
         draft = self._drafts / uuid.uuid4().hex
-        with _mapped_errors(self._folder):
+        with mapped_disk_errors(self._folder):
             try:
                 digest, length_bytes = self._write_draft(draft, content)
                 check_expected(digest, expected)
@@ -75,7 +77,7 @@ class DirectoryBlobStore:
     def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
         """See `BlobStore.open`."""
         path = self._path(check_digest(digest))
-        with _mapped_errors(self._folder):
+        with mapped_disk_errors(self._folder):
             try:
                 source = path.open("rb", buffering=0)
             except FileNotFoundError:
@@ -88,7 +90,7 @@ class DirectoryBlobStore:
 
     def stat(self, digest: Digest) -> BlobInfo | None:
         """See `BlobStore.stat`."""
-        with _mapped_errors(self._folder):
+        with mapped_disk_errors(self._folder):
             try:
                 return self._info(digest, self._path(check_digest(digest)).stat())
             except FileNotFoundError:
@@ -96,23 +98,38 @@ class DirectoryBlobStore:
 
     def list(self) -> Iterator[BlobInfo]:
         """See `BlobStore.list`. Files that have no blob's name are passed over."""
-        with _mapped_errors(self._folder):
+        with mapped_disk_errors(self._folder):
             for part in sorted(self._blobs.iterdir()):
                 with os.scandir(part) as entries:
                     for entry in entries:
-                        digest = _digest_named(entry.name)
+                        digest = digest_named(entry.name)
                         with suppress(FileNotFoundError):  # deleted since
                             if digest is not None and entry.name.startswith(part.name):
                                 yield self._info(digest, entry.stat(follow_symlinks=False))
 
     def delete(self, digest: Digest) -> bool:
         """See `BlobStore.delete`."""
-        with _mapped_errors(self._folder):
+        with mapped_disk_errors(self._folder):
             try:
                 self._path(check_digest(digest)).unlink()
             except FileNotFoundError:
                 return False
             return True
+
+    def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
+        """See `BlobStore.remove_unrenewed`. Each age is looked at while no writer can renew."""
+        return sum(self._remove_old(one, stored_before.timestamp()) for one in digests)
+
+    def abandon_uploads(self, begun_before: datetime) -> int:
+        """See `BlobStore.abandon_uploads`."""
+        count = 0
+        with mapped_disk_errors(self._folder):
+            for draft in self._drafts.iterdir():
+                with suppress(FileNotFoundError):
+                    if draft.stat().st_mtime < begun_before.timestamp():
+                        draft.unlink()
+                        count += 1
+        return count
 
     def close(self) -> None:
         """See `BlobStore.close`. Nothing is held."""
@@ -128,7 +145,7 @@ class DirectoryBlobStore:
         digest = hashlib.sha256()
         length_bytes = 0
         with draft.open("xb", buffering=0) as file:
-            while chunk := _read_chunk(content):
+            while chunk := read_chunk(content):
                 digest.update(chunk)
                 length_bytes += _write_all(file, chunk)
         return digest.digest(), length_bytes
@@ -139,7 +156,8 @@ class DirectoryBlobStore:
             with self.open(digest, length_bytes) as stored:
                 while stored.read(CHUNK_BYTES):
                     pass
-            self._touch(self._path(digest))
+            with self._locked(fcntl.LOCK_SH):
+                self._touch(self._path(digest))
         except (FileNotFoundError, MailboatError):
             return False
         return True
@@ -150,7 +168,8 @@ class DirectoryBlobStore:
         path.parent.mkdir(exist_ok=True)
         self._touch(draft)
         _synchronise(draft)
-        draft.replace(path)
+        with self._locked(fcntl.LOCK_SH):
+            draft.replace(path)
         _synchronise(path.parent)
         _synchronise(self._blobs)
 
@@ -158,28 +177,23 @@ class DirectoryBlobStore:
         seconds = self._clock.now().timestamp()
         os.utime(path, (seconds, seconds))
 
-    def _remove_leftovers(self) -> None:
-        oldest = self._clock.now().timestamp() - _LEFTOVER_SECONDS
-        for draft in self._drafts.iterdir():
-            with suppress(FileNotFoundError):
-                if draft.stat().st_mtime < oldest:
-                    draft.unlink()
+    def _remove_old(self, digest: Digest, stored_before: float) -> bool:
+        path = self._path(check_digest(digest))
+        with mapped_disk_errors(self._folder), self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
+            if path.stat().st_mtime < stored_before:
+                path.unlink()
+                return True
+        return False
 
-
-def _digest_named(name: str) -> Digest | None:
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return None
-    return digest if len(digest) == DIGEST_BYTES and digest.hex() == name else None
-
-
-def _read_chunk(content: BinaryIO) -> bytes:
-    """The next piece of the caller's stream. What goes wrong there is the caller's, not the store's."""
-    try:
-        return content.read(CHUNK_BYTES)
-    except OSError as error:
-        raise _SourceBrokenError(error) from error
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        """Writers renew under a shared lock, a sweeper removes under an exclusive one. It ends with its process."""
+        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def _write_all(file: BinaryIO, chunk: bytes) -> int:
@@ -196,26 +210,3 @@ def _synchronise(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class _SourceBrokenError(Exception):
-    """Carries what the caller's own stream raised past the mapping of our errors."""
-
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@contextmanager
-def _mapped_errors(folder: Path) -> Iterator[None]:
-    """Turn what the operating system raises into errors of the port."""
-    try:
-        yield
-    except _SourceBrokenError as broken:
-        raise broken.error from None
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFullError(f"no space is left for blobs in {folder}", path=folder) from error
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-            raise StorageReadOnlyError(f"blobs can't be written to {folder}: {error.strerror}", path=folder) from error
-        raise RetryableError(f"the blob directory {folder} can't be used: {error}", path=folder) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import BinaryIO
 
 from mailboat.blobs.content import (
@@ -84,6 +85,19 @@ class MemoryBlobStore:
         with self._lock:
             self._check_open()
             return self._blobs.pop(check_digest(digest), None) is not None
+
+    def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
+        """See `BlobStore.remove_unrenewed`."""
+        with self._lock:
+            self._check_open()
+            old = [one for one in digests if one in self._blobs and self._blobs[one][0].stored_at < stored_before]
+            for one in old:
+                del self._blobs[one]
+        return len(old)
+
+    def abandon_uploads(self, begun_before: datetime) -> int:  # noqa: ARG002  # nothing outlives a writer
+        """See `BlobStore.abandon_uploads`."""
+        return 0
 
     def close(self) -> None:
         """See `BlobStore.close`."""

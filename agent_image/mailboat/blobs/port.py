@@ -6,7 +6,7 @@ Every adapter passes `mailboat.testing.blob_contract`. Stores are safe to use fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
@@ -56,6 +56,19 @@ class BlobStore(Protocol):
 
     def delete(self, digest: Digest) -> bool:
         """Remove a blob; whether it was there."""
+
+    def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
+        """Remove those of the blobs that nobody has stored or renewed since; how many.
+
+        Safe against a `put` of the same content at the same time: when `put` returns, the blob is there and young.
+
+        Raises:
+            SweepBusyError: Another process is at it.
+            RetryableError: Some may be removed.
+        """
+
+    def abandon_uploads(self, begun_before: datetime) -> int:
+        """Remove what writers that were killed have left behind; how many."""
 
     def close(self) -> None:
         """Release what the store holds."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.errors import (
+    BlobStoreUnavailableError,
     JournalUnavailableError,
     PermanentError,
     RetryableError,
@@ -26,7 +27,13 @@ from mailboat.errors import (
     StorageReadOnlyError,
 )
 
-_INFRASTRUCTURE: Final = (JournalUnavailableError, StorageFullError, StorageReadOnlyError, StorageFailedError)
+_INFRASTRUCTURE: Final = (
+    JournalUnavailableError,
+    BlobStoreUnavailableError,
+    StorageFullError,
+    StorageReadOnlyError,
+    StorageFailedError,
+)
 _MOST_DOUBLINGS: Final = 32
 
 

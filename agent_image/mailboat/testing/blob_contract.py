@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -221,6 +222,37 @@ class BlobStoreContract:
         store.put(io.BytesIO(content))
         with store.open(info.digest, len(content)) as stream:
             assert stream.read() == content
+
+    def test_a_sweep_removes_what_was_not_renewed_since(self, store: BlobStore) -> None:
+        infos = [store.put(io.BytesIO(new_content())) for _ in range(3)]
+        after = max(info.stored_at for info in infos) + timedelta(seconds=2)
+        missing = digest_of(new_content())
+        assert store.remove_unrenewed([infos[0].digest, infos[2].digest, missing], after) == 2
+        assert [store.stat(info.digest) for info in infos] == [None, infos[1], None]
+
+    def test_a_sweep_keeps_what_is_young(self, store: BlobStore) -> None:
+        info = store.put(io.BytesIO(new_content()))
+        assert store.remove_unrenewed([info.digest], info.stored_at) == 0
+        assert store.stat(info.digest) == info
+
+    def test_a_swept_blob_can_be_stored_again(self, store: BlobStore) -> None:
+        content = new_content()
+        info = store.put(io.BytesIO(content))
+        store.remove_unrenewed([info.digest], info.stored_at + timedelta(seconds=2))
+        assert store.put(io.BytesIO(content)).digest == info.digest
+        with store.open(info.digest, len(content)) as stream:
+            assert stream.read() == content
+
+    def test_writers_that_are_at_it_lose_nothing_to_the_sweep_of_unfinished_uploads(self, store: BlobStore) -> None:
+        content = new_content()
+
+        class Sweeping(SlowStream):
+            def read(self, size: int = -1, /) -> bytes:
+                store.abandon_uploads(datetime.now(UTC) - timedelta(hours=1))
+                return super().read(size)
+
+        info = store.put(Sweeping(content, 300))  # type: ignore[arg-type]  # only `read` is used
+        assert info.digest == digest_of(content)
 
     def test_what_is_no_digest_is_refused(self, store: BlobStore) -> None:
         calls: list[Callable[[], object]] = [

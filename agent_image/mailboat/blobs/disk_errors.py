@@ -1,0 +1,46 @@
+"""What the operating system says of a store's disk, told as errors of the port; and whose fault a broken stream is."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from mailboat.blobs.content import CHUNK_BYTES
+from mailboat.errors import RetryableError, StorageFullError, StorageReadOnlyError
+
+
+@contextmanager
+def mapped_disk_errors(place: Path | str) -> Iterator[None]:
+    """Turn what the operating system raises about `place` into ours; what `read_chunk` met goes through as it was.
+
+    Raises: StorageFullError, StorageReadOnlyError, RetryableError.
+    """
+    try:
+        yield
+    except _SourceBrokenError as broken:
+        raise broken.error from None
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFullError(f"no space is left for blobs in {place}", path=place) from error
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+            raise StorageReadOnlyError(f"blobs can't be written to {place}: {error.strerror}", path=place) from error
+        raise RetryableError(f"{place} can't be used for blobs: {error}", path=place) from error
+
+
+def read_chunk(content: BinaryIO) -> bytes:
+    """The next piece of the caller's stream. What goes wrong there is the caller's, not the store's."""
+    try:
+        return content.read(CHUNK_BYTES)
+    except OSError as error:
+        raise _SourceBrokenError(error) from error
+
+
+class _SourceBrokenError(Exception):
+    """Carries what the caller's own stream raised past the mapping of our errors."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error

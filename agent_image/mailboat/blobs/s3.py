@@ -1,0 +1,266 @@
+"""Blobs in a bucket of an S3 server: keys `<prefix>sha256/ab/<64 hex digits>`.
+
+An object becomes visible as a whole, by a conditional request (`If-None-Match`), and its bytes are hashed on their way
+out and in. What is small is stored by one request, the rest in parts. Storing what is there renews it by copying it
+onto itself, which renews `Last-Modified`: the time that a sweeper's grace period counts from. Every `put` ends with a
+look at what sweepers have announced (`s3_sweeping.py`), so that what it returns for is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+
+from mailboat.blobs.content import (
+    CHUNK_BYTES,
+    blob_corrupt,
+    blob_missing,
+    check_digest,
+    check_expected,
+    checked_stream,
+    digest_named,
+)
+from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
+from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.blobs.s3_connection import S3Connection
+from mailboat.blobs.s3_errors import RequestAnsweredError
+from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
+from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
+from mailboat.clock import Clock
+from mailboat.config.keys import GIBIBYTE
+from mailboat.errors import BlobStoreUnavailableError
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, ListObjectsV2OutputTypeDef
+
+_FOLDER: Final = "sha256/"
+_DIGEST_NOTE: Final = "sha256"
+_COPY_BYTES: Final = 5 * GIBIBYTE  # the most that S3 copies by one request
+_ROUNDS: Final = 3
+
+
+class _Stored(NamedTuple):
+    length_bytes: int
+    is_sound: bool
+    stored_at: datetime
+
+
+class S3BlobStore:
+    """The blob store port over a bucket. Safe to use from several threads; one serves a whole process."""
+
+    def __init__(self, connection: S3Connection, clock: Clock) -> None:
+        """Use the connection, which it owns from now on. No request is sent yet."""
+        self._connection = connection
+        self._bucket = connection.settings.bucket
+        self._clock = clock
+
+    @property
+    def description(self) -> str:
+        """See `BlobStore.description`."""
+        return self._connection.settings.description
+
+    def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
+        """See `BlobStore.put`. Content of unknown digest is spooled to disk first, as its key is its digest.
+
+        Raises:
+            BlobStoreUnavailableError: Also when the stream can't be read again though a sweeper made that necessary.
+        """
+        if expected is None:
+            return self._put_unknown(content)
+        start = content.tell() if _is_seekable(content) else None
+        for _ in range(_ROUNDS):
+            length_bytes = self._store(content, check_digest(expected))
+            await_sweep(self._connection, expected, self._clock)
+            found = self._head(expected)
+            if found is not None and found.length_bytes == length_bytes:
+                return BlobInfo(expected, length_bytes, found.stored_at)
+            if start is None:
+                break
+            content.seek(start)
+        raise BlobStoreUnavailableError(f"the blob sha256:{expected.hex()} was swept while it was stored; try again")
+
+    def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
+        """See `BlobStore.open`. A connection that is cut in the middle goes on with the rest."""
+        key = self._key(check_digest(digest))
+        try:
+            body = self._connection.body(key, f"reading sha256:{digest.hex()}")
+        except RequestAnsweredError:
+            raise blob_missing(digest, self.description) from None
+        if body.length_bytes != length_bytes:
+            body.close()
+            raise blob_corrupt(digest, f"has {body.length_bytes} bytes, not the {length_bytes} promised")
+        return checked_stream(cast("BinaryIO", body), digest, length_bytes)
+
+    def stat(self, digest: Digest) -> BlobInfo | None:
+        """See `BlobStore.stat`."""
+        found = self._head(check_digest(digest))
+        return None if found is None else BlobInfo(digest, found.length_bytes, found.stored_at)
+
+    def list(self) -> Iterator[BlobInfo]:
+        """See `BlobStore.list`: one request for a thousand. Keys that are no blob's are passed over."""
+        place = {"Bucket": self._bucket, "Prefix": f"{self._connection.settings.prefix}{_FOLDER}"}
+        while True:
+            page = self._connection.call("listing the blobs", partial(_list_page, place))
+            for found in page.get("Contents", []):
+                digest = digest_named(found["Key"].rpartition("/")[2])
+                if digest is not None and found["Key"] == self._key(digest):
+                    yield BlobInfo(digest, found["Size"], found["LastModified"].replace(microsecond=0))
+            if not page["IsTruncated"]:
+                return
+            place["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, digest: Digest) -> bool:
+        """See `BlobStore.delete`."""
+        if self._head(check_digest(digest)) is None:
+            return False
+        self._connection.call(
+            f"deleting sha256:{digest.hex()}",
+            lambda client: client.delete_object(Bucket=self._bucket, Key=self._key(digest)),
+        )
+        return True
+
+    def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
+        """See `BlobStore.remove_unrenewed`, and `s3_sweeping.py`."""
+        return remove_unrenewed(self._connection, {self._key(one): one for one in digests}, stored_before, self._clock)
+
+    def abandon_uploads(self, begun_before: datetime) -> int:
+        """See `BlobStore.abandon_uploads`."""
+        return abandon_uploads(self._connection, _FOLDER, begun_before)
+
+    def close(self) -> None:
+        """See `BlobStore.close`."""
+        self._connection.close()
+
+    def _key(self, digest: Digest) -> str:
+        name = digest.hex()
+        return f"{self._connection.settings.prefix}{_FOLDER}{name[:2]}/{name}"
+
+    def _head(self, digest: Digest) -> _Stored | None:
+        try:
+            found: HeadObjectOutputTypeDef = self._connection.call(
+                f"looking for sha256:{digest.hex()}",
+                lambda client: client.head_object(Bucket=self._bucket, Key=self._key(digest)),
+            )
+        except RequestAnsweredError:
+            return None
+        is_ours = found.get("Metadata", {}).get(_DIGEST_NOTE) == digest.hex()
+        return _Stored(found["ContentLength"], is_ours, found["LastModified"].replace(microsecond=0))
+
+    # -------------------------------------------------------------------------------------------------------- storing
+
+    def _put_unknown(self, content: BinaryIO) -> BlobInfo:
+        total = hashlib.sha256()
+        part_bytes = self._connection.settings.part_bytes
+        with mapped_disk_errors("the folder for temporary files"), SpooledTemporaryFile(part_bytes) as spool:
+            while chunk := read_chunk(content):
+                total.update(chunk)
+                spool.write(chunk)
+            spool.seek(0)
+            return self.put(cast("BinaryIO", spool), total.digest())
+
+    def _store(self, content: BinaryIO, digest: Digest) -> int:
+        """Store or renew; the content's length."""
+        part_bytes = self._connection.settings.part_bytes
+        first = read_part(content, part_bytes)
+        if len(first) < part_bytes:
+            check_expected(hashlib.sha256(first).digest(), digest)
+            self._store_small(digest, first)
+            return len(first)
+        return self._store_large(digest, first, content)
+
+    def _store_small(self, digest: Digest, content: bytes) -> None:
+        if self._put_object(digest, content, is_replacing=False):
+            return
+        found = self._head(digest)
+        is_sound = found is not None and found.is_sound and found.length_bytes == len(content)
+        if not is_sound or not self._renew(digest):
+            self._put_object(digest, content, is_replacing=True)
+
+    def _store_large(self, digest: Digest, first: bytes, content: BinaryIO) -> int:
+        found = self._head(digest)
+        if found is not None and found.is_sound and found.length_bytes <= _COPY_BYTES and _is_seekable(content):
+            start = content.tell()
+            total = _Measured(parts_of(first, content, CHUNK_BYTES))
+            check_expected(total.read(), digest)
+            if found.length_bytes == total.length_bytes and self._renew(digest):
+                return total.length_bytes
+            content.seek(start)
+        total = _Measured(parts_of(first, content, self._connection.settings.part_bytes))
+        with MultipartUpload(self._connection, self._key(digest), {_DIGEST_NOTE: digest.hex()}) as upload:
+            upload.send(total)
+            check_expected(total.read(), digest)
+            if not upload.complete(is_replacing=found is not None):
+                self._renew(digest)  # somebody else was quicker
+        return total.length_bytes
+
+    def _put_object(self, digest: Digest, content: bytes, *, is_replacing: bool) -> bool:
+        """One request; the server compares the digest. False when there is an object that is not to be replaced."""
+        arguments = {
+            "Bucket": self._bucket,
+            "Key": self._key(digest),
+            "Body": content,
+            "ChecksumSHA256": base64.b64encode(digest).decode(),
+            "Metadata": {_DIGEST_NOTE: digest.hex()},
+            **({} if is_replacing else {"IfNoneMatch": "*"}),
+        }
+        try:
+            self._connection.call(
+                f"storing sha256:{digest.hex()}",
+                lambda client: client.put_object(**arguments),  # type: ignore[arg-type]  # one dictionary for all
+            )
+        except RequestAnsweredError:
+            return False
+        return True
+
+    def _renew(self, digest: Digest) -> bool:
+        """Copy the object onto itself; False when it is gone."""
+        key = self._key(digest)
+        try:
+            self._connection.call(
+                f"renewing sha256:{digest.hex()}",
+                lambda client: client.copy_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    CopySource={"Bucket": self._bucket, "Key": key},
+                    MetadataDirective="REPLACE",
+                    Metadata={_DIGEST_NOTE: digest.hex()},
+                ),
+            )
+        except RequestAnsweredError:
+            return False
+        return True
+
+
+class _Measured:
+    """Parts of a stream as they go by, with their digest and length."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._hash = hashlib.sha256()
+        self.length_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            self._hash.update(part)
+            self.length_bytes += len(part)
+            yield part
+
+    def read(self) -> Digest:
+        """Read what is left, and tell the digest of all."""
+        for _ in self:
+            pass
+        return self._hash.digest()
+
+
+def _list_page(place: dict[str, str], client: S3Client) -> ListObjectsV2OutputTypeDef:
+    return client.list_objects_v2(**place)  # type: ignore[arg-type]  # one dictionary for all
+
+
+def _is_seekable(content: BinaryIO) -> bool:
+    return bool(getattr(content, "seekable", bool)())

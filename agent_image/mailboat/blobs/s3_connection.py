@@ -1,0 +1,230 @@
+"""One connection to an S3 server, for all threads of a process: a boto3 client, and requests that are sent again.
+
+The client is made when it is first needed, and made anew with fresh credentials when the server says that the old ones
+have expired. botocore's own retries are off: what is sent again, and when, is decided in `s3_errors.py`, with time and
+chance passed in. The body of an object goes on where a cut connection left it.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mailboat.blobs.s3_errors import (
+    Failure,
+    FailureKind,
+    RequestAnsweredError,
+    as_error,
+    classify,
+    decide_pause,
+)
+from mailboat.clock import Clock
+from mailboat.config.keys import MEBIBYTE
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+CONNECTIONS: Final = 16
+_CONNECT_SECONDS: Final = 5.0
+_READ_SECONDS: Final = 30.0
+_T = TypeVar("_T")
+
+
+class S3Keys(NamedTuple):
+    """Credentials that the configuration names."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """A bucket, and how to talk to its server.
+
+    Attributes:
+        bucket: Its name.
+        prefix: Put before the keys as it is.
+        endpoint_url: Another server than AWS.
+        region: None is what the usual chain finds.
+        is_path_style: The bucket stands in the path instead of the host name.
+        ca_file: Who signed the server's certificate, PEM; None trusts whom botocore does.
+        part_bytes: Size of the parts of large uploads; what is smaller is stored by one request.
+        max_attempts: Attempts of one request.
+        read_keys: Reads the credentials, again whenever they have expired; None leaves it to the usual chain.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint_url: str | None = None
+    region: str | None = None
+    is_path_style: bool = False
+    ca_file: str | None = None
+    part_bytes: int = 8 * MEBIBYTE
+    max_attempts: int = 5
+    read_keys: Callable[[], S3Keys] | None = field(default=None, repr=False)
+
+    @property
+    def description(self) -> str:
+        """For people, without secrets."""
+        place = f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+        return place if self.endpoint_url is None else f"{place} on {self.endpoint_url}"
+
+
+class S3Connection:
+    """Requests to one server."""
+
+    def __init__(self, settings: S3Settings, clock: Clock, jitter: random.Random | None = None) -> None:
+        """Connect to nothing yet."""
+        self.settings = settings
+        self._clock = clock
+        self._jitter = jitter or random.Random()  # noqa: S311  # pauses need no secrecy
+        self._lock = threading.Lock()
+        self._client: S3Client | None = None
+        self._closing = threading.Event()
+
+    def call(self, doing: str, request: Callable[[S3Client], _T], max_attempts: int | None = None) -> _T:
+        """Send a request, again where that may help.
+
+        Args:
+            doing: For people, such as `reading sha256:…`.
+            request: Sends it once; called from this thread.
+            max_attempts: Another number than the settings'.
+
+        Raises:
+            RequestAnsweredError: The key is missing, or taken.
+            BlobAccessDeniedError, BlobStoreUnavailableError.
+        """
+        attempt, is_renewed = 1, False
+        while True:
+            client = self._connected()
+            try:
+                return request(client)
+            except (BotoCoreError, ClientError) as error:
+                failure = classify(error)
+                if failure.kind in {FailureKind.MISSING, FailureKind.TAKEN}:
+                    raise RequestAnsweredError(failure.kind) from error
+                if failure.kind is FailureKind.EXPIRED and not is_renewed:
+                    is_renewed = True
+                    self._forget(client)
+                    continue
+                if max_attempts is not None and attempt >= max_attempts:
+                    raise as_error(failure, doing, self.settings.description) from error
+                self.pause(failure, attempt, doing, error)
+                attempt += 1
+
+    def pause(self, failure: Failure, attempt: int, doing: str, cause: Exception) -> None:
+        """Wait until the n-th failed attempt may be followed by another. Raises: the failure, when it may not."""
+        pause = decide_pause(failure, attempt, self.settings.max_attempts, self._jitter)
+        if pause is None or self._clock.wait(self._closing, pause):
+            raise as_error(failure, doing, self.settings.description) from cause
+
+    def body(self, key: str, doing: str) -> ResumingBody:
+        """The content of an object, from its beginning. Raises: as `call`."""
+        return ResumingBody(self, key, doing)
+
+    def close(self) -> None:
+        """Release the connections; whoever waits for another attempt waits no more."""
+        self._closing.set()
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            self._client = None
+
+    def _connected(self) -> S3Client:
+        with self._lock:
+            if self._client is None:
+                self._client = _new_client(self.settings)
+            return self._client
+
+    def _forget(self, client: S3Client) -> None:
+        with self._lock:
+            if self._client is client:  # else another thread was quicker
+                self._client = None
+
+
+class ResumingBody(io.RawIOBase):
+    """The bytes of one object. A connection that is cut is made anew, and asked for the rest.
+
+    Attributes:
+        length_bytes: What the server says that the object has.
+    """
+
+    def __init__(self, connection: S3Connection, key: str, doing: str) -> None:
+        """Open it. Raises: as `S3Connection.call`."""
+        super().__init__()
+        self._connection = connection
+        self._key = key
+        self._doing = doing
+        self._position = 0
+        self._failures = 0
+        response = connection.call(doing, lambda client: client.get_object(Bucket=self._bucket, Key=key))
+        self.length_bytes = response["ContentLength"]
+        self._stream = response["Body"]
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` bytes, or all that is left. Raises: as `S3Connection.call`."""
+        wanted = None if size < 0 else size
+        while True:
+            try:
+                data: bytes = self._stream.read(wanted)
+            except BotoCoreError as error:
+                self._failures += 1
+                self._connection.pause(classify(error), self._failures, self._doing, error)
+                self._reopen()
+                continue
+            self._position += len(data)
+            if data:
+                self._failures = 0
+            return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+    @property
+    def _bucket(self) -> str:
+        return self._connection.settings.bucket
+
+    def _reopen(self) -> None:
+        self._stream.close()
+        if self._position >= self.length_bytes:  # it was cut behind its last byte
+            self._stream = io.BytesIO()
+            return
+        response = self._connection.call(
+            self._doing,
+            lambda client: client.get_object(Bucket=self._bucket, Key=self._key, Range=f"bytes={self._position}-"),
+        )
+        self._stream = response["Body"]
+
+
+def _new_client(settings: S3Settings) -> S3Client:
+    keys = None if settings.read_keys is None else settings.read_keys()
+    # a session of its own: the chain looks at files and instance roles anew, and nothing is shared between stores
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region,
+        aws_access_key_id=None if keys is None else keys.access_key_id,
+        aws_secret_access_key=None if keys is None else keys.secret_access_key,
+        verify=settings.ca_file,
+        config=Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            max_pool_connections=CONNECTIONS,
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path" if settings.is_path_style else "auto"},
+            response_checksum_validation="when_required",  # every blob is checked by its SHA-256
+        ),
+    )

@@ -1,0 +1,148 @@
+"""What a failed request to an S3 server means, and whether to send it again: pure decisions over botocore's exceptions.
+
+    MISSING, TAKEN     answers, not failures: there is no such key, or a conditional request lost
+    PASSING            timeouts, cut connections, 5xx, 429, SlowDown, conflicts: send it again after a pause
+    EXPIRED            the credentials are no longer good: read them anew once, then it is DENIED
+    DENIED             a right, a signature or the clock is wrong
+    REFUSED            everything else, such as a bucket that does not exist
+
+The pause grows from half a second, with full jitter (Source: AWS, "Exponential Backoff And Jitter"); a `Retry-After` of
+the server is a lower bound.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
+from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 20.0
+_LONGEST_WISH_SECONDS: Final = 120.0
+
+_EXPIRED: Final = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId"}
+)
+_PASSING: Final = frozenset(
+    {
+        "BadDigest",
+        "ConditionalRequestConflict",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "SlowDown",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+    }
+)
+_NO_CREDENTIALS: Final = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+
+class FailureKind(enum.Enum):
+    """See the module."""
+
+    MISSING = "missing"
+    TAKEN = "taken"
+    PASSING = "passing"
+    EXPIRED = "expired"
+    DENIED = "denied"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed request.
+
+    Attributes:
+        kind: What it means.
+        text: For people: the server's words, or what happened to the connection.
+        code: The server's code, such as `SlowDown`; None without an answer.
+        retry_after_seconds: What the server asks for.
+    """
+
+    kind: FailureKind
+    text: str
+    code: str | None = None
+    retry_after_seconds: float | None = None
+
+
+class RequestAnsweredError(Exception):
+    """Not a failure: the answer to a request is that the key is missing, or taken. Never leaves the adapter."""
+
+    def __init__(self, kind: FailureKind) -> None:
+        """Carry MISSING or TAKEN."""
+        super().__init__(kind)
+        self.kind = kind
+
+
+def classify(error: BotoCoreError | ClientError) -> Failure:
+    """What an exception of botocore means."""
+    if isinstance(error, ClientError):
+        return _classify_answer(error.response)
+    if isinstance(error, _NO_CREDENTIALS):
+        return Failure(FailureKind.DENIED, str(error))
+    if isinstance(error, HTTPClientError | IncompleteReadError):
+        return Failure(FailureKind.PASSING, str(error))
+    return Failure(FailureKind.REFUSED, str(error))
+
+
+def decide_pause(failure: Failure, attempt: int, max_attempts: int, jitter: random.Random) -> float | None:
+    """Seconds until the request is sent again after its n-th attempt failed; None: it isn't."""
+    if failure.kind is not FailureKind.PASSING or attempt >= max_attempts:
+        return None
+    pause = jitter.uniform(0.0, min(FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), LONGEST_PAUSE_SECONDS))
+    return max(pause, min(failure.retry_after_seconds or 0.0, _LONGEST_WISH_SECONDS))
+
+
+def as_error(failure: Failure, doing: str, store: str) -> BlobStoreUnavailableError:
+    """The failure as one of ours."""
+    message = f"{doing} at {store} failed: {failure.text}"
+    match failure.kind:
+        case FailureKind.EXPIRED | FailureKind.DENIED:
+            return BlobAccessDeniedError(message, code=failure.code)
+        case _:
+            return BlobStoreUnavailableError(
+                message, retry_after_seconds=failure.retry_after_seconds, code=failure.code
+            )
+
+
+def _classify_answer(response: Mapping[str, Any]) -> Failure:
+    error = response.get("Error", {})
+    meta = response.get("ResponseMetadata", {})
+    code, status = str(error.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
+    text = f"{code}: {error.get('Message', '')}".strip(" :")
+    wish = _seconds(meta.get("HTTPHeaders", {}).get("retry-after"))
+    return Failure(_kind_of(code, status), text, code or None, wish)
+
+
+def _kind_of(code: str, status: int) -> FailureKind:
+    if code in {"NoSuchKey", "NoSuchUpload", "404"}:
+        return FailureKind.MISSING
+    if code in {"PreconditionFailed", "412"}:
+        return FailureKind.TAKEN
+    if code in _EXPIRED:
+        return FailureKind.EXPIRED
+    if code in _PASSING or status >= 500 or status in {408, 429}:
+        return FailureKind.PASSING
+    return FailureKind.DENIED if status in {401, 403} else FailureKind.REFUSED
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
