@@ -126,4 +126,4 @@ def test_pieces_are_known_by_their_headers(engine: Engine, site: FolderSource) -
     publisher_in_pieces(engine).publish(add_request([ROOT]), site)
     *pieces, message = engine.records()
     assert message.headers == PACKAGE_HEADERS
-    assert {record.headers for record in pieces} == {(("type", b"100"), ("version", b"1"))}
+    assert {record.headers for record in pieces} == {(("type", b"22"), ("version", b"1"))}

@@ -17,6 +17,7 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
+from mailboat.model.registrations import RegistryMessage
 
 
 class Action(enum.StrEnum):
@@ -311,6 +312,7 @@ Message = (
     | CommandResult
     | PingMessage
     | PieceMessage
+    | RegistryMessage
 )
 
 KNOWN_FEATURES: Final[frozenset[str]] = frozenset()

@@ -20,9 +20,8 @@ PING: Final = 5
 REDRIVE: Final = 20
 """From 20 on: ours. The original ignores types that it does not know."""
 COMMAND_RESULT: Final = 21
-
-PIECE: Final = 100
-"""Ours, like all from 100 on: an agent of the original's line leaves records of types that it does not know alone."""
+PIECE: Final = 22
+REGISTRY: Final = 23
 
 Headers = tuple[tuple[str, bytes], ...]
 

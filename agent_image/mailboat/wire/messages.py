@@ -33,10 +33,12 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import parse_paths
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
+from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.parsing import parse
 from mailboat.wire.pieces import decode_piece, encode_piece
+from mailboat.wire.registrations import decode_registry, encode_registry
 
 _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = MappingProxyType(
     {
@@ -361,6 +363,7 @@ _ENCODERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = MappingProxy
         CommandResult: (headers.COMMAND_RESULT, _encode_result),
         PingMessage: (headers.PING, lambda _: b""),
         PieceMessage: (headers.PIECE, encode_piece),
+        RegistryMessage: (headers.REGISTRY, encode_registry),
     }
 )
 _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
@@ -373,6 +376,7 @@ _DECODERS: Final[Mapping[int, Callable[[bytes], Message]]] = MappingProxyType(
         headers.COMMAND_RESULT: _decode_result,
         headers.PING: lambda _: PingMessage(),
         headers.PIECE: decode_piece,
+        headers.REGISTRY: decode_registry,
     }
 )
 

@@ -1,0 +1,33 @@
+"""Who is registered for retention by consumption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.positions import LogIdentity
+
+
+class Registration(NamedTuple):
+    """A subscriber for whom packages are kept.
+
+    Attributes:
+        sling_id: The instance that it runs in.
+        name: The agent.
+        next_offset: What it reads next.
+        heard_ms: When the log took its last announcement, milliseconds since 1970 UTC.
+    """
+
+    sling_id: SlingId
+    name: AgentName
+    next_offset: Offset
+    heard_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryMessage:
+    """The durable registrations, on the discovery topic under a key of their own (ours)."""
+
+    identity: LogIdentity
+    registrations: tuple[Registration, ...] = ()

@@ -1,0 +1,157 @@
+"""Where a topic's head may be put, and what lies behind each such place: sampled while the log goes by.
+
+A mark is a place between two records at which no package is half in and half out: none whose pieces stand on both
+sides. It knows how many bytes came before it and when the record at it was appended. The number of marks is bounded;
+when there are too many, every second one goes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from mailboat.errors import UntrustedInputError
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import Offset, PackageId, SlingId
+from mailboat.model.messages import PackageMessage
+from mailboat.model.pieces import PieceMessage, is_run, parse_run
+from mailboat.wire.headers import PIECE_HEADERS
+from mailboat.wire.messages import decode_message
+from mailboat.wire.pieces import decode_piece
+
+MAX_MARKS: Final = 4096
+
+ORPHAN_SECONDS: Final = 3600.0
+"""Pieces whose package has not come for so long, by the log's own times, hold nothing back: their publisher died."""
+
+RECORD_BYTES: Final = 70
+"""What a record takes in a log beside its value, about: offset, time, headers, its share of the batch's frame."""
+
+
+class Mark(NamedTuple):
+    """A place for a head.
+
+    Attributes:
+        offset: The first record behind it.
+        appended_ms: When that record was appended, milliseconds since 1970 UTC.
+        bytes_before: Bytes of the records before it, counted from where the sampling began.
+    """
+
+    offset: Offset
+    appended_ms: int
+    bytes_before: int
+
+
+class Span(NamedTuple):
+    """A package in pieces: from its first piece to its message. No head may be put in between."""
+
+    first_offset: int
+    message_offset: int
+
+
+class LogMarks:
+    """The marks of one topic, for one thread."""
+
+    def __init__(self, start: Offset, max_marks: int = MAX_MARKS) -> None:
+        """Nothing has gone by; the next record stands at `start` or behind it."""
+        self.next_offset = start
+        self.total_bytes = 0
+        self._max = max_marks
+        self._marks: list[Mark] = []
+        self._spans: list[Span] = []
+        self._open: dict[tuple[SlingId, PackageId], tuple[int, int]] = {}
+        self._step = 1
+        self._since_mark = 0
+        self._last_ms = 0
+
+    def see(self, records: Sequence[Record], next_offset: Offset) -> None:
+        """Records go by, in order, and the log goes on at `next_offset`."""
+        for record in records:
+            self._mark(record)
+            self.total_bytes += len(record.value) + RECORD_BYTES
+            self._follow_pieces(record)
+        self.next_offset = next_offset
+
+    def trim(self, earliest: Offset) -> None:
+        """The head is at `earliest` now."""
+        self._marks = [mark for mark in self._marks if mark.offset >= earliest]
+        self._spans = [span for span in self._spans if span.message_offset >= earliest]
+
+    def border(self, offset: int) -> Offset:
+        """The last place at `offset` or before it where no package is cut through."""
+        crossing = [first for first, _ in self._open.values() if first < offset]
+        border = min([offset, *crossing])
+        for span in sorted(self._spans, key=lambda one: one.message_offset, reverse=True):
+            if span.first_offset < border <= span.message_offset:
+                border = span.first_offset
+        return Offset(border)
+
+    def newest_older_than(self, appended_ms: int) -> Offset | None:
+        """The newest place before which all is older than that time; None when nothing is."""
+        if self._last_ms < appended_ms:
+            return self.next_offset
+        at = bisect.bisect_left(self._marks, appended_ms, key=lambda mark: mark.appended_ms)
+        return self._marks[at - 1].offset if at else None
+
+    def newest_with_bytes_behind(self, size_bytes: int) -> Offset | None:
+        """The newest place behind which at least so many bytes are; None when there are fewer in all."""
+        at = bisect.bisect_right(self._marks, self.total_bytes - size_bytes, key=lambda mark: mark.bytes_before)
+        return self._marks[at - 1].offset if at else None
+
+    def bytes_behind(self, offset: int) -> int:
+        """About how many bytes the log holds from an offset on."""
+        at = bisect.bisect_right(self._marks, offset, key=lambda mark: mark.offset)
+        return self.total_bytes - (self._marks[at - 1].bytes_before if at else 0)
+
+    def appended_ms_at(self, offset: int) -> int | None:
+        """About when the record at an offset was appended; None where nothing is known so far back."""
+        at = bisect.bisect_right(self._marks, offset, key=lambda mark: mark.offset)
+        return self._marks[at - 1].appended_ms if at else None
+
+    def _mark(self, record: Record) -> None:
+        self._since_mark += 1
+        self._last_ms = max(self._last_ms, record.appended_ms)  # clocks jump back
+        if self._open or (self._marks and self._since_mark < self._step):
+            return
+        self._marks.append(Mark(record.offset, self._last_ms, self.total_bytes))
+        self._since_mark = 0
+        if len(self._marks) > self._max:
+            self._marks = self._marks[::2]
+            self._step *= 2
+
+    def _follow_pieces(self, record: Record) -> None:
+        if record.headers == PIECE_HEADERS:
+            self._open_run(record)
+        elif self._open or b"pieces:" in record.value:
+            self._close_run(record)
+
+    def _open_run(self, record: Record) -> None:
+        try:
+            piece: PieceMessage = decode_piece(record.value)
+        except UntrustedInputError:
+            return
+        key = piece.pub_sling_id, piece.package_id
+        first = self._open.get(key, (record.offset, 0))[0]
+        self._open[key] = first, record.appended_ms
+        self._forget_orphans(record.appended_ms)
+
+    def _close_run(self, record: Record) -> None:
+        self._forget_orphans(record.appended_ms)
+        try:
+            message = decode_message(record.headers, record.value)
+        except UntrustedInputError:
+            return
+        if not isinstance(message, PackageMessage) or not is_run(message.payload_ref or ""):
+            return
+        self._open.pop((message.pub_sling_id, message.package_id), None)
+        try:
+            run = parse_run(message.payload_ref or "", record.offset)
+        except UntrustedInputError:
+            return
+        self._spans.append(Span(run.first_offset, record.offset))
+
+    def _forget_orphans(self, now_ms: int) -> None:
+        oldest = now_ms - int(ORPHAN_SECONDS * 1000)
+        for key in [key for key, (_, seen_ms) in self._open.items() if seen_ms < oldest]:
+            del self._open[key]

@@ -1,0 +1,114 @@
+"""Where the head of the package topic should be: a pure decision.
+
+Between the floor (what must stay in any case) and the ceiling (what must go in any case) the slowest subscriber that
+matters decides. Nobody known: nothing is done, and age and size alone rule, as ever. The head never moves back, and
+never into the midst of a package. Source: Pravega PDP-47 as it was shipped in 0.9, for one partition.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.positions import Bounds
+from mailboat.retention.marks import LogMarks
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionBounds:
+    """What stays and what goes whoever has it.
+
+    Attributes:
+        min_seconds: Packages younger than this stay.
+        min_bytes: So much of the log stays.
+        max_seconds: Packages older than this go; None: never.
+        max_bytes: What is beyond so many bytes goes; None: never.
+    """
+
+    min_seconds: float = 3600.0
+    min_bytes: int = 0
+    max_seconds: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A subscriber that matters, and what it reads next."""
+
+    name: AgentName
+    next_offset: Offset
+
+
+class Reason(enum.StrEnum):
+    """Why the head is planned where it is."""
+
+    NOBODY = "nobody is known, so age and size alone decide"
+    HELD = "the slowest subscriber holds it"
+    FLOOR = "what is young, or little, stays in any case"
+    CEILING = "what is old, or too much, goes in any case"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPlan:
+    """What to do.
+
+    Attributes:
+        head: Where the head should be; where it is, when nothing is to be done.
+        reason: Why there.
+        holders: Who holds it back: the slowest of those that matter.
+        losers: Subscribers that lose packages by it, as the ceiling wins over them.
+    """
+
+    head: Offset
+    reason: Reason
+    holders: tuple[AgentName, ...] = ()
+    losers: tuple[Holder, ...] = ()
+
+
+def plan_head(
+    bounds: Bounds, holders: Sequence[Holder], marks: LogMarks, limits: ConsumptionBounds, now_ms: int
+) -> HeadPlan:
+    """Where the head should be."""
+    if not holders:
+        return HeadPlan(bounds.earliest_offset, Reason.NOBODY)
+    slowest = min(holder.next_offset for holder in holders)
+    floor, ceiling = _floor(bounds, marks, limits, now_ms), _ceiling(bounds, marks, limits, now_ms)
+    if slowest < ceiling:
+        wanted, reason = ceiling, Reason.CEILING
+    elif slowest > floor:
+        wanted, reason = floor, Reason.FLOOR
+    else:
+        wanted, reason = slowest, Reason.HELD
+    head = max(bounds.earliest_offset, marks.border(min(wanted, bounds.next_offset)))
+    return HeadPlan(
+        head,
+        reason,
+        tuple(holder.name for holder in holders if holder.next_offset == slowest),
+        tuple(holder for holder in holders if holder.next_offset < head),
+    )
+
+
+def _floor(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: int) -> Offset:
+    """The head may be here at most: what is behind it stays, as it is young, or needed for the size."""
+    floor = bounds.next_offset
+    if limits.min_seconds > 0:
+        older = marks.newest_older_than(now_ms - int(limits.min_seconds * 1000))
+        floor = min(floor, bounds.earliest_offset if older is None else older)
+    if limits.min_bytes > 0:
+        enough = marks.newest_with_bytes_behind(limits.min_bytes)
+        floor = min(floor, bounds.earliest_offset if enough is None else enough)
+    return max(floor, bounds.earliest_offset)
+
+
+def _ceiling(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: int) -> Offset:
+    """The head must be here at least: all before it is too old, or too much."""
+    ceiling = bounds.earliest_offset
+    if limits.max_seconds is not None:
+        older = marks.newest_older_than(now_ms - int(limits.max_seconds * 1000))
+        ceiling = max(ceiling, ceiling if older is None else older)
+    if limits.max_bytes is not None:
+        enough = marks.newest_with_bytes_behind(limits.max_bytes)
+        ceiling = max(ceiling, ceiling if enough is None else enough)
+    return ceiling

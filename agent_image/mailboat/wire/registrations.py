@@ -1,0 +1,43 @@
+"""The registry of retention by consumption as protobuf, both ways."""
+
+from __future__ import annotations
+
+from mailboat.errors import MessageCorruptError
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.positions import LogIdentity
+from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.wire._generated import registry_pb2 as pb
+from mailboat.wire.parsing import parse
+
+
+def encode_registry(message: RegistryMessage) -> bytes:
+    """The value of the record that carries the registry."""
+    return pb.RegistryMessage(
+        cluster_id=message.identity.cluster_id,
+        topic_id=message.identity.topic_id,
+        registrations=[
+            pb.RegistryMessage.Registration(
+                sub_sling_id=one.sling_id,
+                sub_agent_name=one.name,
+                next_offset=one.next_offset,
+                heard_ms=one.heard_ms,
+            )
+            for one in message.registrations
+        ],
+    ).SerializeToString(deterministic=True)
+
+
+def decode_registry(value: bytes) -> RegistryMessage:
+    """Decode the value of such a record. Raises: MessageCorruptError."""
+    wire = parse(pb.RegistryMessage, value)
+    if any(one.next_offset < 0 or one.heard_ms < 0 for one in wire.registrations):
+        raise MessageCorruptError("a registration has a negative offset or time")
+    return RegistryMessage(
+        LogIdentity(wire.cluster_id, wire.topic_id),
+        tuple(
+            Registration(
+                SlingId(one.sub_sling_id), AgentName(one.sub_agent_name), Offset(one.next_offset), one.heard_ms
+            )
+            for one in wire.registrations
+        ),
+    )

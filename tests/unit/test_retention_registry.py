@@ -1,0 +1,142 @@
+"""Who matters for retention: registered while durable, else while alive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from mailboat.errors import MessageCorruptError
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.messages import DiscoveryMessage, SubscriberState
+from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.retention.registry import Registry
+from mailboat.wire.messages import decode_message, encode_message
+
+SLING_ID = SlingId("a" * 36)
+LOG = LogIdentity("cluster", "topic")
+BOUNDS = Bounds(Offset(10), Offset(100))
+DAY_MS = 24 * 3_600_000
+
+
+def said(name: str, next_offset: int | None = 50, *, is_durable: bool = True) -> DiscoveryMessage:
+    return DiscoveryMessage(
+        SLING_ID,
+        AgentName(name),
+        (SubscriberState(AgentName("author"), -1 if next_offset is None else next_offset - 1),),
+        is_durable=is_durable,
+        next_offset=None if next_offset is None else Offset(next_offset),
+        log_identity=LOG,
+    )
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry(LOG)
+
+
+def positions(registry: Registry) -> dict[str, int]:
+    return {holder.name: holder.next_offset for holder in registry.holders()}
+
+
+def test_a_durable_subscriber_holds_its_position_while_it_is_away(registry: Registry) -> None:
+    registry.hear(said("edge"), 0, BOUNDS)
+    assert registry.expire(6 * DAY_MS, 7 * 86_400) == []
+    assert positions(registry) == {"edge": 50}
+
+
+def test_one_that_is_not_durable_counts_while_it_is_alive(registry: Registry) -> None:
+    registry.hear(said("edge", is_durable=False), 0, BOUNDS)
+    assert registry.expire(30_000, 7 * 86_400) == []
+    assert positions(registry) == {"edge": 50}
+    assert registry.expire(30_001, 7 * 86_400) == []  # its end is no news
+    assert positions(registry) == {}
+
+
+def test_a_dead_durable_subscriber_is_dropped_after_its_time_and_told(registry: Registry) -> None:
+    registry.hear(said("edge"), 0, BOUNDS)
+    (dropped,) = registry.expire(7 * DAY_MS + 1, 7 * 86_400)
+    assert (dropped.name, dropped.next_offset, dropped.heard_ms) == ("edge", 50, 0)
+    assert positions(registry) == {}
+
+
+def test_without_a_time_limit_nobody_durable_is_dropped(registry: Registry) -> None:
+    registry.hear(said("edge"), 0, BOUNDS)
+    assert registry.expire(9999 * DAY_MS, None) == []
+    assert positions(registry) == {"edge": 50}
+
+
+def test_the_newest_word_counts_also_when_it_goes_back(registry: Registry) -> None:
+    registry.hear(said("edge", 50), 0, BOUNDS)
+    registry.hear(said("edge", 20), 1, BOUNDS)
+    assert positions(registry) == {"edge": 20}
+
+
+def test_a_new_subscriber_without_a_position_keeps_what_the_log_holds(registry: Registry) -> None:
+    registry.hear(said("edge", None), 0, BOUNDS)
+    assert positions(registry) == {"edge": 10}
+    registry.hear(said("edge", None), 1, Bounds(Offset(60), Offset(100)))
+    assert positions(registry) == {"edge": 10}
+
+
+def test_who_takes_leave_holds_nothing_any_more(registry: Registry) -> None:
+    registry.hear(said("edge"), 0, BOUNDS)
+    registry.hear(replace(said("edge"), states=()), 1, BOUNDS)
+    registry.hear(said("other"), 2, BOUNDS)
+    registry.hear_leave(f"{SLING_ID}-other".encode())
+    registry.hear_leave(b"nobody")
+    assert positions(registry) == {}
+
+
+def test_who_says_that_it_is_durable_no_more_counts_while_it_is_alive(registry: Registry) -> None:
+    registry.hear(said("edge"), 0, BOUNDS)
+    registry.hear(said("edge", is_durable=False), 1, BOUNDS)
+    registry.expire(40_000, None)
+    assert positions(registry) == {}
+
+
+def test_who_stands_in_another_log_holds_nothing_of_this_one(registry: Registry) -> None:
+    registry.hear(replace(said("edge"), log_identity=LogIdentity("other", "topic")), 0, BOUNDS)
+    assert positions(registry) == {}
+
+
+def test_agents_of_the_original_are_understood(registry: Registry) -> None:
+    registry.hear(replace(said("edge"), next_offset=None, log_identity=None), 0, BOUNDS)
+    assert positions(registry) == {"edge": 50}
+
+
+def test_the_registry_is_carried_forward_over_a_new_agent_and_a_log_that_forgot(registry: Registry) -> None:
+    registry.hear(said("edge"), 5, BOUNDS)
+    registry.hear(said("guest", is_durable=False), 5, BOUNDS)
+    fresh = Registry(LOG)
+    carried = decode_message(*encode_message(registry.message()))
+    assert carried == RegistryMessage(LOG, (Registration(SLING_ID, AgentName("edge"), Offset(50), 5),))
+    fresh.hear(said("edge", 70), 9, BOUNDS)
+    fresh.hear_registry(carried)
+    assert positions(fresh) == {"edge": 70}
+    newer = Registry(LOG)
+    newer.hear_registry(carried)
+    assert positions(newer) == {"edge": 50}
+    assert newer.registrations() == [(Registration(SLING_ID, AgentName("edge"), Offset(50), 5), True)]
+
+
+def test_a_registry_of_another_log_is_not_believed(registry: Registry) -> None:
+    other = LogIdentity("cluster", "recreated")
+    registry.hear_registry(RegistryMessage(other, (Registration(SLING_ID, AgentName("edge"), Offset(50), 5),)))
+    assert positions(registry) == {}
+
+
+def test_invented_subscribers_cost_no_more_than_the_bound_and_push_out_no_durable_one() -> None:
+    registry = Registry(LOG, max_registrations=10)
+    registry.hear(said("edge"), 0, BOUNDS)
+    for number in range(1000):
+        registry.hear(said(f"forged-{number}", is_durable=False), number, BOUNDS)
+    assert len(registry.holders()) == 10
+    assert "edge" in positions(registry)
+    assert registry.forgotten == 991
+
+
+def test_a_registry_with_impossible_numbers_is_refused() -> None:
+    bad = RegistryMessage(LOG, (Registration(SLING_ID, AgentName("edge"), Offset(-1), 5),))
+    with pytest.raises(MessageCorruptError):
+        decode_message(*encode_message(bad))
