@@ -7,15 +7,20 @@ import io
 import json
 import os
 import signal
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from mailboat.cli.main import main
-from mailboat.clock import SystemClock
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.document import HttpConfig
+from mailboat.http.application import create_app
+from mailboat.http.ports import ApiPorts
+from mailboat.http.server import HttpServer
+from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
@@ -63,6 +68,28 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server for the tests of one process; a test that kills it starts it again."""
     with S3Server(S3ServerSettings(tmp_path_factory.mktemp("s3")), SystemClock()) as server:
         yield server
+
+
+Serve = Callable[..., HttpServer]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serves a control port over HTTP at a free port, until the test ends: `serve(control, HttpConfig(…)).url`."""
+    clock, started = SystemClock(), list[HttpServer]()
+
+    def start(control: FakeControl, config: HttpConfig | None = None, **ports: Any) -> HttpServer:
+        chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "metrics": str, "clock": clock, **ports}
+        settings = replace(HttpConfig() if config is None else config, port=0)
+        api = ApiPorts(control=control, **chosen)
+        server = HttpServer(create_app(api, settings, Path()), settings, api.stopping)
+        server.start()
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.stop(Deadline(clock, 5.0))
 
 
 @pytest.hookimpl(wrapper=True)

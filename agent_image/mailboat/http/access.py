@@ -1,0 +1,173 @@
+"""Who may do what: bearer tokens with verbs, compared in constant time and kept as digests only.
+
+A token's file is read again when it changes, so tokens are rotated by writing the file. Without tokens the API listens
+at a loopback address only, and browsers are kept out by the `Host` and `Origin` that they send. Called by `gate.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mailboat.agent.secrets import read_secret
+from mailboat.clock import Clock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+
+_LOG: Final = logging.getLogger("mailboat.http")
+_LOOK_SECONDS: Final = 1.0
+"""How often the files of tokens are looked at, at most."""
+
+ALL_VERBS: Final = frozenset(Verb)
+LOCAL_CALLER: Final = "local"
+"""What audit lines call whoever calls an agent without tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, by the name of the token, and what that allows."""
+
+    name: str
+    verbs: frozenset[Verb]
+    is_known: bool = True
+
+    def may(self, verb: Verb) -> bool:
+        """Whether the verb is allowed; `admin` allows all."""
+        return verb in self.verbs or Verb.ADMIN in self.verbs
+
+
+LOCAL: Final = Caller(LOCAL_CALLER, ALL_VERBS, is_known=False)
+
+
+class TokenBook:
+    """The tokens of an agent. Used from the server's thread only."""
+
+    def __init__(self, tokens: Sequence[TokenConfig], folder: Path, clock: Clock) -> None:
+        """Read all tokens; relative files are relative to `folder`.
+
+        Raises:
+            ConfigInvalidError: A token is missing, or two entries hold the same one, so nobody could tell who calls.
+        """
+        self._tokens = tokens
+        self._folder = folder
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self._stamps = self._file_stamps()
+        self._callers = self._digests()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has to say who they are."""
+        return not self._tokens
+
+    def caller_of(self, token: str) -> Caller | None:
+        """Who holds a token; every digest is compared, so the time taken tells nothing."""
+        self._read_again()
+        offered = hashlib.sha256(token.encode()).digest()
+        found = None
+        for digest, caller in self._callers.items():
+            if hmac.compare_digest(digest, offered):
+                found = caller
+        return found
+
+    def _read_again(self) -> None:
+        """Take over what files hold now. A file that can't be read leaves the tokens as they were."""
+        if self._clock.monotonic() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = self._clock.monotonic()
+        stamps = self._file_stamps()
+        if stamps == self._stamps:
+            return
+        try:
+            self._callers = self._digests()
+        except ConfigInvalidError as error:
+            _LOG.warning("tokens stay as they are: %s", error)
+        else:
+            self._stamps = stamps
+            _LOG.info("tokens were read again")
+
+    def _digests(self) -> dict[bytes, Caller]:
+        found: dict[bytes, Caller] = {}
+        for number, one in enumerate(self._tokens):
+            token = read_secret(one.token, f"http.tokens[{number}].token", self._folder)
+            digest = hashlib.sha256(token.encode()).digest()
+            if digest in found:
+                raise ConfigInvalidError(f"http.tokens: {found[digest].name} and {one.name} are the same token")
+            found[digest] = Caller(one.name, frozenset(one.verbs))
+        return found
+
+    def _file_stamps(self) -> list[tuple[int, int, int] | None]:
+        files = [one.token.file for one in self._tokens if one.token.file is not None]
+        return [_stamp(self._folder / Path(file).expanduser()) for file in files]
+
+
+def token_of(authorization: str) -> str | None:
+    """The token in an `Authorization` header: a bearer's, or the password of basic authentication (`curl -u x:TOKEN`).
+
+    The original's recipes use basic authentication; the user's name says nothing here.
+    """
+    scheme, _, rest = authorization.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip() or None
+    if scheme.lower() == "basic":
+        try:
+            decoded = base64.b64decode(rest.strip(), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        return decoded.partition(":")[2] or None
+    return None
+
+
+def check_exposure(config: HttpConfig) -> None:
+    """Refuse to serve others without tokens. Raises: ConfigInvalidError."""
+    if config.tokens or is_loopback(config.host):
+        return
+    raise ConfigInvalidError(
+        f"http.host is {config.host}, which others can reach, but there are no http.tokens",
+        next_step="name tokens under http.tokens, or listen at 127.0.0.1",
+        key="http.host",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address means this machine and nobody else can reach it."""
+    bare = host.strip("[]").lower()
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+def is_from_here(host_header: str, origin: str | None) -> bool:
+    """Whether a request without a token was meant for this machine, and not sent by some page in a browser.
+
+    A page elsewhere can make a browser call 127.0.0.1, and can let its own name lead there (DNS rebinding). The first
+    shows in `Origin`, the second in `Host`.
+    """
+    if not is_loopback(_host_of(host_header)):
+        return False
+    return origin is None or origin.removeprefix("http://") == host_header
+
+
+def _host_of(header: str) -> str:
+    if header.startswith("["):
+        return header.partition("]")[0] + "]"
+    return header.partition(":")[0]
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

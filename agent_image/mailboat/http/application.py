@@ -1,0 +1,120 @@
+"""Puts the API together: routes, errors as problem documents, the description, and the gate around it all.
+
+`create_app` is what an agent with a publisher serves; one without serves `probes.py` alone. Both are plain ASGI
+applications; `server.py` runs them. Called by the command line's `agent run`, and by tests.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+import mailboat
+from mailboat.config.document import HttpConfig
+from mailboat.errors import AccessDeniedError, MailboatError, UsageError
+from mailboat.http.answers import problem_answer
+from mailboat.http.description import describe
+from mailboat.http.gate import Call, gated, incident_of
+from mailboat.http.ports import ApiPorts
+from mailboat.http.problems import plain_problem, problem_of, status_of
+from mailboat.http.reference import PAGE_POLICY, reference_page
+from mailboat.http.routes import distributions, failures, log, members, process, queues
+
+_SHOWN_MISTAKES: Final = 3
+_SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
+
+
+def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
+    """The whole API of an agent.
+
+    Args:
+        ports: What it works with.
+        config: Tokens and limits.
+        folder: What relative files of tokens are relative to.
+
+    Raises:
+        ConfigInvalidError: A token is missing, or two are the same.
+    """
+    return gated(build_api(ports), config, folder, ports.clock)
+
+
+def build_api(ports: ApiPorts | None) -> FastAPI:
+    """The routes with their description; without ports for the description alone."""
+    app = FastAPI(
+        title="Mailboat",
+        summary=_SUMMARY,
+        version=mailboat.__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.ports = ports
+    for one in (members, distributions, queues, failures, log, process):
+        app.include_router(one.router)
+    app.add_exception_handler(MailboatError, _tell_error)
+    app.add_exception_handler(RequestValidationError, _tell_mistakes)
+    app.add_exception_handler(HTTPException, _tell_status)
+    app.add_exception_handler(Exception, _tell_defect)
+    _add_description(app)
+    return app
+
+
+def _add_description(app: FastAPI) -> None:
+    document = describe(app)
+    text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
+
+    async def openapi(_: Request) -> Response:
+        return Response(text, media_type="application/json")
+
+    async def docs(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+
+    app.openapi_schema = document
+    app.add_route("/api/openapi.json", openapi, include_in_schema=False)
+    app.add_route("/api/docs", docs, include_in_schema=False)
+
+
+async def _tell_error(request: Request, error: Exception) -> Response:
+    known = cast("MailboatError", error)
+    _call(request).outcome = known.name
+    if isinstance(known, AccessDeniedError):
+        return problem_answer(plain_problem(status_of(known)))
+    return problem_answer(problem_of(known))
+
+
+async def _tell_mistakes(request: Request, error: Exception) -> Response:
+    """What is wrong with a request, place by place, without repeating what it said."""
+    found = cast("RequestValidationError", error).errors()
+    told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:_SHOWN_MISTAKES]]
+    more = len(found) - len(told)
+    message = "; ".join(told) + (f"; and {more} more" if more else "")
+    return await _tell_error(request, UsageError(message))
+
+
+async def _tell_status(request: Request, error: Exception) -> Response:
+    known = cast("HTTPException", error)
+    _call(request).outcome = str(known.status_code)
+    answer = problem_answer(plain_problem(known.status_code))
+    answer.headers.update(known.headers or {})
+    return answer
+
+
+async def _tell_defect(request: Request, error: Exception) -> Response:
+    call = _call(request)
+    call.outcome = "incident"
+    return problem_answer(incident_of(error, call.request_id))
+
+
+def _call(request: Request) -> Call:
+    call: Call = request.state.call
+    return call

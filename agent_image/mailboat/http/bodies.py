@@ -1,0 +1,89 @@
+"""Reads a request's body before anybody works on it: within a size, within a time, whatever its head promises.
+
+A body in chunks has no length in the head, so it is counted as it comes. Called by `gate.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from starlette.types import Message, Receive, Scope
+
+_DRAIN_SECONDS: Final = 1.0
+"""How long what is too much is read and thrown away, so that its sender sees the answer and not a broken connection."""
+
+
+class BodyTooLargeError(Exception):
+    """A signal to the gate: the body is larger than the limit."""
+
+
+class ClientGoneError(Exception):
+    """A signal to the gate: the client went away in the middle of its request."""
+
+
+def promised_bytes(scope: Scope) -> int | None:
+    """The length that the head promises; None when there is none."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value)
+    return None
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether the head announces a body."""
+    is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+    return is_chunked or bool(promised_bytes(scope))
+
+
+async def read_body(scope: Scope, receive: Receive, max_bytes: int, max_seconds: float) -> bytes:
+    """The whole body.
+
+    Raises:
+        BodyTooLargeError: It is larger than `max_bytes`; a bit more of it was read and thrown away.
+        ClientGoneError: The client went away.
+        TimeoutError: It did not come within `max_seconds`.
+    """
+    if not has_body(scope):
+        return b""
+    async with asyncio.timeout(max_seconds):
+        body = bytearray()
+        is_more = True
+        is_too_large = (promised_bytes(scope) or 0) > max_bytes
+        while is_more and not is_too_large:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            body += message.get("body", b"")
+            is_more = message.get("more_body", False)
+            is_too_large = len(body) > max_bytes
+    if is_too_large:
+        await _drain(receive, is_more=is_more)
+        raise BodyTooLargeError
+    return bytes(body)
+
+
+async def _drain(receive: Receive, *, is_more: bool) -> None:
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while is_more:
+                message = await receive()
+                is_more = message["type"] == "http.request" and message.get("more_body", False)
+    except TimeoutError:
+        return
+
+
+class Replay:
+    """A `receive` that gives a body that was read before, then what the connection says."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        """Nothing given yet."""
+        self._message: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        if self._message is not None:
+            message, self._message = self._message, None
+            return message
+        return await self._receive()

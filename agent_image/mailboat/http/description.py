@@ -1,0 +1,96 @@
+"""The API's description (OpenAPI 3.1), as the framework makes it of the routes, with what it can't know.
+
+The records' docstrings say what every member means, so they are taken apart here; access and the problem document are
+added once for all operations. Called by `application.py` and by `make docs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from mailboat.http.problems import Problem
+
+_TAGS: Final = {
+    "status": "Who is there, and how far everybody is.",
+    "distributions": "Publishing, and what became of it.",
+    "queues": "What subscribers have still to import, and commands to drop it.",
+    "commands": "What became of commands.",
+    "errors": "Packages that were given up, and driving them again.",
+    "journal": "What the log holds.",
+    "process": "Probes and metrics of this process.",
+    "sling": "The shapes of Apache Sling Content Distribution, for clients that know those.",
+}
+
+_DESCRIPTION: Final = """\
+Every answer that is not a success is a problem document (RFC 9457, `application/problem+json`); `type` is
+`urn:mailboat:error:NAME`, which `mailboat explain NAME` explains.
+
+With tokens in the agent's configuration, send one as `Authorization: Bearer TOKEN`. Each operation says which verb the
+token needs; `admin` allows all. Offsets are whole numbers of up to 63 bits, `*_ms` are milliseconds since 1970 UTC.
+"""
+_ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): ")
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document."""
+    tags = [{"name": name, "description": text} for name, text in _TAGS.items()]
+    document: dict[str, Any] = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        description=_DESCRIPTION,
+        routes=app.routes,
+        tags=tags,
+    )
+    components = document.setdefault("components", {})
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    schemas = components.setdefault("schemas", {})
+    schemas["Problem"] = TypeAdapter(Problem).json_schema()
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for schema in schemas.values():
+        _explain_members(schema)
+    for operation in operations(document):
+        _name_verb(operation)
+    return document
+
+
+def operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every operation of a description."""
+    for methods in document["paths"].values():
+        yield from methods.values()
+
+
+def _name_verb(operation: dict[str, Any]) -> None:
+    verb = operation.get("x-mailboat-verb")
+    if verb is not None:
+        operation["description"] = f"{operation.get('description', '').rstrip()}\n\nNeeds the verb `{verb}`."
+
+
+def _explain_members(schema: dict[str, Any]) -> None:
+    """Give every member the text that the record's docstring has for it."""
+    text, _, attributes = inspect.cleandoc(schema.get("description", "")).partition("\n\nAttributes:\n")
+    schema["description"] = text
+    for name, explanation in _attributes(attributes):
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", explanation)
+
+
+def _attributes(text: str) -> Iterator[tuple[str, str]]:
+    """The members that the section of a docstring explains: a name at four spaces, more lines deeper in."""
+    name, lines = "", list[str]()
+    for line in [*text.splitlines(), "    end: "]:
+        match = _ATTRIBUTE.match(line)
+        if match is None:
+            lines.append(line.strip())
+            continue
+        if name:
+            yield name, " ".join(filter(None, lines))
+        name, lines = match[1], [line[match.end() :].strip()]

@@ -1,0 +1,98 @@
+"""Examples of the documents, for the API's description. A test holds them against the schemas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.views import (
+    CauseView,
+    CommandView,
+    DistributionOrder,
+    DistributionView,
+    GivenUpView,
+    JournalView,
+    PublisherView,
+    QueueItemView,
+    QueuePage,
+    QueueView,
+    StatusView,
+    SubscriberStatusView,
+)
+
+Document = dict[str, Any]
+
+_PACKAGE: Final = "dstrpck-1767225600000-0b9f3c9e-6c1e-4a4e-9a55-3f1f5d6f2b10"
+_INSTANCE: Final = "7d1d6d7c-6a64-4b0c-8f0d-0d3a2a4b9c11"
+_CAUSE: Final = CauseView("StorageFull", "no space is left in /srv/site", "/news/a")
+_ITEM: Final = QueueItemView(
+    "package-0@97", 97, _PACKAGE, "ADD", 41_230, "/news/a", 1, 1_767_225_600_000, "ERROR", 3, "editor", _CAUSE
+)
+_QUEUE: Final = QueueView(f"{_INSTANCE}-edge-1", "author", "edge-1", "BLOCKED", 32, ("clearable", "removable"), _ITEM)
+_PUBLISHER: Final = PublisherView("author", "BLOCKED", "/srv/site", 1_767_225_600_000)
+_SUBSCRIBER: Final = SubscriberStatusView(
+    "edge-1",
+    "retrying",
+    _INSTANCE,
+    97,
+    32,
+    attempts=3,
+    max_retries=10,
+    given_up=0,
+    is_editable=True,
+    is_ready=False,
+    ready_reason="lag",
+    target="files:/srv/site",
+    heard_ms=1_767_225_601_000,
+    error=_CAUSE,
+)
+
+ORDER: Final[Document] = asdict(DistributionOrder("ADD", ("/news/a",), ("/news/a",), "news-a-1"))
+DISTRIBUTION: Final[Document] = asdict(
+    DistributionView(
+        "author",
+        _PACKAGE,
+        97,
+        "ADD",
+        ("/news/a",),
+        ("/news/a",),
+        "news-a-1",
+        user_id="editor",
+        package_bytes=41_230,
+        published_ms=1_767_225_600_000,
+        state="queued",
+        imported=("edge-2",),
+        waiting=("edge-1",),
+    )
+)
+PUBLISHER: Final[Document] = asdict(_PUBLISHER)
+SUBSCRIBER: Final[Document] = asdict(_SUBSCRIBER)
+STATUS: Final[Document] = asdict(
+    StatusView(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0), (_PUBLISHER,), (_SUBSCRIBER,))
+)
+JOURNAL: Final[Document] = asdict(JournalView("sqlite journal.db", 0, 129, 4_200_000, 604_800.0))
+TOPIC: Final[Document] = asdict(TopicView("package", "package", 0, 129))
+QUEUE: Final[Document] = asdict(_QUEUE)
+QUEUE_PAGE: Final[Document] = asdict(QueuePage(_QUEUE, (_ITEM,), 98))
+COMMAND: Final[Document] = asdict(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
+GIVEN_UP: Final[Document] = asdict(
+    GivenUpView("edge-1", "author", 97, _PACKAGE, 11, 1_767_225_700_000, ("/news/a",), _CAUSE)
+)
+MESSAGE: Final[Document] = asdict(
+    MessageView(
+        97,
+        1_767_225_600_000,
+        _PACKAGE,
+        "ADD",
+        "author",
+        _INSTANCE,
+        ("/news/a",),
+        ("/news/a",),
+        "tree",
+        41_230,
+        "inline",
+        request_id="news-a-1",
+        user_id="editor",
+    )
+)

@@ -1,0 +1,204 @@
+"""What every request passes before a route sees it: who calls, how often, how much, how long.
+
+In this order: the token (or, without tokens, whether the request was meant for this machine), the caller's rate, the
+body. So a stranger costs a comparison and no memory. A mutating call leaves one audit line, whatever became of it, and
+a defect becomes an incident: its trace goes to the log under an id, and the id to the caller.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mailboat.clock import Clock
+from mailboat.config.document import HttpConfig
+from mailboat.errors import LimitExceededError, ThrottledError
+from mailboat.http.access import LOCAL, Caller, TokenBook, is_from_here, token_of
+from mailboat.http.answers import problem_answer
+from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, read_body
+from mailboat.http.problems import Problem, plain_problem, problem_of
+from mailboat.http.rates import RateLimiter
+
+_LOG: Final = logging.getLogger("mailboat.http")
+_AUDIT: Final = logging.getLogger("mailboat.audit")
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
+"""What anybody may ask: probes send no token, and the description of the API holds no data."""
+
+
+@dataclass
+class Call:
+    """One request on its way, as routes and the audit line see it.
+
+    Attributes:
+        request_id: The caller's `X-Request-Id`, or one that was made.
+        caller: Who calls.
+        verb: What the route asked for.
+        what: What the call is about, as the route tells.
+        status: The answer's.
+        outcome: The error's name, when there was one.
+    """
+
+    request_id: str
+    caller: Caller | None = None
+    verb: str = "-"
+    what: dict[str, object] = field(default_factory=dict)
+    status: int = 0
+    outcome: str = "done"
+
+
+def gated(app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock) -> Gate:
+    """An application behind its gate; relative files of tokens are relative to `folder`.
+
+    Raises:
+        ConfigInvalidError: A token is missing, or two are the same.
+    """
+    rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
+    return Gate(app, config, TokenBook(config.tokens, folder, clock), rates)
+
+
+class Gate:
+    """An ASGI application around another one."""
+
+    def __init__(self, inner: ASGIApp, config: HttpConfig, tokens: TokenBook, rates: RateLimiter) -> None:
+        """Everything that a request must fit."""
+        self._inner = inner
+        self._config = config
+        self._tokens = tokens
+        self._rates = rates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; the server's own start and stop go straight on."""
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        call = Call(_request_id(scope))
+        scope.setdefault("state", {})["call"] = call
+        answer = _Answer(call, send)
+        try:
+            refusal = self._refusal(scope, call)
+            if refusal is not None:
+                await self._refuse(refusal, scope, receive, answer)
+            else:
+                await self._serve(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001  # a defect: whatever it is, the caller gets an answer and the log its trace
+            await self._fail(error, call, answer)
+        finally:
+            _write_audit(call, scope)
+
+    def _refusal(self, scope: Scope, call: Call) -> Problem | None:
+        """Why the request is not looked at any further, judging by its head."""
+        if scope["path"] in OPEN_PATHS:
+            return None
+        call.caller = self._caller(scope)
+        address = (scope.get("client") or ("unknown", 0))[0]
+        seconds = self._rates.take(call.caller.name if call.caller is not None and call.caller.is_known else address)
+        if seconds > 0.0:
+            error = ThrottledError("this caller asks more than its share", retry_after_seconds=seconds)
+            return problem_of(error)
+        if call.caller is None:
+            return plain_problem(HTTPStatus.FORBIDDEN if self._tokens.is_empty else HTTPStatus.UNAUTHORIZED)
+        return None
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        if self._tokens.is_empty:
+            return LOCAL if is_from_here(header(scope, b"host") or "", header(scope, b"origin")) else None
+        token = token_of(header(scope, b"authorization") or "")
+        return None if token is None else self._tokens.caller_of(token)
+
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Answer without having read the body, and close the connection, since the body would be in the way."""
+        answer.call.outcome = problem.title
+        answer.is_closing = has_body(scope)
+        await problem_answer(problem)(scope, receive, answer)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        limit = self._config.max_body_bytes
+        try:
+            body = await read_body(scope, receive, limit, self._config.request_seconds)
+        except ClientGoneError:
+            return
+        except TimeoutError:
+            await self._refuse(plain_problem(HTTPStatus.REQUEST_TIMEOUT), scope, receive, answer)
+        except BodyTooLargeError:
+            error = LimitExceededError(f"the body is larger than {limit} bytes", limit=limit)
+            problem = problem_of(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            await self._refuse(problem, scope, receive, answer)
+        else:
+            await self._inner(scope, Replay(body, receive), answer)
+
+    async def _fail(self, error: Exception, call: Call, answer: _Answer) -> None:
+        if answer.is_begun:
+            _LOG.error("request %s failed after its answer had begun", call.request_id, exc_info=error)
+            return
+        call.outcome = "incident"
+        problem = incident_of(error, call.request_id)
+        await answer.finish(problem_answer(problem))
+
+
+def incident_of(error: Exception, request_id: str) -> Problem:
+    """Write a defect into the log, and say to the caller where to look for it."""
+    incident = uuid.uuid4().hex
+    _LOG.error("incident %s in request %s", incident, request_id, exc_info=error)
+    return plain_problem(HTTPStatus.INTERNAL_SERVER_ERROR, incident)
+
+
+class _Answer:
+    """A `send` that keeps the status and adds what every answer has."""
+
+    def __init__(self, call: Call, send: Send) -> None:
+        self.call = call
+        self.is_begun = False
+        self.is_closing = False
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.is_begun = True
+            self.call.status = message["status"]
+            added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
+            added.append((b"x-content-type-options", b"nosniff"))
+            if self.is_closing:
+                added.append((b"connection", b"close"))
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await self._send(message)
+
+    async def finish(self, response: Response) -> None:
+        """Send a whole answer."""
+        head = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        await self(head)
+        await self({"type": "http.response.body", "body": bytes(response.body)})
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """A header of the request; None when it is not there."""
+    for one, value in scope["headers"]:
+        if one == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+def _request_id(scope: Scope) -> str:
+    given = header(scope, b"x-request-id")
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _write_audit(call: Call, scope: Scope) -> None:
+    """One line for each mutating call of somebody known; strangers and floods do not fill the log."""
+    if scope["method"] in _READING or call.caller is None or call.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return
+    facts = {"caller": call.caller.name, "verb": call.verb, "method": scope["method"], "path": scope["path"]}
+    facts |= {**call.what, "outcome": call.outcome, "status": call.status, "request_id": call.request_id}
+    text = " ".join(f"{name}={value}" for name, value in facts.items())
+    _AUDIT.info("%s", text, extra={"action": "audit", "audit": facts})

@@ -1,0 +1,144 @@
+"""What the routes work with, and how they are declared: verb, errors and examples of every operation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Path, Query, Request
+
+from mailboat.agent.control.archive import LogArchive
+from mailboat.agent.control.port import Control
+from mailboat.agent.health import Health
+from mailboat.clock import Clock
+from mailboat.config.document import Verb
+from mailboat.errors import AccessDeniedError
+from mailboat.http.access import Caller
+from mailboat.http.gate import Call
+from mailboat.http.problems import MEDIA_TYPE, Problem
+
+MAX_OFFSET: Final = 2**63 - 1
+MAX_PAGE: Final = 1000
+MAX_WAIT_SECONDS: Final = 60.0
+LONGEST_NAME: Final = 200
+
+_ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
+"""Statuses that any operation may have: a bad request, access, a body too large, rate, a defect, a passing fault."""
+
+_MEANINGS: Final = {
+    400: "The request can't be meant; `detail` says what is wrong.",
+    401: "No token, or one that nobody knows.",
+    403: "The token does not allow it; or, without tokens, the request was not meant for this machine.",
+    404: "There is nothing of that name.",
+    408: "The request did not come in time.",
+    409: "It does not fit what is there.",
+    413: "The body is larger than `http.max_body_bytes`.",
+    422: "The content broke a rule or a limit; nothing was published.",
+    429: "Too many requests, or subscribers lag: try again after `Retry-After` seconds.",
+    500: "A defect; the agent's log tells more under the `incident`.",
+    503: "A passing fault (try again after `Retry-After`), or a named state in which a person decides.",
+}
+
+Text = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class ApiPorts:
+    """What the API is made of.
+
+    Attributes:
+        control: The verbs.
+        archive: What the log holds.
+        health: How the process is.
+        metrics: Gives the text for `/metrics`.
+        clock: Time.
+        stopping: Set when waiting calls should answer with what they know.
+    """
+
+    control: Control
+    archive: LogArchive
+    health: Health
+    metrics: Text
+    clock: Clock
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+async def _ports_of(request: Request) -> ApiPorts:
+    ports: ApiPorts = request.app.state.ports
+    return ports
+
+
+async def _call_of(request: Request) -> Call:
+    call: Call = request.state.call
+    return call
+
+
+Ports = Annotated[ApiPorts, Depends(_ports_of)]
+CurrentCall = Annotated[Call, Depends(_call_of)]
+
+PublisherName = Annotated[str, Path(description="The publisher's name.", max_length=LONGEST_NAME, examples=["author"])]
+QueueNameText = Annotated[
+    str,
+    Path(description="The queue's name, or its subscriber's.", max_length=LONGEST_NAME, examples=["edge-1"]),
+]
+WaitSeconds = Annotated[
+    float,
+    Query(
+        alias="wait",
+        description="Seconds to wait for the outcome; what is known by then is the answer.",
+        ge=0,
+        le=MAX_WAIT_SECONDS,
+        allow_inf_nan=False,
+    ),
+]
+
+
+class Permission:
+    """Lets a call pass whose caller may do something."""
+
+    def __init__(self, verb: Verb) -> None:
+        """The verb that is needed."""
+        self.verb = verb
+
+    async def __call__(self, call: CurrentCall) -> Caller:
+        """Who calls. Raises: AccessDeniedError, without detail."""
+        call.verb = self.verb.value
+        if call.caller is None or not call.caller.may(self.verb):
+            raise AccessDeniedError("")
+        return call.caller
+
+
+def operation(
+    verb: Verb, summary: str, *, example: object = None, also: Iterable[int] = (), status: int = 200
+) -> dict[str, Any]:
+    """What a route is declared with: who may call it, its summary, an example, and the problems it may answer with."""
+    shown = {} if example is None else {"content": {"application/json": {"example": example}}}
+    answers: dict[int | str, dict[str, Any]] = {
+        status: {"description": "Done." if status == 200 else HTTPStatus(status).phrase, **shown}
+    }
+    for one in sorted({*_ALWAYS, *also, 422}):
+        answers[one] = problem_response(one)
+    return {
+        "summary": summary,
+        "status_code": status,
+        "dependencies": [Depends(Permission(verb))],
+        "responses": answers,
+        "openapi_extra": {"security": [{"bearer": []}, {}], "x-mailboat-verb": verb.value},
+    }
+
+
+def problem_response(status: int) -> dict[str, Any]:
+    """How a problem is described."""
+    example = Problem("about:blank", HTTPStatus(status).phrase, status)
+    return {
+        "description": _MEANINGS[status],
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example.document()}},
+    }
+
+
+def example_of(record: Any) -> dict[str, Any]:
+    """An example, from a record."""
+    return asdict(record)

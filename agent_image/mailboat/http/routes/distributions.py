@@ -1,0 +1,83 @@
+"""Publishing, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Path, Response
+from pydantic import ConfigDict, with_config
+from starlette.concurrency import run_in_threadpool
+
+from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.config.document import Verb
+from mailboat.errors import UsageError
+from mailboat.http.examples import DISTRIBUTION, ORDER
+from mailboat.http.ports import CurrentCall, Ports, PublisherName, WaitSeconds, operation
+from mailboat.http.waiting import settled
+
+router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
+
+
+@with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
+class OrderDocument(DistributionOrder):
+    """A `DistributionOrder` from outside, in which unknown members are refused."""
+
+
+IdempotencyKey = Annotated[
+    str | None, Header(description="The same key again is the same request; the same as `request_id`.", max_length=202)
+]
+DistributionId = Annotated[str, Path(description="A package id or a request id.", max_length=200)]
+
+
+@router.post(
+    "", **operation(Verb.DISTRIBUTE, "Publish one request", example=DISTRIBUTION, also=(404, 409, 422), status=202)
+)
+async def distribute(
+    publisher: PublisherName,
+    order: OrderDocument,
+    ports: Ports,
+    call: CurrentCall,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> DistributionView:
+    """Durable when answered. A request that was published before under its id is found, and not published again.
+
+    With tokens, the request's user is the token's name; a token with `admin` may name another.
+    """
+    wanted = complete_order(order, call, idempotency_key)
+    call.what |= {"publisher": publisher, "action": wanted.action, "paths": len(wanted.paths)}
+    made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
+    call.what |= {"package": made.package_id, "offset": made.offset}
+    response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
+    return made
+
+
+@router.get("/{name:path}", **operation(Verb.VIEW, "What became of a request", example=DISTRIBUTION, also=(404,)))
+async def distribution(
+    publisher: PublisherName, name: DistributionId, ports: Ports, wait: WaitSeconds = 0.0
+) -> DistributionView:
+    """With `wait`, the answer comes as soon as nobody is waited for any more."""
+    return await settled(ports, lambda: ports.control.distribution(publisher, name), is_settled, wait)
+
+
+def is_settled(view: DistributionView) -> bool:
+    """Whether nobody is waited for any more."""
+    return view.state != "queued"
+
+
+def complete_order(order: DistributionOrder, call: CurrentCall, idempotency_key: str | None) -> DistributionOrder:
+    """The order with its id from the header and its user from the token. Raises: UsageError: two different ids."""
+    key = None if idempotency_key is None else idempotency_key.strip().strip('"') or None
+    if key is not None and order.request_id not in {None, key}:
+        raise UsageError("the header Idempotency-Key and request_id name two different requests")
+    caller = call.caller
+    is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and order.user_id)
+    plain = {name: getattr(order, name) for name in ORDER_MEMBERS}
+    made = DistributionOrder(**plain)
+    return replace(
+        made, request_id=order.request_id or key, user_id=caller.name if is_bound and caller else order.user_id
+    )
+
+
+ORDER_MEMBERS: Final = tuple(DistributionOrder.__dataclass_fields__)

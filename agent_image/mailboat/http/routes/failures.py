@@ -1,0 +1,60 @@
+"""Packages that were given up, and driving them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field, with_config
+from starlette.concurrency import run_in_threadpool
+
+from mailboat.agent.control.views import CommandView, GivenUpView
+from mailboat.config.document import Verb
+from mailboat.http.examples import COMMAND, GIVEN_UP
+from mailboat.http.ports import LONGEST_NAME, MAX_OFFSET, MAX_PAGE, MAX_WAIT_SECONDS, CurrentCall, Ports, operation
+from mailboat.http.routes.queues import is_answered
+from mailboat.http.waiting import settled
+
+router = APIRouter(prefix="/api/v1/errors", tags=["errors"])
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class RedriveOrder:
+    """What a re-drive asks for.
+
+    Attributes:
+        subscriber: Who gave the packages up.
+        offsets: The packages' offsets.
+        wait_seconds: How long to wait for the subscriber's answers.
+    """
+
+    subscriber: Annotated[str, Field(max_length=LONGEST_NAME)]
+    offsets: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_OFFSET)], ...], Field(min_length=1, max_length=MAX_PAGE)]
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+
+
+OfSubscriber = Annotated[str | None, Query(description="Only what this subscriber gave up.", max_length=LONGEST_NAME)]
+
+
+@router.get("", **operation(Verb.VIEW, "What was given up", example=[GIVEN_UP], also=(404,)))
+def list_errors(ports: Ports, subscriber: OfSubscriber = None) -> Sequence[GivenUpView]:
+    """The packages in the error queues, each with the reason."""
+    return ports.control.errors(subscriber)
+
+
+@router.post("/redrive", **operation(Verb.CLEAR, "Import it after all", example=[COMMAND], also=(404, 409), status=202))
+async def redrive(order: RedriveOrder, ports: Ports, call: CurrentCall) -> Sequence[CommandView]:
+    """One command for each package; each is `sent` until its subscriber says `done` or `refused`."""
+    call.what |= {"subscriber": order.subscriber, "offsets": list(order.offsets[:10])}
+    sent = await run_in_threadpool(ports.control.redrive, order.subscriber, order.offsets)
+    call.what |= {"commands": len(sent)}
+    if order.wait_seconds <= 0.0 or all(map(is_answered, sent)):
+        return sent
+
+    def look() -> Sequence[CommandView]:
+        return [ports.control.command(one.publisher, one.id) for one in sent]
+
+    return await settled(ports, look, lambda seen: all(map(is_answered, seen)), order.wait_seconds)

@@ -1,0 +1,42 @@
+"""Who is there: the journal, publishers, subscribers, and how far everybody is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+
+from mailboat.agent.control.views import PublisherView, StatusView, SubscriberStatusView
+from mailboat.config.document import Verb
+from mailboat.errors import AgentMissingError
+from mailboat.http.examples import PUBLISHER, STATUS, SUBSCRIBER
+from mailboat.http.ports import Ports, PublisherName, operation
+
+router = APIRouter(prefix="/api/v1", tags=["status"])
+
+
+@router.get("/status", **operation(Verb.VIEW, "Everything at a glance", example=STATUS))
+def show_status(ports: Ports) -> StatusView:
+    """Journal, publishers, and how far every subscriber is."""
+    return ports.control.status()
+
+
+@router.get("/publishers", **operation(Verb.VIEW, "All publishers", example=[PUBLISHER]))
+def list_publishers(ports: Ports) -> Sequence[PublisherView]:
+    """The publishers of this agent."""
+    return ports.control.status().publishers
+
+
+@router.get("/subscribers", **operation(Verb.VIEW, "All subscribers", example=[SUBSCRIBER]))
+def list_subscribers(ports: Ports) -> Sequence[SubscriberStatusView]:
+    """Everybody who announced itself; nobody configured them."""
+    return ports.control.status().subscribers
+
+
+@router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "One subscriber", example=SUBSCRIBER, also=(404,)))
+def show_subscriber(subscriber: PublisherName, ports: Ports) -> SubscriberStatusView:
+    """How far it is, and what is wrong with it, if anything is."""
+    for one in ports.control.status().subscribers:
+        if one.name == subscriber:
+            return one
+    raise AgentMissingError(f"there is no subscriber {subscriber} here", subscriber=subscriber)

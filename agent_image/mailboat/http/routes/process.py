@@ -1,0 +1,48 @@
+"""The probes as operations of the whole API, so that its description has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from mailboat.agent.health import LivenessView, ReadinessView
+from mailboat.config.document import Verb
+from mailboat.http import probes
+from mailboat.http.ports import problem_response
+
+router = APIRouter(tags=["process"])
+
+
+def _answers(record: type | None, *problems: int) -> dict[int | str, dict[str, Any]]:
+    found: dict[int | str, dict[str, Any]] = {one: problem_response(one) for one in problems}
+    if record is not None:
+        found[503] = {"description": "No; the document says why.", "model": record}
+    return found
+
+
+router.add_api_route(
+    "/healthz",
+    probes.healthz,
+    summary="Does the process make progress?",
+    response_model=LivenessView,
+    responses=_answers(LivenessView),
+)
+router.add_api_route(
+    "/readyz",
+    probes.readyz,
+    summary="May its agents serve?",
+    response_model=ReadinessView,
+    responses=_answers(ReadinessView),
+)
+router.add_api_route(
+    "/metrics",
+    probes.metrics,
+    summary="Metrics",
+    response_model=None,
+    responses={
+        200: {"description": "The Prometheus text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **_answers(None, 401, 403, 429),
+    },
+    openapi_extra={"security": [{"bearer": []}, {}], "x-mailboat-verb": Verb.VIEW.value},
+)

@@ -1,0 +1,130 @@
+"""Queues, what is in them, and the commands that change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import ConfigDict, Field, with_config
+from starlette.concurrency import run_in_threadpool
+
+from mailboat.agent.control.views import CommandView, QueuePage, QueueView
+from mailboat.config.document import Verb
+from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
+from mailboat.http.ports import (
+    MAX_OFFSET,
+    MAX_PAGE,
+    MAX_WAIT_SECONDS,
+    ApiPorts,
+    CurrentCall,
+    Ports,
+    PublisherName,
+    QueueNameText,
+    WaitSeconds,
+    operation,
+)
+from mailboat.http.waiting import settled
+
+router = APIRouter(prefix="/api/v1/publishers/{publisher}", tags=["queues"])
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class ClearOrder:
+    """What a clear asks for.
+
+    Attributes:
+        max_items: How many packages to drop from the head on; null drops all that the queue holds now.
+        wait_seconds: How long to wait for the subscriber's answer.
+    """
+
+    max_items: Annotated[int, Field(ge=1, le=MAX_OFFSET)] | None = None
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0.0
+
+
+FromOffset = Annotated[int, Query(description="The offset that the page begins at.", ge=0, le=MAX_OFFSET)]
+MaxItems = Annotated[int, Query(description="How many items at most.", ge=1, le=MAX_PAGE)]
+ItemIds = Annotated[
+    list[str], Query(alias="id", description="An item, `<topic>-0@<offset>`.", min_length=1, max_length=MAX_PAGE)
+]
+CommandId = Annotated[str, Path(description="The command's id.", max_length=200)]
+
+
+@router.get("/queues", **operation(Verb.VIEW, "All queues of a publisher", example=[QUEUE], also=(404,)))
+def list_queues(publisher: PublisherName, ports: Ports) -> Sequence[QueueView]:
+    """One for each subscriber that follows the publisher, and one for what it gave up, each with its head."""
+    return ports.control.queues(publisher)
+
+
+@router.get("/queues/{name}", **operation(Verb.VIEW, "A piece of a queue", example=QUEUE_PAGE, also=(404,)))
+def show_queue(
+    publisher: PublisherName,
+    name: QueueNameText,
+    ports: Ports,
+    response: Response,
+    from_offset: FromOffset = 0,
+    max_items: MaxItems = 100,
+) -> QueuePage:
+    """Pages begin at an offset, so they stay right while the queue moves; a `Link` header leads to the next one."""
+    page = ports.control.queue(publisher, name, from_offset, max_items)
+    if page.next_offset is not None:
+        where = f"/api/v1/publishers/{quote(publisher, safe='')}/queues/{quote(name, safe='')}"
+        response.headers["Link"] = f'<{where}?from_offset={page.next_offset}&max_items={max_items}>; rel="next"'
+    return page
+
+
+@router.post(
+    "/queues/{name}/clear", **operation(Verb.CLEAR, "Clear a queue", example=COMMAND, also=(404, 409), status=202)
+)
+async def clear_queue(
+    publisher: PublisherName, name: QueueNameText, ports: Ports, call: CurrentCall, order: ClearOrder | None = None
+) -> CommandView:
+    """The command is durable when answered; the subscriber obeys also while a package is stuck in its pauses."""
+    asked = ClearOrder() if order is None else order
+    call.what |= {"publisher": publisher, "queue": name, "max_items": asked.max_items}
+    sent = await run_in_threadpool(ports.control.clear, publisher, name, asked.max_items)
+    return await _answered(ports, call, sent, asked.wait_seconds)
+
+
+@router.delete(
+    "/queues/{name}/items", **operation(Verb.CLEAR, "Remove items", example=COMMAND, also=(404, 409), status=202)
+)
+async def remove_items(
+    publisher: PublisherName,
+    name: QueueNameText,
+    ports: Ports,
+    call: CurrentCall,
+    ids: ItemIds,
+    wait: WaitSeconds = 0.0,
+) -> CommandView:
+    """One id must be the head's; of several, everything up to the largest goes, as in the original."""
+    call.what |= {"publisher": publisher, "queue": name, "items": len(ids)}
+    sent = await run_in_threadpool(ports.control.remove, publisher, name, ids)
+    return await _answered(ports, call, sent, wait)
+
+
+@router.get(
+    "/commands/{command_id}",
+    **operation(Verb.VIEW, "What became of a command", example=COMMAND, also=(404,)),
+    tags=["commands"],
+)
+async def show_command(
+    publisher: PublisherName, command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0
+) -> CommandView:
+    """A command is `sent` until its subscriber says `done` or `refused`."""
+    return await settled(ports, lambda: ports.control.command(publisher, command_id), is_answered, wait)
+
+
+def is_answered(view: CommandView) -> bool:
+    """Whether the subscriber has spoken."""
+    return view.state != "sent"
+
+
+async def _answered(ports: ApiPorts, call: CurrentCall, sent: CommandView, wait_seconds: float) -> CommandView:
+    call.what |= {"command": sent.id, "offset": sent.offset}
+    if is_answered(sent) or wait_seconds <= 0.0:
+        return sent
+    return await settled(ports, lambda: ports.control.command(sent.publisher, sent.id), is_answered, wait_seconds)

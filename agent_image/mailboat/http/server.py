@@ -1,0 +1,151 @@
+"""Runs an application in a thread of its own: listening, serving, ending within a deadline.
+
+The port is taken in `start`, by the caller's thread, so that a port in use is an error there and not in a log. The
+command line's `agent run` starts and stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from mailboat.clock import Deadline
+from mailboat.config.document import HttpConfig
+from mailboat.errors import UsageError
+from mailboat.http.access import check_exposure
+from mailboat.http.connections import guarded_protocol
+
+_TICK_SECONDS: Final = 1.0
+"""How often the server looks at the time, for the `Date` header."""
+
+_KEEP_ALIVE_SECONDS: Final = 5
+_MAX_HEAD_BYTES: Final = 32 * 1024
+_BACKLOG: Final = 128
+_START_SECONDS: Final = 10.0
+
+
+class PortTakenError(UsageError):
+    """The address of the HTTP API can't be listened at: something else has the port, or the host is not this machine.
+
+    Choose another `http.port` in the configuration, or 0 for any free one.
+    """
+
+
+class HttpServer:
+    """One listening server."""
+
+    def __init__(self, app: ASGIApp, config: HttpConfig, stopping: threading.Event | None = None) -> None:
+        """Listen nowhere yet; `stopping` is set when calls that wait should end. Raises: as `check_exposure`."""
+        check_exposure(config)
+        self._app = app
+        self._config = config
+        self._stopping = threading.Event() if stopping is None else stopping
+        self._server: _QuietServer | None = None
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached; the port is the real one once it is started."""
+        port = self._config.port if self._socket is None else self._socket.getsockname()[1]
+        host = self._config.host
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Listen and serve. Raises: PortTakenError."""
+        self._socket = _listen(self._config)
+        self._server = _QuietServer(_uvicorn_config(self._app, self._config))
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread.start()
+        self._server.ready.wait(_START_SECONDS)
+
+    def stop(self, deadline: Deadline) -> None:
+        """Take no more connections, let the requests at hand end, and cut off what is left when the time is over."""
+        if self._server is None or self._thread is None:
+            return
+        self._stopping.set()
+        self._server.end(deadline.remaining_seconds())
+        self._thread.join(deadline.remaining_seconds() + _TICK_SECONDS)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _run(self) -> None:
+        if self._server is not None and self._socket is not None:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn's server, which would wake up ten times a second to see whether it should end: it is told instead."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+
+    async def main_loop(self) -> None:
+        """Serve until told to end."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self.ready.set()
+        while not await self.on_tick(0):
+            try:
+                await asyncio.wait_for(self._ended.wait(), _TICK_SECONDS)
+            except TimeoutError:
+                continue
+
+    def end(self, seconds: float) -> None:
+        """End within some seconds. From any thread."""
+        self.config.timeout_graceful_shutdown = max(0, int(seconds))
+        self.should_exit = True
+        if self._loop is not None and self._ended is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+
+def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=guarded_protocol(config.request_seconds, config.max_connections),
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+    )
+
+
+def _listen(config: HttpConfig) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise _port_taken(config, error) from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+        made.setblocking(False)
+    except (OSError, OverflowError) as error:
+        made.close()
+        raise _port_taken(config, error) from error
+    return made
+
+
+def _port_taken(config: HttpConfig, error: Exception) -> PortTakenError:
+    reason = getattr(error, "strerror", None) or str(error)
+    message = f"{config.host} port {config.port} can't be listened at: {reason}"
+    return PortTakenError(message, next_step="choose another http.port, or 0 for any free one")

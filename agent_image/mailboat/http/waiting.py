@@ -1,0 +1,32 @@
+"""Waits for an outcome without holding a thread: looks again with growing pauses until it is settled.
+
+A hundred callers that wait a minute each cost a look now and then, so they can't keep others from being served. Called
+by the routes that take `wait`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from mailboat.http.ports import ApiPorts
+
+T = TypeVar("T")
+_FIRST_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+
+
+async def settled(ports: ApiPorts, look: Callable[[], T], is_settled: Callable[[T], bool], wait_seconds: float) -> T:
+    """What `look` gives once it is settled, or when the time is over, or the agent stops. Raises: as `look`."""
+    ends = ports.clock.monotonic() + wait_seconds
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        seen = await run_in_threadpool(look)
+        left = ends - ports.clock.monotonic()
+        if is_settled(seen) or left <= 0.0 or ports.stopping.is_set():
+            return seen
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,348 @@
+"""An agent in memory, for tests of what stands above it: the HTTP API, its client, the command line.
+
+`FakeControl` keeps one package topic, and subscribers that stand where the test puts them. Commands to editable
+subscribers are answered at once; `FakeControl.failure` makes every call fail. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.views import (
+    CauseView,
+    CommandView,
+    DistributionOrder,
+    DistributionView,
+    GivenUpView,
+    JournalView,
+    PublisherView,
+    QueueItemView,
+    QueuePage,
+    QueueView,
+    StatusView,
+    SubscriberStatusView,
+)
+from mailboat.agent.health import LivenessView, ReadinessView
+from mailboat.errors import (
+    AgentMissingError,
+    CommandMissingError,
+    DistributionMissingError,
+    MailboatError,
+    QueueNotClearableError,
+    RequestConflictError,
+    UsageError,
+)
+from mailboat.queues.publisher_queues import QueueMissingError
+
+SLING_ID: Final = "11111111-2222-3333-4444-555555555555"
+_APPENDED_MS: Final = 1_767_225_600_000
+_ACTIONS: Final = ("ADD", "DELETE", "INVALIDATE", "TEST")
+
+
+@dataclass
+class FakeSubscriber:
+    """A subscriber that stands where the test puts it."""
+
+    name: str
+    next_offset: int = 0
+    is_editable: bool = True
+    is_ready: bool = True
+    error: CauseView | None = None
+    given_up: dict[int, CauseView] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+
+    @property
+    def queue_name(self) -> str:
+        """The name of its queue."""
+        return f"{SLING_ID}-{self.name}"
+
+
+class FakeControl:
+    """See `Control`. The publisher's name is `author` unless the test says otherwise."""
+
+    def __init__(self, *subscribers: FakeSubscriber, publisher: str = "author") -> None:
+        """An empty log, and some subscribers."""
+        self.failure: MailboatError | None = None
+        self.subscribers = {one.name: one for one in subscribers}
+        self._publisher = publisher
+        self._packages: list[DistributionView] = []
+        self._commands: dict[str, CommandView] = {}
+        self._lock = threading.RLock()
+
+    def status(self) -> StatusView:
+        """See `Control`."""
+        with self._entered():
+            journal = JournalView("memory", 0, len(self._packages), size_bytes=0)
+            members = tuple(self._member(one) for one in self.subscribers.values())
+            return StatusView(journal, (PublisherView(self._publisher, "RUNNING"),), members)
+
+    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+        """See `Control`."""
+        with self._entered(publisher):
+            _check_order(order)
+            for one in self._packages:
+                if order.request_id is not None and one.request_id == order.request_id:
+                    if (one.action, one.paths) != (order.action, order.paths):
+                        raise RequestConflictError(f"the request id {order.request_id} was used for another request")
+                    return replace(self._view(one), is_repeat=True)
+            offset = len(self._packages)
+            package_id = f"dstrpck-{_APPENDED_MS + offset}-{offset:08d}-0000-4000-8000-000000000000"
+            made = DistributionView(
+                publisher,
+                package_id,
+                offset,
+                order.action,
+                order.paths,
+                order.deep_paths,
+                order.request_id or f"request-{offset}",
+                user_id=order.user_id,
+                package_bytes=100,
+                published_ms=_APPENDED_MS + offset,
+            )
+            self._packages.append(made)
+            return self._view(made)
+
+    def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:  # noqa: ARG002  # nothing moves here
+        """See `Control`."""
+        with self._entered(publisher):
+            for one in self._packages:
+                if package_id in {one.package_id, one.request_id}:
+                    return self._view(one)
+            raise DistributionMissingError(f"the log holds no package {package_id}", package=package_id)
+
+    def queues(self, publisher: str) -> Sequence[QueueView]:
+        """See `Control`."""
+        with self._entered(publisher):
+            normal = [self._queue(one) for one in self.subscribers.values()]
+            return normal + [self._error_queue(one) for one in self.subscribers.values()]
+
+    def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
+        """See `Control`."""
+        with self._entered(publisher):
+            owner, is_error_queue = self._owner(name)
+            offsets = sorted(owner.given_up) if is_error_queue else self._backlog(owner)
+            wanted = [offset for offset in offsets if offset >= from_offset]
+            items = tuple(self._item(owner, offset) for offset in wanted[:max_items])
+            queue = self._error_queue(owner) if is_error_queue else self._queue(owner)
+            return QueuePage(queue, items, wanted[max_items] if len(wanted) > max_items else None)
+
+    def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:  # noqa: ARG002  # answered at once
+        """See `Control`."""
+        with self._entered(publisher):
+            owner = self._editable(name)
+            return self._drop(owner, self._backlog(owner)[:max_items])
+
+    def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:  # noqa: ARG002  # answered at once
+        """See `Control`."""
+        with self._entered(publisher):
+            owner = self._editable(name)
+            backlog = self._backlog(owner)
+            named = [self._offset(one) for one in item_ids]
+            if not named or not set(named) <= set(backlog) or (len(named) == 1 and named != backlog[:1]):
+                raise UsageError(f"not in the queue of {owner.name}, or not its head: {', '.join(item_ids)}")
+            return self._drop(owner, [offset for offset in backlog if offset <= max(named)])
+
+    def command(self, publisher: str, command_id: str) -> CommandView:
+        """See `Control`."""
+        with self._entered(publisher):
+            if command_id not in self._commands:
+                raise CommandMissingError(f"there is no command {command_id}", command=command_id)
+            return self._commands[command_id]
+
+    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+        """See `Control`."""
+        with self._entered():
+            return [
+                GivenUpView(one.name, self._publisher, offset, self._packages[offset].package_id, 11, None, paths, why)
+                for one in self.subscribers.values()
+                if subscriber in {None, one.name}
+                for offset, why in sorted(one.given_up.items())
+                for paths in [self._packages[offset].paths]
+            ]
+
+    def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:  # noqa: ARG002  # answered at once
+        """See `Control`."""
+        with self._entered():
+            if subscriber not in self.subscribers:
+                raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
+            owner = self.subscribers[subscriber]
+            missing = sorted(set(offsets) - set(owner.given_up))
+            if missing:
+                raise UsageError(f"{subscriber} did not give up {missing}", offsets=missing)
+            for offset in offsets:
+                del owner.given_up[offset]
+            return [self._answered("redrive", owner, offset, 0) for offset in offsets]
+
+    def published(self, offset: int) -> DistributionView:
+        """The package at an offset. Raises: DistributionMissingError."""
+        with self._entered():
+            if not 0 <= offset < len(self._packages):
+                raise DistributionMissingError(f"the package topic has no package at offset {offset}", offset=offset)
+            return self._packages[offset]
+
+    def give_up(self, subscriber: str, offset: int, cause: CauseView) -> None:
+        """Let a subscriber give a package up and go on behind it."""
+        with self._lock:
+            self.subscribers[subscriber].given_up[offset] = cause
+            self.subscribers[subscriber].next_offset = max(self.subscribers[subscriber].next_offset, offset + 1)
+
+    def _entered(self, publisher: str | None = None) -> threading.RLock:
+        if self.failure is not None:
+            raise self.failure
+        if publisher not in {None, self._publisher}:
+            raise AgentMissingError(f"there is no publisher {publisher} here", publisher=publisher)
+        return self._lock
+
+    def _member(self, one: FakeSubscriber) -> SubscriberStatusView:
+        lag = len(self._packages) - one.next_offset
+        state = "retrying" if one.error else "importing" if lag else "current"
+        return SubscriberStatusView(
+            one.name,
+            state,
+            SLING_ID,
+            one.next_offset,
+            lag,
+            attempts=3 if one.error else 0,
+            given_up=len(one.given_up),
+            is_editable=one.is_editable,
+            is_ready=one.is_ready,
+            error=one.error,
+        )
+
+    def _backlog(self, owner: FakeSubscriber) -> list[int]:
+        """The offsets in a queue; a TEST is in no queue."""
+        waiting = range(owner.next_offset, len(self._packages))
+        return [offset for offset in waiting if self._packages[offset].action != "TEST"]
+
+    def _queue(self, owner: FakeSubscriber) -> QueueView:
+        backlog = self._backlog(owner)
+        state = "BLOCKED" if owner.error and backlog else "RUNNING" if backlog else "IDLE"
+        head = self._item(owner, backlog[0]) if backlog else None
+        abilities = ("clearable", "removable") if owner.is_editable else ()
+        return QueueView(owner.queue_name, self._publisher, owner.name, state, len(backlog), abilities, head)
+
+    def _error_queue(self, owner: FakeSubscriber) -> QueueView:
+        name = f"{owner.queue_name}-error"
+        head = self._item(owner, min(owner.given_up)) if owner.given_up else None
+        return QueueView(name, self._publisher, owner.name, "PASSIVE", len(owner.given_up), head=head)
+
+    def _item(self, owner: FakeSubscriber, offset: int) -> QueueItemView:
+        one = self._packages[offset]
+        error = owner.given_up.get(offset) or (owner.error if offset == owner.next_offset else None)
+        return QueueItemView(
+            f"package-0@{offset}",
+            offset,
+            one.package_id,
+            one.action,
+            one.package_bytes,
+            one.paths[0],
+            len(one.paths),
+            one.published_ms or 0,
+            "ERROR" if error else "QUEUED",
+            attempts=3 if error else 0,
+            user_id=one.user_id or "",
+            error=error,
+        )
+
+    def _owner(self, name: str) -> tuple[FakeSubscriber, bool]:
+        bare = name.removesuffix("-error")
+        for one in self.subscribers.values():
+            if bare in {one.name, one.queue_name}:
+                return one, bare != name
+        raise QueueMissingError(f"there is no queue {name}", queue=name)
+
+    def _editable(self, name: str) -> FakeSubscriber:
+        owner, is_error_queue = self._owner(name)
+        if is_error_queue or not owner.is_editable:
+            raise QueueNotClearableError(f"{owner.name} takes no commands", queue=name)
+        return owner
+
+    def _drop(self, owner: FakeSubscriber, offsets: Sequence[int]) -> CommandView:
+        if offsets:
+            owner.removed.update(offsets)
+            owner.next_offset = offsets[-1] + 1
+            owner.error = None
+        return self._answered("clear", owner, offsets[-1] if offsets else owner.next_offset - 1, len(offsets))
+
+    def _answered(self, verb: str, owner: FakeSubscriber, offset: int, removed: int) -> CommandView:
+        made = CommandView(f"command-{len(self._commands)}", verb, self._publisher, owner.name, offset, "done", removed)
+        self._commands[made.id] = made
+        return made
+
+    def _offset(self, item_id: str) -> int:
+        topic, at, offset = item_id.rpartition("@")
+        if not at or topic != "package-0" or not (offset.isascii() and offset.isdecimal()):
+            raise UsageError(f"{item_id[:80]!r} is no queue entry")
+        return int(offset)
+
+    def _view(self, one: DistributionView) -> DistributionView:
+        all_members = self.subscribers.values()
+        removed = tuple(member.name for member in all_members if one.offset in member.removed)
+        failed = tuple(
+            (member.name, member.given_up[one.offset]) for member in all_members if one.offset in member.given_up
+        )
+        waiting = tuple(member.name for member in all_members if member.next_offset <= one.offset)
+        done = {*removed, *waiting, *(name for name, _ in failed)}
+        imported = tuple(member.name for member in all_members if member.name not in done)
+        state = "queued" if waiting else "failed" if failed else "distributed"
+        return replace(one, state=state, imported=imported, waiting=waiting, removed=removed, failed=failed)
+
+
+class FakeArchive:
+    """See `LogArchive`: what a `FakeControl` published."""
+
+    def __init__(self, control: FakeControl) -> None:
+        """Nothing of its own."""
+        self._control = control
+
+    def topics(self) -> Sequence[TopicView]:
+        """See `LogArchive`."""
+        return [TopicView("package", "package", 0, self._control.status().journal.next_offset)]
+
+    def message(self, offset: int) -> MessageView:
+        """See `LogArchive`."""
+        one = self._control.published(offset)
+        return MessageView(
+            offset,
+            one.published_ms or 0,
+            one.package_id,
+            one.action,
+            one.publisher,
+            SLING_ID,
+            one.paths,
+            one.deep_paths,
+            "tree",
+            one.package_bytes,
+            "inline",
+            request_id=one.request_id,
+        )
+
+
+@dataclass
+class FakeHealth:
+    """See `Health`: as the test says."""
+
+    is_alive: LivenessView = field(default_factory=lambda: LivenessView(is_alive=True))
+    is_ready: ReadinessView = field(default_factory=lambda: ReadinessView(is_ready=True))
+
+    def liveness(self) -> LivenessView:
+        """See `Health`."""
+        return self.is_alive
+
+    def readiness(self) -> ReadinessView:
+        """See `Health`."""
+        return self.is_ready
+
+
+def _check_order(order: DistributionOrder) -> None:
+    if order.action not in _ACTIONS:
+        raise UsageError(f"{order.action!r} is no action: {', '.join(_ACTIONS)}")
+    if not order.paths and order.action != "TEST":
+        raise UsageError(f"{order.action} needs at least one path")
+    for path in order.paths:
+        if not path.startswith("/"):
+            raise UsageError(f"{path!r} is no path: it must begin with /", path=path)

@@ -1,0 +1,157 @@
+"""The control port over HTTP: what an agent answers is what its client gets, records and errors alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.errors import (
+    AgentDefectError,
+    AgentMissingError,
+    AgentUnreachableError,
+    CommandMissingError,
+    DistributionMissingError,
+    JournalCorruptError,
+    JournalUnavailableError,
+    LimitExceededError,
+    MailboatError,
+    PathRefusedError,
+    QueueNotClearableError,
+    RequestConflictError,
+    ThrottledError,
+    UsageError,
+)
+from mailboat.http.client import HttpControl
+from mailboat.queues.publisher_queues import QueueMissingError
+from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+
+ADD = DistributionOrder("ADD", ("/news",), ("/news",))
+CAUSE = CauseView("StorageFull", "no space is left in /srv/site", "/news")
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2", is_editable=False))
+
+
+@pytest.fixture
+def client(control: FakeControl, serve: Any) -> Any:
+    with HttpControl(serve(control).url) as made:
+        yield made
+
+
+def test_every_verb_answers_the_same_over_http(control: FakeControl, client: HttpControl) -> None:
+    for number in range(5):
+        assert client.distribute("author", replace(ADD, request_id=f"r-{number}")).offset == number
+    control.give_up("edge-2", 0, CAUSE)
+    asked: list[Callable[[Any], object]] = [
+        lambda it: it.status(),
+        lambda it: it.distribution("author", "r-0"),
+        lambda it: list(it.queues("author")),
+        lambda it: it.queue("author", "edge-1", 1, 2),
+        lambda it: it.queue("author", "edge-2-error"),
+        lambda it: list(it.errors()),
+        lambda it: list(it.errors("edge-1")),
+    ]
+    for ask in asked:
+        assert ask(client) == ask(control)
+    cleared = client.clear("author", "edge-1", 2)
+    assert cleared == control.command("author", cleared.id) == client.command("author", cleared.id)
+    assert (cleared.removed, control.subscribers["edge-1"].next_offset) == (2, 2)
+    assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
+    assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
+    assert control.errors() == []
+
+
+def test_a_request_that_is_sent_twice_is_published_once(client: HttpControl) -> None:
+    first = client.distribute("author", replace(ADD, request_id="once"))
+    again = client.distribute("author", replace(ADD, request_id="once"))
+    assert (again.offset, again.is_repeat) == (first.offset, True)
+    assert client.distribution("author", "once").package_id == first.package_id
+
+
+def test_names_with_slashes_and_spaces_arrive_whole(control: FakeControl, client: HttpControl) -> None:
+    made = client.distribute("author", replace(ADD, request_id="releases/42%2F?#"))
+    assert client.distribution("author", "releases/42%2F?#") == made
+    with pytest.raises(AgentMissingError, match="no publisher no such one here"):
+        client.queues("no such one")
+
+
+def test_waiting_ends_as_soon_as_everybody_has_it(control: FakeControl, client: HttpControl) -> None:
+    made = client.distribute("author", ADD)
+    assert made.waiting == ("edge-1", "edge-2")
+
+    def import_it() -> None:
+        for one in control.subscribers.values():
+            one.next_offset = 1
+
+    timer = threading.Timer(0.05, import_it)
+    timer.start()
+    assert client.distribution("author", made.package_id, wait_seconds=50.0).state == "distributed"
+    timer.join()
+
+
+def test_waiting_for_nobody_in_particular_ends_with_the_time(client: HttpControl) -> None:
+    made = client.distribute("author", ADD)
+    assert client.distribution("author", made.package_id, wait_seconds=0.1).state == "queued"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("it can't be meant", next_step="say\nwhat you mean", path="/a"),
+        AgentMissingError("no such agent", publisher="x"),
+        QueueMissingError("no such queue", queue="q"),
+        DistributionMissingError("no such package"),
+        CommandMissingError("no such command"),
+        RequestConflictError("used before", request="r"),
+        QueueNotClearableError("it takes no commands"),
+        PathRefusedError("no path", path="/../x"),
+        LimitExceededError("too much", limit=500),
+        ThrottledError("subscribers lag", retry_after_seconds=2.5),
+        JournalUnavailableError("locked"),
+        JournalCorruptError("a record is missing", offset=7),
+    ],
+    ids=lambda error: error.name,
+)
+def test_an_error_arrives_as_itself(error: MailboatError, control: FakeControl, client: HttpControl) -> None:
+    control.failure = error
+    with pytest.raises(type(error)) as caught:
+        client.status()
+    seen = caught.value
+    assert type(seen) is type(error)
+    assert (seen.message, seen.next_step, seen.where) == (error.message, error.next_step, error.where)
+
+
+def test_a_throttled_caller_is_told_when_to_come_back(control: FakeControl, client: HttpControl) -> None:
+    control.failure = ThrottledError("subscribers lag", retry_after_seconds=2.5)
+    with pytest.raises(ThrottledError) as caught:
+        client.distribute("author", ADD)
+    assert caught.value.retry_after_seconds == 2.5
+
+
+def test_a_defect_of_the_agent_is_an_incident_without_a_trace(
+    control: FakeControl, client: HttpControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    control.subscribers = None  # type: ignore[assignment]  # nobody foresaw that
+    with pytest.raises(AgentDefectError, match="status 500") as caught:
+        client.status()
+    incident = str(caught.value.where["incident"])
+    assert "NoneType" not in str(caught.value)
+    (record,) = [one for one in caplog.records if incident in one.getMessage()]
+    assert record.exc_info is not None
+
+
+def test_an_agent_that_does_not_run_is_unreachable_by_its_url() -> None:
+    with HttpControl("http://127.0.0.1:9") as client, pytest.raises(AgentUnreachableError, match=r"127\.0\.0\.1:9"):
+        client.status()
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://[::1"])
+def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
+    with pytest.raises(UsageError, match="no agent's URL"):
+        HttpControl(url)
