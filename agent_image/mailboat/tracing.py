@@ -99,13 +99,13 @@ class NoTracer:
         """See `Tracer`."""
 
 
-def parse_trace_parent(text: str | None) -> TraceParent | None:
+def parse_trace_parent(text: object) -> TraceParent | None:
     """The context that a `traceparent` names; None when it is not one.
 
     Unknown versions are read as far as version 00 goes, as the recommendation asks; the version `ff`, ids of zeros only
     and anything else of another form are nothing. Source: W3C Trace Context, section 3.2.
     """
-    if text is None or len(text) < _LENGTH:
+    if not isinstance(text, str) or len(text) < _LENGTH:
         return None
     match = _TRACE_PARENT.fullmatch(text[:_LENGTH])
     if match is None:

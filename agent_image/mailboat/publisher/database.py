@@ -23,7 +23,7 @@ from mailboat.errors import (
 )
 
 APPLICATION_ID: Final = 0x4D425042  # "MBPB"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 BUSY_TIMEOUT_SECONDS: Final = 30.0
 _PRIMARY_CODE: Final = 0xFF
 
@@ -54,6 +54,16 @@ CREATE TABLE staged (
     staged_ms INTEGER NOT NULL
 );
 CREATE INDEX staged_by_package ON staged (package_id, rank);
+"""
+_EVENTS: Final = """
+CREATE TABLE event_cursors (
+    reader TEXT NOT NULL, cluster_id TEXT NOT NULL, topic_id TEXT NOT NULL, next_offset INTEGER NOT NULL,
+    event_offset INTEGER NOT NULL, PRIMARY KEY (reader, cluster_id, topic_id)
+) WITHOUT ROWID;
+CREATE TABLE event_audience (
+    sling_id TEXT NOT NULL, name TEXT NOT NULL, since_ms INTEGER NOT NULL, left_ms INTEGER, next_offset INTEGER,
+    PRIMARY KEY (sling_id, name, since_ms)
+) WITHOUT ROWID;
 """
 # Version 1 staged by request id. What was staged then is forgotten: at worst, `--changed` publishes it once more.
 _FROM_VERSION_1: Final = """
@@ -113,9 +123,11 @@ def _prepare(connection: sqlite3.Connection, file: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
     if is_empty and application == 0:
-        _change(connection, _SCHEMA + _STAGED)
+        _change(connection, _SCHEMA + _STAGED + _EVENTS)
     elif application == APPLICATION_ID and version == 1:
-        _change(connection, _FROM_VERSION_1 + _STAGED)
+        _change(connection, _FROM_VERSION_1 + _STAGED + _EVENTS)
+    elif application == APPLICATION_ID and version == 2:
+        _change(connection, _EVENTS)
     elif application != APPLICATION_ID or version > SCHEMA_VERSION:
         raise PublisherStateCorruptError(
             f"{file} is not a publisher's state that this version knows", application=application, version=version

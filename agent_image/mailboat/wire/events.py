@@ -1,4 +1,8 @@
-"""The JSON of the event topic: keys and their order as the original writes them, no headers."""
+"""The JSON of the event topic: keys and their order as the original writes them, no headers.
+
+What is ours follows after the original's keys, and only where there is something to say: `missed`, the subscribers that
+do not have the content, and `traceParent`.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,24 @@ import json
 
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import DistributedEvent
+from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath, parse_path
+from mailboat.tracing import parse_trace_parent
 
 
 def encode_event(event: DistributedEvent) -> bytes:
     """The value of a record on the event topic."""
-    document = {
+    document: dict[str, object] = {
         "pubAgentName": event.pub_agent_name,
         "packageId": event.package_id,
         "deepPaths": event.deep_paths,
         "paths": event.paths,
         "offset": event.offset,
     }
+    if event.missed:
+        document["missed"] = [{"subscriber": one.subscriber, "reason": one.reason} for one in event.missed]
+    if event.trace_parent is not None:
+        document["traceParent"] = event.trace_parent
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -32,6 +41,8 @@ def decode_event(value: bytes) -> DistributedEvent:
             _offset(document["offset"]),
             _paths(document["paths"]),
             _paths(document["deepPaths"]),
+            _missed(document.get("missed", [])),
+            None if (trace := parse_trace_parent(document.get("traceParent"))) is None else str(trace),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
@@ -54,3 +65,9 @@ def _paths(value: object) -> tuple[NodePath, ...]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r:.80} is not a list of paths")
     return tuple(parse_path(_text(path)) for path in value)
+
+
+def _missed(value: object) -> tuple[Missed, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.80} is not a list of subscribers")
+    return tuple(Missed(_text(one["subscriber"]), MissedReason(one["reason"])) for one in value)

@@ -1,0 +1,136 @@
+"""The thread that raises a publisher's distributed events.
+
+Of several processes of one publisher agent only the one with the lease raises events; the others try for it every few
+seconds, so one takes over when that process ends in whatever way. A failing journal or state is waited out. Started and
+stopped by the agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import MailboatError
+from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.journal.port import Journal
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import DistributedEvent
+from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+
+_LOG: Final = logging.getLogger(__name__)
+_LEASE_SECONDS: Final = 2.0
+_WAIT_SECONDS: Final = 1.0
+_SETTLING_WAIT_SECONDS: Final = 0.25
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventStatistics:
+    """A snapshot. Counts are of this process.
+
+    Attributes:
+        is_raising: This process has the lease.
+        next_offset: Everything below has had its event; None before that is known.
+        raised: Events appended.
+        missed: Events among them that name subscribers without the content.
+        failures: Times that journal or state could not be used.
+    """
+
+    is_raising: bool = False
+    next_offset: Offset | None = None
+    raised: int = 0
+    missed: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierPorts:
+    """What the notifier works with; it closes none of it. `listener` hears of events once they are durable."""
+
+    journal: Journal
+    memory: EventMemory
+    clock: Clock
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    listener: Callable[[Sequence[DistributedEvent]], None] | None = None
+
+
+class DistributedNotifier:
+    """Raises the events of one publisher between `start` and `stop`."""
+
+    def __init__(self, settings: EventSettings, ports: NotifierPorts) -> None:
+        """Nothing is read before `start`."""
+        self._settings = settings
+        self._ports = ports
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"events-{settings.publisher}", daemon=True)
+        self._run: EventRun | None = None
+        self._statistics = EventStatistics()
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+
+    @property
+    def statistics(self) -> EventStatistics:
+        """A snapshot, from any thread."""
+        return self._statistics
+
+    def start(self) -> None:
+        """Raise events from now on, from where the cursor stands."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
+        """End the thread; what is not raised by then is raised after the next start."""
+        self._stopping.set()
+        run = self._run
+        if run is not None:
+            run.interrupt()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with self._ports.memory.lease() as is_ours:
+                    if is_ours:
+                        self._raise_until_stopped()
+                self._statistics = replace(self._statistics, is_raising=False)
+                self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
+            except MailboatError as error:
+                self._wait_out(error)
+
+    def _raise_until_stopped(self) -> None:
+        ports = self._ports
+        run = EventRun(self._settings, EventPorts(ports.journal, ports.memory, ports.clock, ports.failpoints))
+        self._run = run
+        try:
+            while not self._stopping.is_set():
+                self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
+        finally:
+            self._run = None
+            run.close()
+
+    def _take_in(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        before = self._statistics
+        self._statistics = replace(
+            before,
+            is_raising=True,
+            next_offset=run.next_offset,
+            raised=before.raised + len(events),
+            missed=before.missed + sum(bool(one.missed) for one in events),
+        )
+        if events and self._ports.listener is not None:
+            self._ports.listener(events)
+
+    def _wait_out(self, error: MailboatError) -> None:
+        self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
+        _LOG.warning(
+            "events of %s wait: %s", self._settings.publisher, error, extra={"publisher": self._settings.publisher}
+        )
+        self._ports.clock.wait(self._stopping, self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)

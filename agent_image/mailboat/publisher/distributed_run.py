@@ -1,0 +1,296 @@
+"""One turn as the process that raises a publisher's events: reads announcements, statuses and packages, and raises.
+
+Events are appended first and the cursor is stored after that, so a crash loses none. At a start the event topic is
+read from where it ended when the cursor was stored: what was appended but not noted is found there and not appended
+again. All of it belongs to one thread, but for `interrupt`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import UntrustedInputError
+from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
+from mailboat.model.messages import Action, DiscoveryMessage, DistributedEvent, PackageMessage
+from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.publisher.distributed import Audience, Candidate, Distributed, Verdicts
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
+from mailboat.queues.standing import standings_of
+from mailboat.queues.statuses import StatusFollower
+from mailboat.wire.events import decode_event, encode_event
+from mailboat.wire.messages import decode_message
+
+_LOG: Final = logging.getLogger(__name__)
+_READ: Final = ReadLimits(max_records=200)
+_MOST_PENDING: Final = 500
+_EVENTS_AT_ONCE: Final = 100
+_RECENT_ANNOUNCEMENTS: Final = 2000
+PACKAGE_TOPIC: Final = TopicName("package")
+STATUS_TOPIC: Final = TopicName("status")
+DISCOVERY_TOPIC: Final = TopicName("discovery")
+EVENT_TOPIC: Final = TopicName("event")
+_IDLE_STRIDE: Final = 1000
+"""The cursor is stored at the latest after so many offsets that needed no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSettings:
+    """What the events of a publisher are told.
+
+    Attributes:
+        publisher: Whose packages.
+        package_topic: Where they are.
+        status_topic: Where subscribers say what they gave up.
+        discovery_topic: Where they announce how far they are.
+        event_topic: Where events go.
+        silent_seconds: So long an event waits for a subscriber that says nothing.
+    """
+
+    publisher: AgentName
+    package_topic: TopicName = PACKAGE_TOPIC
+    status_topic: TopicName = STATUS_TOPIC
+    discovery_topic: TopicName = DISCOVERY_TOPIC
+    event_topic: TopicName = EVENT_TOPIC
+    silent_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventPorts:
+    """What raising events works with; nothing of it is closed."""
+
+    journal: Journal
+    memory: EventMemory
+    clock: Clock
+    failpoints: Failpoints
+
+
+class EventRun:
+    """Raises events from where the cursor stands."""
+
+    def __init__(self, settings: EventSettings, ports: EventPorts) -> None:
+        """Find the place. Raises: the journal's errors, and those of the publisher's state."""
+        self._settings = settings
+        self._ports = ports
+        journal, clock = ports.journal, ports.clock
+        self._identity = journal.identity(settings.package_topic)
+        bounds = journal.bounds(settings.package_topic)
+        self._known_end = bounds.next_offset
+        cursor = self._start(bounds)
+        self._noted = cursor.next_offset
+        self._event_offset = cursor.event_offset
+        self._appended = self._appended_already(cursor)
+        self._pending: deque[Candidate] = deque()
+        self._audience = Audience(ports.memory.audience(), clock.monotonic())
+        self._verdicts = Verdicts(settings.publisher)
+        discovery = journal.bounds(settings.discovery_topic)
+        recent = max(discovery.earliest_offset, discovery.next_offset - _RECENT_ANNOUNCEMENTS)
+        self._packages = journal.reader(settings.package_topic, cursor.next_offset)
+        self._announcements = journal.reader(settings.discovery_topic, Offset(recent))
+        self._statuses = StatusFollower([self._verdicts], journal, settings.status_topic)
+
+    @property
+    def next_offset(self) -> Offset:
+        """Everything below has had its event, or needs none."""
+        return self._pending[0].offset if self._pending else self._packages.next_offset
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether something will count in a moment."""
+        return self._audience.is_settling()
+
+    def interrupt(self) -> None:
+        """End the current or the next wait, from any thread."""
+        self._announcements.interrupt()
+
+    def close(self) -> None:
+        """Release the readers."""
+        self._packages.close()
+        self._announcements.close()
+        self._statuses.close()
+
+    def step(self, wait_seconds: float) -> Sequence[DistributedEvent]:
+        """Hear what is new, waiting so long at most, and raise what is due; the events raised.
+
+        Raises: the journal's errors, and those of the publisher's state. Make a new run then.
+        """
+        has_changed = self._hear(wait_seconds)
+        while self._statuses.follow(0.0):
+            pass
+        has_changed = self._drop_silent() or has_changed
+        self._fill()
+        raised: list[DistributedEvent] = []
+        now = self._ports.clock.monotonic()
+        while ready := self._audience.plan(self._pending, self._verdicts, now, _EVENTS_AT_ONCE):
+            raised += self._raise(ready)
+            self._fill()
+        self._forget_absent()
+        if has_changed or self.next_offset - self._noted >= _IDLE_STRIDE:
+            self._note()
+        return raised
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _hear(self, wait_seconds: float) -> bool:
+        has_changed = False
+        for record in self._announcements.read(_READ, wait_seconds).records:
+            message = _readable(record)
+            if isinstance(message, DiscoveryMessage):
+                has_changed = self._hear_one(message, record.appended_ms) or has_changed
+        return has_changed
+
+    def _hear_one(self, message: DiscoveryMessage, appended_ms: int) -> bool:
+        clock, has_changed = self._ports.clock, False
+        age_seconds = max(0.0, clock.now().timestamp() - appended_ms / 1000)
+        heard_ms = min(appended_ms, int(clock.now().timestamp() * 1000))
+        for standing in standings_of(message):
+            is_past = age_seconds > self._settings.silent_seconds  # then it says nothing of who is here now
+            if standing.publisher != self._settings.publisher or (
+                is_past and not self._audience.knows(standing.queue_name)
+            ):
+                continue
+            position = self._believable(message, standing.last_done_offset + 1)
+            is_new = self._audience.hear(standing.queue_name, position, heard_ms, clock.monotonic() - age_seconds)
+            has_changed = has_changed or is_new
+        return has_changed
+
+    def _believable(self, message: DiscoveryMessage, next_offset: int) -> int | None:
+        if message.log_identity is not None and message.log_identity != self._identity:
+            return None
+        if next_offset > self._known_end:
+            self._known_end = self._ports.journal.bounds(self._settings.package_topic).next_offset
+        return next_offset if next_offset <= self._known_end else None
+
+    def _drop_silent(self) -> bool:
+        clock = self._ports.clock
+        now_ms = int(clock.now().timestamp() * 1000)
+        gone = self._audience.drop_silent(now_ms, clock.monotonic(), self._settings.silent_seconds)
+        for queue in gone:
+            _LOG.warning(
+                "events of %s no longer wait for %s, which said nothing for %g s",
+                self._settings.publisher,
+                queue,
+                self._settings.silent_seconds,
+                extra={"publisher": self._settings.publisher, "subscriber": queue.agent_name},
+            )
+        return bool(gone)
+
+    def _forget_absent(self) -> None:
+        if self._audience.has_absent and not self._pending:
+            bounds = self._ports.journal.bounds(self._settings.package_topic)
+            if self._packages.next_offset >= bounds.next_offset:
+                self._audience.forget_absent()
+
+    def _fill(self) -> None:
+        """Read packages as far as somebody may be past them."""
+        while len(self._pending) < _MOST_PENDING and self._packages.next_offset < self._audience.horizon():
+            batch = self._packages.read(_READ, 0.0)
+            for record in batch.records:
+                candidate = self._candidate(record)
+                if candidate is not None:
+                    self._pending.append(candidate)
+            if not batch.records:
+                return
+
+    def _candidate(self, record: Record) -> Candidate | None:
+        message = _readable(record)
+        if not isinstance(message, PackageMessage) or message.action is Action.TEST:
+            return None
+        if message.pub_agent_name != self._settings.publisher:
+            return None
+        return Candidate(record.offset, record.appended_ms, message._replace(payload=None, binaries=()))
+
+    # ------------------------------------------------------------------------------------------------------- raising
+
+    def _raise(self, ready: Sequence[Distributed]) -> Sequence[DistributedEvent]:
+        events = [_event(one, self._settings.publisher) for one in ready]
+        fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
+        if fresh:
+            records = [NewRecord(encode_event(one)) for one in fresh]
+            self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
+        self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
+        for _ in ready:
+            self._pending.popleft()
+        self._note()
+        self._ports.failpoints.reach(Failpoint.EVENTS_CURSOR_STORED)
+        return fresh
+
+    def _note(self) -> None:
+        self._noted = self.next_offset
+        cursor = EventCursor(self._noted, self._event_offset)
+        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, self._audience.stored())
+        self._verdicts.forget_below(self._noted)
+
+    # ------------------------------------------------------------------------------------------------------ the start
+
+    def _start(self, bounds: Bounds) -> EventCursor:
+        memory, identity = self._ports.memory, self._identity
+        events = self._ports.journal.bounds(self._settings.event_topic)
+        found = memory.cursor(TOPIC_READER, identity)
+        if found is None:
+            first = EventCursor(bounds.next_offset, events.next_offset)
+            memory.advance(TOPIC_READER, identity, first)
+            return first
+        start = Offset(min(max(found.next_offset, bounds.earliest_offset), bounds.next_offset))
+        event_offset = Offset(min(max(found.event_offset, events.earliest_offset), events.next_offset))
+        if start != found.next_offset:
+            _warn_of_jump(self._settings, identity, found.next_offset, start)
+            memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
+        return EventCursor(start, event_offset)
+
+    def _appended_already(self, cursor: EventCursor) -> dict[Offset, PackageId]:
+        found: dict[Offset, PackageId] = {}
+        reader = self._ports.journal.reader(self._settings.event_topic, cursor.event_offset)
+        try:
+            while records := reader.read(_READ, 0.0).records:
+                for record in records:
+                    event = _readable_event(record)
+                    if event is not None and event.pub_agent_name == self._settings.publisher:
+                        found[event.offset] = event.package_id
+        finally:
+            reader.close()
+        return {offset: package_id for offset, package_id in found.items() if offset >= cursor.next_offset}
+
+
+def _event(one: Distributed, publisher: AgentName) -> DistributedEvent:
+    message = one.candidate.message
+    return DistributedEvent(
+        publisher,
+        message.package_id,
+        one.candidate.offset,
+        message.paths,
+        message.deep_paths,
+        one.missed,
+        message.trace_parent,
+    )
+
+
+def _readable(record: Record) -> object:
+    try:
+        return decode_message(record.headers, record.value)
+    except UntrustedInputError:
+        return None  # anyone may write to a topic; `journal verify` names such records
+
+
+def _readable_event(record: Record) -> DistributedEvent | None:
+    try:
+        return decode_event(record.value)
+    except UntrustedInputError:
+        return None
+
+
+def _warn_of_jump(settings: EventSettings, identity: LogIdentity, cursor: Offset, start: Offset) -> None:
+    _LOG.warning(
+        "events of %s go on at offset %d instead of %d: the log %s does not hold what is between",
+        settings.publisher,
+        start,
+        cursor,
+        identity,
+        extra={"publisher": settings.publisher, "topic": settings.package_topic, "offset": start},
+    )
