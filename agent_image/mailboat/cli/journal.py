@@ -1,4 +1,4 @@
-"""`mailboat journal`: look into the log, check it, cut it."""
+"""`mailboat journal`: look into the log, check it, cut it; `journal_setup` makes and measures it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mailboat.cli import journal_setup
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
@@ -24,11 +25,12 @@ TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="journal", help="Look into the log, check it, cut it.", no_args_is_help=True)
+    group = typer.Typer(name="journal", help="Look into the log, check it, cut it, measure it.", no_args_is_help=True)
     group.command("topics")(topics)
     group.command("show")(show)
     group.command("verify")(verify)
     group.command("truncate")(truncate)
+    journal_setup.register(group)
     app.add_typer(group)
 
 
@@ -136,8 +138,8 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
+    from mailboat.agent.control.audience import position_findings
     from mailboat.agent.inspection import verify_journal
-    from mailboat.agent.subscribers import identity_findings
     from mailboat.agent.upkeep import journal_damage
 
     with session.workspace() as workspace:
@@ -148,7 +150,7 @@ def verify(
             event_topic=workspace.topic(TopicRole.EVENT),
             reads_blobs=deep,
         )
-        findings = [*found.findings, *journal_damage(workspace), *identity_findings(workspace)]
+        findings = [*found.findings, *journal_damage(workspace), *position_findings(workspace)]
     session.show(_verification(found, findings, is_deep=deep))
     if findings:
         raise typer.Exit(1)
@@ -177,7 +179,7 @@ def truncate(
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
-    from mailboat.agent.subscribers import subscribers_below
+    from mailboat.agent.control.audience import members_below
     from mailboat.agent.upkeep import remove_expired
 
     if (before is None) is not expired:
@@ -188,7 +190,7 @@ def truncate(
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
         name = workspace.topic(topic)
-        behind = subscribers_below(workspace, Offset(before)) if topic is TopicRole.PACKAGE else []
+        behind = members_below(workspace, Offset(before)) if topic is TopicRole.PACKAGE else []
         _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=yes)
         old = workspace.journal.bounds(name)
         new = workspace.journal.truncate(name, Offset(before))

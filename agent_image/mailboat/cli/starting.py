@@ -11,11 +11,17 @@ from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
 from mailboat.config.document import Config
 from mailboat.config.pages import commented_yaml
+from mailboat.config.storage import JournalConfig, KafkaConfig
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("init")(init)
+
+
+def _config_on_kafka(servers: str) -> Config:
+    brokers = tuple(one.strip() for one in servers.split(",") if one.strip())
+    return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
 
 
 @command
@@ -28,15 +34,19 @@ def init(
             "--new-journal", help="Make a new journal in a home that lost its own; subscribers stop as JournalReplaced."
         ),
     ] = False,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", metavar="HOST:PORT[,…]", help="Keep the journal on these Kafka brokers.")
+    ] = None,
 ) -> None:
-    """Make a home: SQLite journal, blob folder, configuration with comments."""
+    """Make a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
+    config = Config() if kafka is None else _config_on_kafka(kafka)
     if only_print:
-        typer.echo(commented_yaml(Config()), nl=False)
+        typer.echo(commented_yaml(config), nl=False)
         return
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home, home_without_journal
 
-    home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, Config())
+    home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
     with initialise(home) as workspace:
         journal = workspace.journal.description
     document = {"home": str(home.path), "journal": journal, "blobs": str(home.blobs_path)}

@@ -98,6 +98,10 @@ class KafkaJournal:
         """See `JournalUpkeep.size_bytes`: the brokers know, the client library can't ask them."""
         return None
 
+    def synchronisations(self) -> int | None:
+        """See `JournalUpkeep.synchronisations`: replicas stand for durability."""
+        return None
+
     def find_damage(self) -> Sequence[str]:
         """See `JournalUpkeep.find_damage`: the brokers look after their files."""
         return ()

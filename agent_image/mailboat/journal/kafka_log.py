@@ -15,6 +15,9 @@ from confluent_kafka import KafkaError
 from mailboat.clock import Clock
 
 _LOGGER: Final = logging.getLogger(__name__)
+_ROUTINE: Final = frozenset({"GETPID"})
+"""Kinds of lines that tell of what every new producer meets on brokers that have just started, and that passes."""
+
 _SUMMARIES: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - the library's public constants
 
 
@@ -40,7 +43,8 @@ class ClientLog:
                 return
             self._next_at[kind] = now + self._interval_seconds
             left_out = self._left_out.pop(kind, 0)
-        _LOGGER.log(level, "%s (%d more of this kind since the last)", form % details, left_out)
+        more = f" ({left_out} more of this kind since the last)" if left_out else ""
+        _LOGGER.log(logging.DEBUG if kind in _ROUTINE else level, "%s%s", form % details, more)
 
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""

@@ -109,6 +109,10 @@ class MemoryJournal:
         """See `JournalUpkeep.size_bytes`: nothing is on disk."""
         return None
 
+    def synchronisations(self) -> int | None:
+        """See `JournalUpkeep.synchronisations`: nothing is on disk."""
+        return None
+
     def find_damage(self) -> Sequence[str]:
         """See `JournalUpkeep.find_damage`."""
         return ()

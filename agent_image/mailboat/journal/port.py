@@ -151,6 +151,9 @@ class JournalUpkeep(Protocol):
     def size_bytes(self) -> int | None:
         """What the log takes on disk; None where it does not say."""
 
+    def synchronisations(self) -> int | None:
+        """How often something was made durable through this object so far (fsync); None where the log does not say."""
+
     def find_damage(self) -> Sequence[str]:
         """What the log itself finds wrong with its storage; empty when all is well. May take long."""
 

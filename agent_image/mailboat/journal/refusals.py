@@ -31,7 +31,9 @@ def check_sizes(topic: TopicName, records: Sequence[NewRecord], max_message_byte
 
 def topic_missing(topic: TopicName, journal: str) -> TopicMissingError:
     """The topic was never made, or was deleted."""
-    return TopicMissingError(f"the journal {journal} has no topic {topic}", topic=topic)
+    return TopicMissingError(
+        f"the journal {journal} has no topic {topic}", next_step="mailboat journal ensure", topic=topic
+    )
 
 
 def topic_replaced(topic: TopicName, known_id: str) -> JournalReplacedError:

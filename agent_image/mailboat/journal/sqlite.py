@@ -209,6 +209,10 @@ class SqliteJournal:
         files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def synchronisations(self) -> int | None:
+        """See `JournalUpkeep.synchronisations`: each transaction once."""
+        return self._writer.counts.commits
+
     def find_damage(self) -> Sequence[str]:
         """See `JournalUpkeep.find_damage`: in SQLite's words, in a time that grows with the file."""
         rows = self._query(lambda c: c.execute("PRAGMA integrity_check(20)").fetchall())

@@ -1,0 +1,225 @@
+"""What a journal gives on this machine, with these brokers or this disk: measured, not promised.
+
+A topic of its own is made, filled and removed, also when the measuring is interrupted; no other topic is touched.
+Latencies are of single messages one after the other, as one publisher has them; rates are of one thread that appends
+batches. Called by `mailboat journal bench`.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import MailboatError
+from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, TopicSettings
+from mailboat.model.identifiers import TopicName
+
+BATCHES: Final = (1, 10, 100, 1000)
+_SEED: Final = 1_846
+_WAIT_SECONDS: Final = 10.0
+_FIRST: Final = 5  # calls whose time is that of connecting
+_BATCH_BYTES: Final = 32 * 1024 * 1024
+_READ: Final = ReadLimits(max_records=1000, max_bytes=8 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """How much is measured.
+
+    Attributes:
+        message_bytes: Size of a message; the bytes do not compress.
+        rounds: Single messages for each of the two latencies.
+        seconds: Time for each batch size.
+    """
+
+    message_bytes: int = 1000
+    rounds: int = 200
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long something took: the median, and what one in a hundred exceeds."""
+
+    p50_ms: float
+    p99_ms: float
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRate:
+    """What one thread appends, `batch` messages at a time.
+
+    `syncs_per_message` is how often something was made durable (fsync) for each message; None where the log does not
+    say, as on Kafka, whose replicas stand for durability.
+    """
+
+    batch: int
+    messages_per_second: float
+    bytes_per_second: float
+    syncs_per_message: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFigures:
+    """What a journal gives.
+
+    Attributes:
+        journal: What it is, and where.
+        message_bytes: Size of the messages.
+        append: One message, until it is durable.
+        wakeup: From the beginning of an append until a reader that waits elsewhere in this process has the message.
+        rates: Appending by batch size.
+        read_per_second: Messages that a reader gets from the beginning of the topic.
+    """
+
+    journal: str
+    message_bytes: int
+    append: Latency
+    wakeup: Latency
+    rates: tuple[BatchRate, ...]
+    read_per_second: float
+
+
+def measure_journal(journal: Journal, topic_prefix: str, plan: BenchPlan, clock: Clock) -> JournalFigures:
+    """Measure, on a topic that is removed afterwards.
+
+    Raises: MessageTooLargeError, JournalUnavailableError, JournalAccessDeniedError; the topic is removed all the same.
+    """
+    topic = TopicName(f"{topic_prefix}mailboat-bench-{uuid.uuid4().hex[:8]}")
+    journal.ensure_topic(topic, TopicSettings(retention_seconds=3600.0, max_message_bytes=plan.message_bytes))
+    try:
+        return _Bench(journal, topic, plan, clock).run()
+    finally:
+        journal.upkeep.delete_topic(topic)
+
+
+class _Bench:
+    """One measurement on one topic."""
+
+    def __init__(self, journal: Journal, topic: TopicName, plan: BenchPlan, clock: Clock) -> None:
+        self._journal = journal
+        self._topic = topic
+        self._plan = plan
+        self._clock = clock
+        chance = random.Random(_SEED)  # noqa: S311  # bytes that do not compress, the same in every run
+        self._values = [chance.randbytes(plan.message_bytes) for _ in range(16)]
+
+    def run(self) -> JournalFigures:
+        self._append_times(_FIRST)
+        append = _latency(self._append_times(self._plan.rounds))
+        wakeup = _latency(self._wakeup_times(self._plan.rounds))
+        rates = tuple(self._rate(batch) for batch in self._batches())
+        read_per_second = self._read_rate()
+        return JournalFigures(
+            self._journal.description, self._plan.message_bytes, append, wakeup, rates, read_per_second
+        )
+
+    def _batches(self) -> Sequence[int]:
+        """The batch sizes that stay within bounds in memory."""
+        return [one for one in BATCHES if one == 1 or one * self._plan.message_bytes <= _BATCH_BYTES]
+
+    def _records(self, count: int) -> list[NewRecord]:
+        return [NewRecord(self._values[number % len(self._values)]) for number in range(count)]
+
+    def _append_times(self, rounds: int) -> list[float]:
+        times = []
+        for record in self._records(rounds):
+            begin = self._clock.monotonic()
+            self._journal.append(self._topic, [record])
+            times.append(self._clock.monotonic() - begin)
+        return times
+
+    def _wakeup_times(self, rounds: int) -> list[float]:
+        reader = self._journal.reader(self._topic, Edge.NEXT)
+        listener = _Listener(reader, self._clock)
+        try:
+            times = []
+            for record in self._records(_FIRST + rounds):
+                listener.listen()
+                begin = self._clock.monotonic()
+                self._journal.append(self._topic, [record])
+                times.append(listener.heard_at() - begin)
+            return times[_FIRST:]
+        finally:
+            listener.stop()
+            reader.close()
+
+    def _rate(self, batch: int) -> BatchRate:
+        records = self._records(batch)
+        self._journal.append(self._topic, records)
+        syncs = self._journal.upkeep.synchronisations()
+        begin, deadline, batches = self._clock.monotonic(), Deadline(self._clock, self._plan.seconds), 0
+        while not batches or not deadline.is_over():
+            self._journal.append(self._topic, records)
+            batches += 1
+        seconds = max(self._clock.monotonic() - begin, 1e-9)
+        synced = self._journal.upkeep.synchronisations()
+        per_second = batches * batch / seconds
+        each = None if syncs is None or synced is None else (synced - syncs) / (batches * batch)
+        return BatchRate(batch, per_second, per_second * self._plan.message_bytes, each)
+
+    def _read_rate(self) -> float:
+        reader = self._journal.reader(self._topic, Edge.EARLIEST)
+        try:
+            begin, deadline, count, is_at_end = self._clock.monotonic(), Deadline(self._clock, _WAIT_SECONDS), 0, False
+            while not is_at_end and not deadline.is_over():
+                batch = reader.read(_READ, 0.0)
+                count, is_at_end = count + len(batch.records), batch.is_at_end
+            return count / max(self._clock.monotonic() - begin, 1e-9)
+        finally:
+            reader.close()
+
+
+class _Listener:
+    """A reader in a thread of its own, which tells when it got a message."""
+
+    def __init__(self, reader: JournalReader, clock: Clock) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._is_heard = threading.Event()
+        self._is_over = threading.Event()
+        self._at = 0.0
+        self._failure: MailboatError | None = None
+        self._thread = threading.Thread(target=self._run, name="bench-listener", daemon=True)
+        self._thread.start()
+
+    def listen(self) -> None:
+        """Forget what was heard."""
+        self._is_heard.clear()
+
+    def heard_at(self) -> float:
+        """When the message came. Raises: the reader's error; MailboatError when nothing comes."""
+        if not self._clock.wait(self._is_heard, _WAIT_SECONDS):
+            raise MailboatError(f"a message did not reach a waiting reader within {_WAIT_SECONDS:g} seconds")
+        if self._failure is not None:
+            raise self._failure
+        return self._at
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._is_over.set()
+        self._reader.interrupt()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                if not self._reader.read(_READ, _WAIT_SECONDS).records:
+                    continue
+            except MailboatError as error:
+                self._failure = error
+                self._is_over.set()
+            self._at = self._clock.monotonic()
+            self._is_heard.set()
+
+
+def _latency(seconds: Sequence[float]) -> Latency:
+    ordered = sorted(seconds)
+    last = len(ordered) - 1
+    return Latency(ordered[last // 2] * 1000, ordered[round(last * 0.99)] * 1000, len(ordered))
