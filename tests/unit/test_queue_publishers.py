@@ -191,7 +191,7 @@ class TestErrorQueues:
         return ErrorQueue(EDGE, AUTHOR, sources.failed, sources.view)
 
     def test_without_failures_it_is_empty(self, errors: ErrorQueue, sources: QueueSources) -> None:
-        assert errors.size() == 0
+        assert errors.size().count == 0
         assert errors.page(sources.pages) == []
 
     def test_it_is_passive_and_can_not_be_edited(self, errors: ErrorQueue, failed: FailedPackages) -> None:
@@ -217,18 +217,18 @@ class TestErrorQueues:
         failed.hear(status(6, PackageStatus.REMOVED))
         failed.hear(status(8, name=WEST))
         failed.hear(status(9, publisher=OTHER))
-        assert errors.size() == 0
+        assert errors.size().count == 0
 
     def test_the_same_failure_twice_is_one(self, errors: ErrorQueue, failed: FailedPackages) -> None:
         failed.hear(status(4))
         failed.hear(status(4))
-        assert errors.size() == 1
+        assert errors.size().count == 1
 
     def test_a_package_that_was_imported_after_all_leaves_it(self, errors: ErrorQueue, failed: FailedPackages) -> None:
         failed.hear(status(4))
         failed.hear(status(6))
         failed.hear(status(4, PackageStatus.IMPORTED))
-        assert errors.size() == 1
+        assert errors.size().count == 1
 
     def test_what_retention_removed_is_neither_shown_nor_counted(
         self, errors: ErrorQueue, failed: FailedPackages, sources: QueueSources
@@ -236,7 +236,7 @@ class TestErrorQueues:
         for offset in (2, 4, 8):
             failed.hear(status(offset))
         sources.view.trim(Offset(4))
-        assert errors.size() == 2
+        assert errors.size().count == 2
         assert [one.id.offset for one in errors.page(sources.pages)] == [4, 8]
         failed.trim(Offset(8))
         assert failed.of(AUTHOR, EDGE, Offset(0))[0].offset == 8

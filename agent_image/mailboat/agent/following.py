@@ -100,8 +100,8 @@ class Followers:
     def _hear(self, found: Following, offsets: Sequence[Offset], wait_seconds: float) -> None:
         for record in self._discovery.read(_READ, wait_seconds).records:
             message = readable(record)
-            if isinstance(message, DiscoveryMessage):
-                found.see(view_of(message, record.appended_ms, is_alive=True), offsets[-1])
+            if isinstance(message, DiscoveryMessage) and message.states:
+                found.see(view_of(message, record.appended_ms), offsets[-1])
             found.unreadable += message is None and record.value != b""
         for record in self._statuses.read(_READ, 0.0).records:
             message = readable(record)

@@ -53,7 +53,7 @@ class Explanation:
 def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
     _import_everything()
-    from mailboat.agent.subscribers import Absence
+    from mailboat.agent.control.audience import Absence
     from mailboat.subscriber.progress import SubscriberPhase
 
     found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]

@@ -60,11 +60,17 @@ class Topology:
         self._rates: dict[AgentKey, Rate] = {}
 
     def hear(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
-        """Take in an announcement; the newest of an agent counts, whatever offsets it tells."""
+        """Take in an announcement; the newest of an agent counts, whatever offsets it tells.
+
+        One without states says that the agent takes leave for good, so it is forgotten.
+        """
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
+        if not announcement.states:
+            if key in self._known:
+                self._forget(key)
+            return
         rate = self._rates.setdefault(key, Rate())
-        if announcement.states:
-            rate.hear(heard_ms, min(one.offset for one in announcement.states))
+        rate.hear(heard_ms, min(one.offset for one in announcement.states))
         self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second())
         self._known.move_to_end(key)
         while len(self._known) > self._max:

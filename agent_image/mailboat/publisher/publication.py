@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from mailboat.content.port import Source
+from mailboat.model.identifiers import Offset
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
@@ -79,6 +80,10 @@ class Publisher:
         """
         self._appender.reconcile()
         return self._shipper.ship(source, roots, user_id)
+
+    def locate(self, identifier: str) -> Offset | None:
+        """Where the message of a request id or package id stands, if this publisher has a receipt. From any thread."""
+        return self._ports.state.locate(identifier, self._appender.identity())
 
     def plan(self, request: DistributionRequest, source: Source | None = None) -> PublicationPlan:
         """What `publish` would ship. Raises: as `publish`, what concerns request and source."""

@@ -97,6 +97,15 @@ class PublisherState:
         fingerprint, package_id, offset = rows[0]
         return StoredReceipt(request_id, fingerprint, PackageId(package_id), identity, Offset(offset))
 
+    def locate(self, identifier: str, identity: LogIdentity) -> Offset | None:
+        """Where the message of that request id, or else of that package id, stands in that log, as receipts say."""
+        rows = self._rows(
+            "SELECT at_offset FROM receipts WHERE (request_id = ?1 OR package_id = ?1)"
+            " AND cluster_id = ?2 AND topic_id = ?3 ORDER BY request_id = ?1 DESC LIMIT 1",
+            (identifier, *_pair(identity)),
+        )
+        return Offset(rows[0][0]) if rows else None
+
     def intents(self, identity: LogIdentity) -> Sequence[Intent]:
         """Requests of which it is not known whether they were appended to that log, by where to look for them."""
         rows = self._rows(

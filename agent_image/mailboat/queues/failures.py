@@ -15,6 +15,7 @@ from mailboat.model.messages import FailureCause, Message, PackageStatus, Status
 from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import EntryId, QueueName
+from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
 from mailboat.queues.standing import Capability, QueueState
 
@@ -131,7 +132,7 @@ class ErrorQueue:
 
     def __init__(self, queue_name: QueueName, publisher: AgentName, failed: FailedPackages, view: LogView) -> None:
         """Look at `failed`, as far as the log of `view` still holds the packages."""
-        self._queue_name = queue_name._replace(is_error_queue=False)
+        self.queue_name = queue_name._replace(is_error_queue=False)
         self._publisher = publisher
         self._failed = failed
         self._view = view
@@ -139,16 +140,16 @@ class ErrorQueue:
     @property
     def name(self) -> str:
         """The queue's name."""
-        return str(self._queue_name._replace(is_error_queue=True))
+        return str(self.queue_name._replace(is_error_queue=True))
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Nothing can be done to the queue as a whole; single packages are driven again at the subscriber."""
         return frozenset()
 
-    def size(self) -> int:
+    def size(self) -> QueueSize:
         """How many packages are in it."""
-        return len(self._failures())
+        return QueueSize(len(self._failures()), is_exact=True)
 
     def state(self) -> QueueState:
         """Always PASSIVE: nobody works through it."""
@@ -163,4 +164,4 @@ class ErrorQueue:
         ]
 
     def _failures(self) -> list[FailedPackage]:
-        return self._failed.of(self._publisher, self._queue_name, self._view.bounds.earliest_offset)
+        return self._failed.of(self._publisher, self.queue_name, self._view.bounds.earliest_offset)

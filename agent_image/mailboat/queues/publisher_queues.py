@@ -51,13 +51,13 @@ class PublisherQueues:
         self, publisher: AgentName, sources: QueueSources, standings: Callable[[], Sequence[Standing]]
     ) -> None:
         """Show the queues of those among `standings()` that follow `publisher`."""
-        self._publisher = publisher
+        self.publisher = publisher
         self._sources = sources
         self._standings = standings
 
     def subscriber_queues(self) -> list[SubscriberQueue]:
         """The queue of each subscriber, by name; of several standings of one subscriber the last counts."""
-        followers = {one.queue_name: one for one in self._standings() if one.publisher == self._publisher}
+        followers = {one.queue_name: one for one in self._standings() if one.publisher == self.publisher}
         return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in sorted(followers)]
 
     def names(self) -> list[str]:
@@ -105,12 +105,12 @@ class PublisherQueues:
     def _missing(self, name: str, queues: Sequence[SubscriberQueue]) -> QueueMissingError:
         shown = ", ".join(one.standing.queue_name.agent_name for one in queues[:_SHOWN]) or "nobody"
         return QueueMissingError(
-            f"{self._publisher} has no queue {name[:_NAME_SHOWN]!r}; it has queues for {shown}",
-            publisher=self._publisher,
+            f"{self.publisher} has no queue {name[:_NAME_SHOWN]!r}; it has queues for {shown}",
+            publisher=self.publisher,
         )
 
     def _error_queue(self, queue: SubscriberQueue) -> ErrorQueue:
-        return ErrorQueue(queue.standing.queue_name, self._publisher, self._sources.failed, self._sources.view)
+        return ErrorQueue(queue.standing.queue_name, self.publisher, self._sources.failed, self._sources.view)
 
 
 def _of_subscriber(queues: Sequence[SubscriberQueue], name: str) -> SubscriberQueue | None:

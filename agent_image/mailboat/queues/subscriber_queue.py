@@ -14,7 +14,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.queues.entries import Entry
 from mailboat.queues.log_view import LogView
-from mailboat.queues.names import EntryId
+from mailboat.queues.names import EntryId, QueueName
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import MAX_PAGE_ENTRIES, PageReader
 from mailboat.queues.standing import (
@@ -89,6 +89,11 @@ class SubscriberQueue:
     def name(self) -> str:
         """The queue's name."""
         return str(self.standing.queue_name)
+
+    @property
+    def queue_name(self) -> QueueName:
+        """Whose it is."""
+        return self.standing.queue_name
 
     @property
     def capabilities(self) -> frozenset[Capability]:

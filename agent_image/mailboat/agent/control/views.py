@@ -219,9 +219,10 @@ class QueueView:
         publisher: Whose packages.
         subscriber: The subscriber's name.
         state: IDLE, RUNNING, BLOCKED, or PASSIVE of an error queue.
-        count: How many packages.
+        count: How many packages; the most it can be while it is not exact.
         capabilities: `clearable`, `removable`; what may be done to it.
         head: The first package; None when there is none, or it was not asked for.
+        is_exact: False for a moment after a start, until the agent has counted the log's past.
     """
 
     name: str
@@ -231,6 +232,7 @@ class QueueView:
     count: int
     capabilities: tuple[str, ...] = ()
     head: QueueItemView | None = None
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

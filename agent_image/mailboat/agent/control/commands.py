@@ -1,0 +1,126 @@
+"""Commands to subscribers: durable when they are sent, and found again with what the subscriber answered."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, TypeGuard
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.picture import Picture
+from mailboat.agent.control.views import CommandView
+from mailboat.agent.inspection import readable
+from mailboat.errors import CommandMissingError
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import CommandMessage, CommandState, CommandVerb, Message, RedriveMessage, TopicRole
+from mailboat.queues.names import QueueName
+from mailboat.wire.messages import encode_message
+
+MAX_SEARCHED_RECORDS: Final = 20_000
+_READ: Final = ReadLimits(max_records=500)
+_SHOWN: Final = 80
+
+Command = CommandMessage | RedriveMessage
+
+
+class CommandOffice:
+    """Sends commands, and knows what became of them. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, chance: random.Random | None = None) -> None:
+        """Send nothing yet; `chance` makes the ids."""
+        self._workspace = workspace
+        self._picture = picture
+        self._chance = random.SystemRandom() if chance is None else chance
+
+    def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
+        """Tell a subscriber to drop one publisher's packages up to an offset, inclusive."""
+        sling_id, name, _ = queue_name
+        return self._send(CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms()))
+
+    def redrive(self, publisher: AgentName | None, queue_name: QueueName, offset: Offset) -> Command:
+        """Tell a subscriber to import a package after all that it gave up."""
+        sling_id, name, _ = queue_name
+        return self._send(RedriveMessage(sling_id, name, offset, publisher, self._new_id(), self._now_ms()))
+
+    def find(self, publisher: AgentName, command_id: str) -> Command:
+        """A command that was sent. Raises: CommandMissingError."""
+        journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
+        bounds, wanted = journal.bounds(topic), command_id.encode()
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
+        with closing(journal.reader(topic, start)) as reader:
+            is_at_end = not wanted
+            while not is_at_end:
+                batch = reader.read(_READ, 0.0)
+                for record in batch.records:
+                    message = readable(record) if wanted in record.value else None
+                    if _is_command(message, publisher, command_id):
+                        return message
+                is_at_end = batch.is_at_end
+        raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber of {publisher} is known")
+
+    def view(self, command: Command) -> CommandView:
+        """A command, with its answer if there is one."""
+        is_clear = isinstance(command, CommandMessage)
+        view = CommandView(
+            id=command.command_id or "",
+            verb=str(CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE),
+            publisher=command.pub_agent_name or "",
+            subscriber=command.sub_agent_name,
+            offset=_offset_of(command),
+        )
+        queue_name = QueueName(command.sub_sling_id, command.sub_agent_name)
+        answer = self._picture.answers.find(command.command_id or "", queue_name)
+        if answer is None:
+            return view
+        return replace(view, state=str(answer.state), removed=answer.removed, message=answer.message)
+
+    def views_of(self, commands: Sequence[Command]) -> Callable[[], list[CommandView]]:
+        """Looks at some commands, again and again."""
+        return lambda: [self.view(one) for one in commands]
+
+    def _send(self, command: Command) -> Command:
+        headers, value = encode_message(command)
+        key = f"{command.sub_sling_id}-{command.sub_agent_name}".encode()
+        self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [NewRecord(value, headers, key)])
+        return command
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+
+    def _now_ms(self) -> int:
+        return int(self._workspace.clock.now().timestamp() * 1000)
+
+
+def nothing_to_clear(publisher: AgentName, queue_name: QueueName) -> CommandView:
+    """The answer where no command is needed."""
+    return CommandView(
+        "",
+        str(CommandVerb.CLEAR),
+        publisher,
+        queue_name.agent_name,
+        -1,
+        str(CommandState.DONE),
+        0,
+        "the queue was empty",
+    )
+
+
+def are_answered(commands: Sequence[CommandView]) -> bool:
+    """Whether none of them waits for its subscriber any more."""
+    return all(one.state != "sent" for one in commands)
+
+
+def _offset_of(command: Command) -> Offset:
+    return command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
+
+
+def _is_command(message: Message | None, publisher: AgentName, command_id: str) -> TypeGuard[Command]:
+    return (
+        isinstance(message, CommandMessage | RedriveMessage)
+        and message.command_id == command_id
+        and message.pub_agent_name == publisher
+    )

@@ -1,0 +1,148 @@
+"""What became of a request: its package is found in the log, and everybody's position says who has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.audience import Audience
+from mailboat.agent.control.picture import Picture
+from mailboat.agent.control.portraits import cause_view
+from mailboat.agent.control.views import CauseView, DistributionView
+from mailboat.agent.inspection import readable
+from mailboat.errors import DistributionMissingError
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.queues.failures import FailurePlace
+
+MAX_SEARCHED_RECORDS: Final = 10_000
+"""How many records are looked at for an id that this publisher does not remember."""
+
+_OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
+_BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
+_READ: Final = ReadLimits(max_records=500)
+_SHOWN: Final = 80
+_GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up, and does not say why")
+
+
+class Found(NamedTuple):
+    """A package in the log."""
+
+    record: Record
+    message: PackageMessage
+
+
+class Distributions:
+    """The requests of all publishers of a process. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+        """Read nothing yet."""
+        self._workspace = workspace
+        self._picture = picture
+        self._audience = audience
+
+    def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
+        """The package of that id or request id, at the place where its publisher remembers it, else by a search.
+
+        Raises:
+            DistributionMissingError: The log does not hold it, or it is too far back for a search.
+        """
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        known = None if place is None else journal.record_at(topic, place)
+        candidates = self._search(identifier) if known is None else [known]
+        for record in candidates:
+            message = readable(record)
+            is_meant = isinstance(message, PackageMessage) and identifier in {message.package_id, message.request_id}
+            if is_meant and isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+                return Found(record, message)
+        raise DistributionMissingError(
+            f"the log holds no package or request {identifier[:_SHOWN]!r} of {publisher}", publisher=publisher
+        )
+
+    def view(self, publisher: AgentName, found: Found) -> DistributionView:
+        """What became of a package, as far as everybody was heard."""
+        message, offset = found.message, found.record.offset
+        imported, waiting, removed = [], [], []
+        failed: list[tuple[str, CauseView]] = []
+        for one in self._audience.members():
+            if not one.follows(publisher):
+                continue
+            failure = self._picture.failed.find(FailurePlace(publisher, one.queue_name, offset))
+            if failure is not None:
+                failed.append((one.name, cause_view(failure.cause) or _GIVEN_UP))
+            elif one.next_offset is None or one.next_offset <= offset:
+                waiting.append(one.name)
+            elif self._picture.removed.is_removed(publisher, one.queue_name, offset):
+                removed.append(one.name)
+            else:
+                imported.append(one.name)
+        return DistributionView(
+            publisher=publisher,
+            package_id=message.package_id,
+            offset=offset,
+            action=str(message.action),
+            paths=message.paths,
+            deep_paths=message.deep_paths,
+            request_id=message.request_id,
+            user_id=message.user_id,
+            package_bytes=message.package_length_bytes,
+            published_ms=found.record.appended_ms,
+            state="failed" if failed else "queued" if waiting else "distributed",
+            imported=tuple(imported),
+            waiting=tuple(waiting),
+            removed=tuple(removed),
+            failed=tuple(failed),
+        )
+
+    @staticmethod
+    def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
+        """What is known of a request the moment it is durable: nobody can have it yet."""
+        return DistributionView(
+            publisher=publisher,
+            package_id=receipt.package_id,
+            offset=receipt.offset,
+            action=str(request.action),
+            paths=request.paths,
+            deep_paths=tuple(one for one in request.paths if one in request.deep_paths),
+            request_id=receipt.request_id,
+            is_repeat=receipt.is_repeat,
+            user_id=request.user_id,
+            package_bytes=receipt.package_bytes,
+        )
+
+    def _search(self, identifier: str) -> Iterator[Record]:
+        """Records that may be meant, from where the id says that it was made, else from the end of the log."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds, wanted = journal.bounds(topic), identifier.encode()
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
+        ours = _OUR_ID.match(identifier)
+        if ours is not None:
+            start = self._first_since(int(ours[1]) - _BUILDING_MS)
+        with closing(journal.reader(topic, start)) as reader:
+            seen = 0
+            while seen < MAX_SEARCHED_RECORDS:
+                batch = reader.read(_READ, 0.0)
+                yield from (one for one in batch.records if wanted in one.value)
+                seen += len(batch.records)
+                if batch.is_at_end:
+                    return
+
+    def _first_since(self, since_ms: int) -> Offset:
+        """About the first record that the log took at that time or later, by bisection."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds = journal.bounds(topic)
+        low, high = bounds.earliest_offset, bounds.next_offset
+        while high - low > _READ.max_records:
+            middle = Offset((low + high) // 2)
+            record = journal.record_at(topic, middle)
+            if record is not None and record.appended_ms >= since_ms:
+                high = middle
+            else:
+                low = middle
+        return low

@@ -1,0 +1,43 @@
+"""Tells those who wait that something was heard: so a wait ends within milliseconds, and nobody polls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from mailboat.clock import Clock, Deadline
+
+_T = TypeVar("_T")
+
+
+class News:
+    """A bell for any number of waiters. Safe to use from several threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Nobody waits."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiters: set[threading.Event] = set()
+
+    def ring(self) -> None:
+        """Something was heard."""
+        with self._lock:
+            for one in self._waiters:
+                one.set()
+
+    def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
+        """What `look` finds when it is enough, or when the time is over; it looks anew whenever the bell rings."""
+        deadline, heard = Deadline(self._clock, seconds), threading.Event()
+        with self._lock:
+            self._waiters.add(heard)
+        try:
+            while True:
+                found = look()
+                if is_enough(found) or deadline.is_over():
+                    return found
+                self._clock.wait(heard, deadline.remaining_seconds())
+                heard.clear()
+        finally:
+            with self._lock:
+                self._waiters.discard(heard)

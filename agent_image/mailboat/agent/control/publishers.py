@@ -1,0 +1,116 @@
+"""One publisher agent of the control room: its counter, its throttle, and its line in the status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.audience import Member
+from mailboat.agent.control.orders import ANONYMOUS
+from mailboat.agent.control.picture import Picture
+from mailboat.agent.control.views import PublisherView
+from mailboat.agent.locations import open_source
+from mailboat.config.document import PublisherAgentConfig
+from mailboat.content.port import Source
+from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.publisher.counter import PublishingCounter
+from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.throttle import Throttle, ThrottleSettings
+from mailboat.queues.offsets import QueueSize
+from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state, standings_of
+
+_LOOK_SECONDS: Final = 0.25
+"""Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
+
+
+class PublisherRoom:
+    """One publisher. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, config: PublisherAgentConfig) -> None:
+        """Open nothing yet."""
+        self.name = parse_agent_name(config.name)
+        self._workspace = workspace
+        self._picture = picture
+        self._config = config
+        settings = workspace.home.config.publisher.throttle
+        self._throttle = Throttle(
+            ThrottleSettings(settings.max_queue_entries, settings.max_delay_seconds), workspace.clock
+        )
+        self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)
+
+    def publish(self, request: DistributionRequest) -> Receipt:
+        """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
+        caller = request.user_id or ANONYMOUS
+        if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
+            self._throttle.admit(caller, self.backlog())
+        return self._counter.publish(request, caller)
+
+    def locate(self, identifier: str) -> Offset | None:
+        """Where the package of that id, or of that request id, stands, if this publisher remembers."""
+        return self._counter.locate(identifier)
+
+    def backlog(self) -> int:
+        """Packages before the slowest alive subscriber whose queue can be cleared, as far as they are counted."""
+        next_offset = self._slowest_position()
+        if next_offset is None:
+            return 0
+        view = self._picture.view
+        return view.size_after(self.name, max(next_offset, view.known_from) - 1).count
+
+    def view(self, members: Iterable[Member], last_published_ms: int | None, next_of_log: Offset) -> PublisherView:
+        """Its line in the status. RUNNING is said also where only other publishers' packages may be waiting."""
+        followers = [one for one in members if one.has_queues and one.follows(self.name)]
+        return PublisherView(
+            name=self.name,
+            state=str(decide_agent_state(_queue_states(followers, next_of_log))),
+            source=self._config.source,
+            last_published_ms=last_published_ms,
+            delay_seconds=self._throttle.delay_seconds(self.backlog()),
+        )
+
+    def _slowest_position(self) -> Offset | None:
+        """What the slowest alive subscriber whose queue can be cleared reads next; None when there is none."""
+        version, decided_at, slowest = self._slowest
+        roster, now = self._picture.roster, self._workspace.clock.monotonic()
+        if version < 0 or (roster.version != version and now - decided_at >= _LOOK_SECONDS) or now - decided_at >= 1.0:
+            slowest = self._decide_slowest()
+            self._slowest = (roster.version, now, slowest)
+        return slowest
+
+    def _decide_slowest(self) -> Offset | None:
+        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        done = [
+            standing.last_done_offset
+            for known in self._picture.roster.subscribers()
+            if known.announcement.is_editable and known.is_alive(now_ms)
+            for standing in standings_of(known.announcement)
+            if standing.publisher == self.name
+        ]
+        return Offset(min(done) + 1) if done else None
+
+    @cached_property
+    def _counter(self) -> PublishingCounter:
+        publisher = self._workspace.publisher(self.name)
+        return PublishingCounter(self.name, publisher, self._open_source if self._config.source is not None else None)
+
+    def _open_source(self) -> Source:
+        return open_source(self._workspace.home.resolve(self._config.source or ""))
+
+
+def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[QueueState]:
+    for one in followers:
+        lag = QueueSize(next_of_log - (one.next_offset or 0), is_exact=False)
+        yield decide_queue_state(max(0, lag.count), one.attempts)
+
+
+def publishers_of(
+    workspace: Workspace, configured: Sequence[PublisherAgentConfig] | None
+) -> dict[AgentName, PublisherAgentConfig]:
+    """The publishers that are meant: those given, else all that a home knows."""
+    if configured is not None:
+        return {parse_agent_name(one.name): one for one in configured}
+    known = {name: PublisherAgentConfig(name) for name in workspace.publisher_names()}
+    return known | {parse_agent_name(one.name): one for one in workspace.home.config.agents.publishers}

@@ -1,0 +1,236 @@
+"""The control room: answers the control port from the journal itself.
+
+On a home it is one-shot: each verb first reads what is new on the topics that it needs. In an agent `start` makes
+threads that keep the picture current, and no verb waits for any of them. Called by the command line and the HTTP
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.audience import Audience
+from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
+from mailboat.agent.control.distributions import Distributions
+from mailboat.agent.control.followers import Followers
+from mailboat.agent.control.given_up import GivenUpPackages
+from mailboat.agent.control.orders import request_of
+from mailboat.agent.control.picture import Picture
+from mailboat.agent.control.portraits import status_view
+from mailboat.agent.control.publishers import PublisherRoom, publishers_of
+from mailboat.agent.control.queues import QueueDesk, clearable, plan_removal
+from mailboat.agent.control.views import (
+    CommandView,
+    DistributionOrder,
+    DistributionView,
+    GivenUpView,
+    JournalView,
+    PublisherView,
+    QueuePage,
+    QueueView,
+    StatusView,
+)
+from mailboat.agent.inspection import recent_publishers
+from mailboat.clock import Deadline
+from mailboat.config.document import PublisherAgentConfig
+from mailboat.errors import AgentMissingError, UsageError
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import TopicRole
+from mailboat.queues.publisher_queues import PublisherQueues
+from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+
+MAX_WAIT_SECONDS: Final = 600.0
+MAX_REDRIVEN: Final = 1_000
+_CLOSE_SECONDS: Final = 5.0
+
+_T = TypeVar("_T")
+
+
+class ControlRoom:
+    """See `Control`. Close it when done. Safe to use from several threads once it is started."""
+
+    def __init__(self, workspace: Workspace, publishers: Sequence[PublisherAgentConfig] | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            workspace: The home, or what an agent runs in.
+            publishers: The publishers of this agent; None takes all that the home knows, which is for commands on it.
+        """
+        self._workspace = workspace
+        configs = publishers_of(workspace, publishers)
+        self._picture = Picture(workspace, configs)
+        self._audience = Audience(workspace, self._picture.roster)
+        self._followers = Followers(self._picture, workspace.clock)
+        self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
+        self._queues = QueueDesk(self._picture, self._audience)
+        self._distributions = Distributions(workspace, self._picture, self._audience)
+        self._commands = CommandOffice(workspace, self._picture)
+        self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
+
+    def start(self) -> None:
+        """Keep everything current from now on."""
+        self._followers.start()
+
+    def stop(self, deadline: Deadline) -> None:
+        """End the threads within the deadline."""
+        self._followers.stop(deadline)
+
+    def catch_up(self) -> None:
+        """Read what is new on all topics. Verbs do so by themselves as far as they need it, unless threads do."""
+        if not self._followers.are_running:
+            self._picture.hear_announcements()
+            self._picture.hear_statuses()
+            self._picture.hear_packages()
+
+    def close(self) -> None:
+        """End what was started, and release the readers."""
+        self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+        self._picture.close()
+
+    def status(self) -> StatusView:
+        """See `Control`."""
+        self._hear_announcements()
+        members, journal = self._audience.members(), self._journal_view()
+        end = Offset(journal.next_offset)
+        published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
+        ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
+        others = [
+            PublisherView(name, last_published_ms=at) for name, at in published.items() if name not in self._rooms
+        ]
+        return StatusView(
+            journal=journal,
+            publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
+            subscribers=tuple(status_view(one, end) for one in members),
+            unreadable_announcements=self._picture.roster.unreadable,
+        )
+
+    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+        """See `Control`."""
+        room = self._room(publisher)
+        request = request_of(order)
+        self._hear_announcements()
+        return self._distributions.published(room.name, request, room.publish(request))
+
+    def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
+        """See `Control`."""
+        room = self._room(publisher)
+        found = self._distributions.find(room.name, package_id, room.locate(package_id))
+
+        def look() -> DistributionView:
+            return self._distributions.view(room.name, found)
+
+        return self._await(look, lambda one: not one.waiting, wait_seconds)
+
+    def queues(self, publisher: str) -> Sequence[QueueView]:
+        """See `Control`."""
+        return self._queues.list(self._queues_of(publisher))
+
+    def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
+        """See `Control`."""
+        return self._queues.page(self._queues_of(publisher), name, from_offset, max_items)
+
+    def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
+        """See `Control`."""
+        if max_items is not None and max_items < 1:
+            raise UsageError(f"a clear drops at least one package, not {max_items}")
+        queue = clearable(self._queues_of(publisher), name)
+        return self._clear(queue, queue.plan_clear(max_items), wait_seconds)
+
+    def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
+        """See `Control`."""
+        if not item_ids:
+            raise UsageError("a removal names at least one item")
+        queue = clearable(self._queues_of(publisher), name)
+        return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
+
+    def command(self, publisher: str, command_id: str) -> CommandView:
+        """See `Control`."""
+        command = self._commands.find(self._room(publisher).name, command_id)
+        self._hear_statuses()
+        return self._commands.view(command)
+
+    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+        """See `Control`."""
+        self._hear_announcements()
+        self._hear_statuses()
+        return [one.view for one in self._given_up.of(subscriber)]
+
+    def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
+        """See `Control`."""
+        if not 0 < len(offsets) <= MAX_REDRIVEN:
+            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
+        self._hear_announcements()
+        self._hear_statuses()
+        known = {one.view.offset: one for one in self._given_up.of(subscriber)}
+        for offset in offsets:
+            if offset not in known:
+                raise UsageError(
+                    f"{subscriber} did not give up a package at offset {offset}",
+                    next_step=f"mailboat errors list {subscriber}",
+                )
+        wanted = [known[offset] for offset in dict.fromkeys(offsets)]
+        return self._answers_to(
+            [self._commands.redrive(one.publisher, one.queue_name, Offset(one.view.offset)) for one in wanted],
+            wait_seconds,
+        )
+
+    def _room(self, publisher: str) -> PublisherRoom:
+        for name, room in self._rooms.items():
+            if name == publisher:
+                return room
+        known = ", ".join(self._rooms) or "none"
+        raise AgentMissingError(f"there is no publisher {publisher[:120]!r} here; publishers: {known}")
+
+    def _queues_of(self, publisher: str) -> PublisherQueues:
+        name: AgentName = self._room(publisher).name
+        is_running = self._followers.are_running
+        if not is_running:
+            self.catch_up()
+        return self._queues.of(name, is_counted=is_running)
+
+    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:
+        publisher = queue.standing.publisher
+        if plan is None:
+            return nothing_to_clear(publisher, queue.queue_name)
+        command = self._commands.clear(publisher, queue.queue_name, plan.up_to_offset)
+        return self._answers_to([command], wait_seconds)[0]
+
+    def _answers_to(self, commands: Sequence[Command], wait_seconds: float) -> list[CommandView]:
+        return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
+
+    def _await(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
+        """What there is to see when it is enough, or when the time is over; a command on a home starts to listen."""
+        seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
+        if self._followers.are_running:
+            return self._picture.news.wait_until(look, is_enough, seconds)
+        self._hear_announcements()
+        self._hear_statuses()
+        found = look()
+        if is_enough(found) or not seconds:
+            return found
+        self._followers.start(with_log=False)
+        try:
+            return self._picture.news.wait_until(look, is_enough, seconds)
+        finally:
+            self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+
+    def _journal_view(self) -> JournalView:
+        journal = self._workspace.journal
+        bounds = journal.bounds(self._workspace.topic(TopicRole.PACKAGE))
+        return JournalView(
+            description=journal.description,
+            earliest_offset=bounds.earliest_offset,
+            next_offset=bounds.next_offset,
+            size_bytes=journal.upkeep.size_bytes(),
+            retention_seconds=self._workspace.home.config.retention.package_seconds,
+        )
+
+    def _hear_announcements(self) -> None:
+        if not self._followers.are_running:
+            self._picture.hear_announcements()
+
+    def _hear_statuses(self) -> None:
+        if not self._followers.are_running:
+            self._picture.hear_statuses()

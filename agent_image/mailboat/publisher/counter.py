@@ -1,0 +1,150 @@
+"""Where requests of many callers come together: one publisher, used by one of them at a time, for all who wait.
+
+Whoever finds nobody at work publishes for everybody in line, in one durable append where it can be, and hands out the
+receipts; the others wait for theirs. So the cost of making something durable is shared, and no thread of ours is
+needed. The order between callers is that of `turns.py`; of one caller's requests, which it may send at once, the order
+in which they came.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.content.port import Source
+from mailboat.errors import MailboatError, RetryableError, ThrottledError, UsageError
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import Action
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.turns import Turns
+
+MAX_BATCH: Final = 64
+MAX_WAITING: Final = 1_000
+MAX_WAITING_OF_ONE: Final = 100
+_MAX_REMEMBERED: Final = 10_000
+
+OpenSource = Callable[[], Source]
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """One request in line, and its answer."""
+
+    request: DistributionRequest
+    answer: Receipt | BaseException | None = None
+
+    def result(self) -> Receipt:
+        if isinstance(self.answer, Receipt):
+            return self.answer
+        assert self.answer is not None  # noqa: S101  # who waits for a ticket wakes when it is answered
+        raise self.answer
+
+
+class PublishingCounter:
+    """Publishes for one publisher agent. Safe to use from several threads."""
+
+    def __init__(self, name: AgentName, publisher: Publisher, open_source: OpenSource | None) -> None:
+        """Publish with `publisher`, which nobody else uses; without a source an ADD is refused."""
+        self._name = name
+        self._publisher = publisher
+        self._open_source = open_source
+        self._changed = threading.Condition()
+        self._turns: Turns[_Ticket] = Turns()
+        self._is_busy = False
+        self._places: OrderedDict[str, Offset] = OrderedDict()
+
+    def publish(self, request: DistributionRequest, caller: str) -> Receipt:
+        """Publish one request in the caller's turn; durable when it returns.
+
+        Raises:
+            ThrottledError: Too many requests wait, of this caller or of all.
+            UsageError, …: As `Publisher.publish`.
+        """
+        if request.action is Action.ADD and self._open_source is None:
+            raise UsageError(
+                f"the publisher {self._name} has no source, so an ADD has nothing to read",
+                next_step="set `source` of this publisher in the agent's configuration",
+            )
+        ticket = _Ticket(request)
+        with self._changed:
+            self._stand_in_line(ticket, caller)
+            while ticket.answer is None:
+                if self._is_busy:
+                    self._changed.wait()
+                else:
+                    self._serve()
+        return ticket.result()
+
+    def locate(self, identifier: str) -> Offset | None:
+        """Where the package of that id, or of that request id, stands, if this publisher remembers."""
+        with self._changed:
+            place = self._places.get(identifier)
+        return self._publisher.locate(identifier) if place is None else place
+
+    def _stand_in_line(self, ticket: _Ticket, caller: str) -> None:
+        if self._turns.line_length(caller) >= MAX_WAITING_OF_ONE or len(self._turns) >= MAX_WAITING:
+            raise ThrottledError(
+                f"{self._turns.line_length(caller)} requests of {caller} wait already, and {len(self._turns)} in all",
+                retry_after_seconds=1.0,
+                publisher=self._name,
+            )
+        self._turns.put(caller, ticket, len(ticket.request.paths))
+
+    def _serve(self) -> None:
+        """Publish for those whose turn it is; the lock is free meanwhile."""
+        batch = self._turns.take(MAX_BATCH)
+        self._is_busy = True
+        self._changed.release()
+        try:
+            self._publish(batch)
+        except BaseException as error:
+            _answer_all(batch, error)
+            raise
+        finally:
+            self._changed.acquire()
+            self._is_busy = False
+            self._remember(batch)
+            self._changed.notify_all()
+
+    def _publish(self, batch: Sequence[_Ticket]) -> None:
+        with_content = [one for one in batch if one.request.action is Action.ADD]
+        if with_content and self._open_source is not None:
+            try:
+                with closing(self._open_source()) as source:
+                    self._publish_together(with_content, source)
+            except MailboatError as error:
+                _answer_all(with_content, error)
+        self._publish_together([one for one in batch if one.request.action is not Action.ADD], None)
+
+    def _publish_together(self, batch: Sequence[_Ticket], source: Source | None) -> None:
+        """Publish several; a request that can't be published fails alone."""
+        waiting = list(batch)
+        try:
+            for receipt in self._publisher.publish_all([one.request for one in batch], source):
+                waiting.pop(0).answer = receipt
+        except Exception as error:  # noqa: BLE001  # answered to who asked, whatever it is
+            if len(waiting) == 1 or isinstance(error, RetryableError):
+                _answer_all(waiting, error)
+                return
+            for one in waiting:
+                self._publish_together([one], source)
+
+    def _remember(self, batch: Sequence[_Ticket]) -> None:
+        for one in batch:
+            if isinstance(one.answer, Receipt):
+                self._places[one.answer.package_id] = one.answer.offset
+                self._places[one.answer.request_id] = one.answer.offset
+        while len(self._places) > _MAX_REMEMBERED:
+            self._places.popitem(last=False)
+
+
+def _answer_all(tickets: Sequence[_Ticket], error: BaseException) -> None:
+    for one in tickets:
+        if one.answer is None:
+            one.answer = error

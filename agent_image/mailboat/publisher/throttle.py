@@ -1,0 +1,95 @@
+"""Slows publishing down while a clearable subscriber lags, caller by caller.
+
+The delay of a request grows with the backlog, as in the original (SLING-12218): none up to the limit, linear from
+there, the longest from twice the limit on. Only subscribers whose queue can be cleared count (SLING-12429). What
+differs: who would have to wait long is not held on a thread, but told when to come again; who does so is let in. Each
+caller has a place in time of its own, so the pace of one is not the pace of another.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import ThrottledError
+
+PATIENCE_SECONDS: Final = 1.0
+"""A request that would be held up for longer is refused; the answer says when to come again."""
+
+MAX_CALLERS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSettings:
+    """When publishing slows down.
+
+    Attributes:
+        max_queue_entries: Backlog where delays begin; None: never.
+        max_delay_seconds: The longest delay of one request.
+    """
+
+    max_queue_entries: int | None = 1000
+    max_delay_seconds: float = 20.0
+
+
+def plan_delay(backlog: int, limit: int | None, max_delay_seconds: float) -> float:
+    """How long a request is held up, in seconds, while the slowest clearable subscriber has so many packages to go.
+
+    Args:
+        backlog: Packages in the longest clearable queue.
+        limit: Where delays begin; None: never.
+        max_delay_seconds: The delay from twice the limit on.
+    """
+    if limit is None or backlog <= limit:
+        return 0.0
+    return min(max_delay_seconds, (backlog - limit) * max_delay_seconds / limit)
+
+
+class Throttle:
+    """Lets the requests of one publisher in. Safe to use from several threads."""
+
+    def __init__(self, settings: ThrottleSettings, clock: Clock) -> None:
+        """Nobody was held up yet."""
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._places: OrderedDict[str, float] = OrderedDict()
+
+    def delay_seconds(self, backlog: int) -> float:
+        """How long a request is held up at such a backlog."""
+        return plan_delay(backlog, self._settings.max_queue_entries, self._settings.max_delay_seconds)
+
+    def admit(self, caller: str, backlog: int) -> None:
+        """Return when the caller's request may go on, at most `PATIENCE_SECONDS` later.
+
+        Raises:
+            ThrottledError: It would have to wait longer. The caller is let in when it comes again after that time.
+        """
+        delay = self.delay_seconds(backlog)
+        wait_seconds = self._place(caller, delay)
+        if wait_seconds > PATIENCE_SECONDS:
+            raise ThrottledError(
+                f"a subscriber whose queue can be cleared is {backlog} packages behind: a request is held up for "
+                f"{delay:.1f} seconds",
+                retry_after_seconds=math.ceil(wait_seconds),
+                backlog=backlog,
+                limit=self._settings.max_queue_entries,
+            )
+        if wait_seconds > 0:
+            self._clock.wait(threading.Event(), wait_seconds)
+
+    def _place(self, caller: str, delay: float) -> float:
+        """How long the caller has to wait; its place is used up when that is short enough to wait for."""
+        now = self._clock.monotonic()
+        with self._lock:
+            place = min(self._places.pop(caller, math.inf), now + delay)
+            wait_seconds = max(0.0, place - now)
+            if wait_seconds > PATIENCE_SECONDS:
+                self._places[caller] = place
+                while len(self._places) > MAX_CALLERS:
+                    self._places.popitem(last=False)
+            return wait_seconds
