@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mailboat.cli import journal_setup
+from mailboat.cli import journal_retention, journal_setup
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
     group.command("verify")(verify)
     group.command("truncate")(truncate)
     journal_setup.register(group)
+    journal_retention.register(group)
     app.add_typer(group)
 
 

@@ -1,0 +1,206 @@
+"""Applies retention by consumption: reads what is new, decides, moves the head, carries the registry forward.
+
+Each turn may be broken off anywhere and done again: nothing is kept but what the log says, the head only moves on, and
+two keepers at once do no more than one. A keeper that starts reads the package topic once, from its head. Called by the
+agent from a thread of its own, and by `mailboat journal retention`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.retention.marks import LogMarks
+from mailboat.retention.plan import ConsumptionBounds, HeadPlan, plan_head
+from mailboat.retention.registry import REGISTRY_KEY, Registry
+from mailboat.wire.messages import decode_message, encode_message
+
+CARRY_SECONDS: Final = 3600.0
+"""The registry is written again at the latest after so long, so that the log's own retention never takes the last."""
+
+_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """What is kept.
+
+    Attributes:
+        package_topic: Whose head is moved.
+        discovery_topic: Where subscribers announce themselves.
+        limits: What stays and what goes whoever has it.
+        subscriber_timeout_seconds: A durable subscriber silent for so long is dropped; None: never.
+    """
+
+    package_topic: TopicName
+    discovery_topic: TopicName
+    limits: ConsumptionBounds
+    subscriber_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn found, and did where it was told to.
+
+    Attributes:
+        bounds: The package topic before.
+        plan: Where the head should be.
+        freed_bytes: About what lies before it.
+        dropped: Durable subscribers whose registration ended, as they were silent for too long.
+        registrations: Who matters now, and whether durable.
+    """
+
+    bounds: Bounds
+    plan: HeadPlan
+    freed_bytes: int
+    dropped: tuple[Registration, ...]
+    registrations: tuple[tuple[Registration, bool], ...]
+
+
+class RetentionKeeper:
+    """Keeps one package topic. Belongs to one thread."""
+
+    def __init__(self, journal: Journal, settings: RetentionSettings, clock: Clock) -> None:
+        """Nothing is read yet."""
+        self.moves = 0
+        self._journal = journal
+        self._settings = settings
+        self._clock = clock
+        self._identity: LogIdentity | None = None
+        self._packages: JournalReader | None = None
+        self._discovery: JournalReader | None = None
+        self._marks = LogMarks(Offset(0))
+        self._registry = Registry(LogIdentity("", ""))
+        self._carried: RegistryMessage | None = None
+        self._carried_at = float("-inf")
+
+    def turn(self, *, is_applied: bool = True) -> Turn:
+        """Read what is new, decide, and unless it is for show, move the head and carry the registry forward.
+
+        Raises:
+            JournalUnavailableError: Try again; nothing is lost.
+            TopicMissingError: The topics were never made.
+        """
+        bounds = self._catch_up()
+        now_ms = int(self._clock.now().timestamp() * 1000)
+        dropped = tuple(self._registry.expire(now_ms, self._settings.subscriber_timeout_seconds))
+        plan = plan_head(bounds, self._registry.holders(), self._marks, self._settings.limits, now_ms)
+        freed = self._marks.bytes_behind(bounds.earliest_offset) - self._marks.bytes_behind(plan.head)
+        turn = Turn(bounds, plan, freed, dropped, tuple(self._registry.registrations()))
+        if is_applied:
+            self._apply(turn)
+        return turn
+
+    def close(self) -> None:
+        """Release the readers."""
+        for reader in (self._packages, self._discovery):
+            if reader is not None:
+                reader.close()
+        self._packages = self._discovery = None
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _catch_up(self) -> Bounds:
+        topic = self._settings.package_topic
+        identity = self._journal.identity(topic)
+        if identity != self._identity:
+            self._start(identity)
+        try:
+            self._read_all(self._packages, self._marks_see)
+            self._read_all(self._discovery, self._hear)
+        except (PositionOutOfRangeError, JournalReplacedError):  # retention overtook us, or the log is another
+            self._start(self._journal.identity(topic))
+            self._read_all(self._packages, self._marks_see)
+            self._read_all(self._discovery, self._hear)
+        bounds = self._journal.bounds(topic)
+        self._marks.trim(bounds.earliest_offset)
+        return Bounds(bounds.earliest_offset, max(bounds.earliest_offset, self._marks.next_offset))
+
+    def _start(self, identity: LogIdentity) -> None:
+        self.close()
+        self._identity = identity
+        self._registry = Registry(identity)
+        earliest = self._journal.bounds(self._settings.package_topic).earliest_offset
+        self._marks = LogMarks(earliest)
+        self._packages = self._journal.reader(self._settings.package_topic, earliest)
+        self._discovery = self._journal.reader(self._settings.discovery_topic, Edge.EARLIEST)
+
+    @staticmethod
+    def _read_all(reader: JournalReader | None, see: Callable[[RecordBatch], None]) -> None:
+        is_at_end = reader is None
+        while reader is not None and not is_at_end:
+            batch = reader.read(_READ, 0.0)
+            see(batch)
+            is_at_end = batch.is_at_end
+
+    def _marks_see(self, batch: RecordBatch) -> None:
+        self._marks.see(batch.records, batch.next_offset)
+
+    def _hear(self, batch: RecordBatch) -> None:
+        bounds = self._journal.bounds(self._settings.package_topic) if batch.records else None
+        for record in batch.records:
+            if bounds is not None:
+                self._hear_one(record, bounds)
+
+    def _hear_one(self, record: Record, bounds: Bounds) -> None:
+        if not record.value:
+            self._registry.hear_leave(record.key or b"")
+            return
+        try:
+            message = decode_message(record.headers, record.value)
+        except UntrustedInputError:
+            return  # anyone may write here; `journal verify` names it
+        if isinstance(message, DiscoveryMessage):
+            self._registry.hear(message, record.appended_ms, bounds)
+        elif isinstance(message, RegistryMessage) and record.key == REGISTRY_KEY:
+            self._registry.hear_registry(message)
+
+    # ------------------------------------------------------------------------------------------------------ applying
+
+    def _apply(self, turn: Turn) -> None:
+        for one in turn.dropped:
+            _LOG.warning(
+                "topic %s: %s was silent for too long and holds nothing back any more; it stood at offset %d",
+                self._settings.package_topic,
+                one.name,
+                one.next_offset,
+            )
+        self._carry_registry()
+        if turn.plan.head <= turn.bounds.earliest_offset:
+            return
+        for loser in turn.plan.losers:
+            _LOG.warning(
+                "topic %s: %s stands at offset %d and loses the packages before %d, which are too old or too many",
+                self._settings.package_topic,
+                loser.name,
+                loser.next_offset,
+                turn.plan.head,
+            )
+        self._journal.truncate(self._settings.package_topic, turn.plan.head)
+        self.moves += 1
+
+    def _carry_registry(self) -> None:
+        """Before the head moves: a keeper elsewhere must know whom this one knew."""
+        message = self._registry.message()
+        now = self._clock.monotonic()
+        if not message.registrations and self._carried is None:
+            return
+        if _names(message) == _names(self._carried) and now - self._carried_at < CARRY_SECONDS:
+            return
+        headers, value = encode_message(message)
+        self._journal.append(self._settings.discovery_topic, [NewRecord(value, headers, REGISTRY_KEY)])
+        self._carried, self._carried_at = message, now
+
+
+def _names(message: RegistryMessage | None) -> frozenset[tuple[str, str]]:
+    return frozenset() if message is None else frozenset((one.sling_id, one.name) for one in message.registrations)
