@@ -8,7 +8,6 @@ which accepts the same packages and names what is wrong. Used by `TreeCodec.read
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from mailboat.content.keys import SEPARATOR
 from mailboat.errors import UntrustedInputError
@@ -23,9 +22,6 @@ from mailboat.wire.tree_batch import (
     node_count_of,
     parse_packages,
 )
-
-MAX_NODES: Final = 16
-"""Of one package."""
 
 AreAbove = Callable[[bytes, NodePath], bool]
 """Whether encoded nodes of a header are right and lie above a root."""
@@ -54,7 +50,7 @@ def _subtrees_of(
     bodies: list[bytes] = []
     for package, root, payload in zip(packages, roots, payloads, strict=True):
         count = node_count_of(package)
-        if not 0 < count <= min(MAX_NODES, limits.max_entries) or len(payload) > limits.max_total_bytes:
+        if not 0 < count <= limits.max_entries or len(payload) > limits.max_total_bytes:
             return None
         ancestors = ancestors_in_header(package.header, root)
         if ancestors is None or (ancestors and not are_above(ancestors, root)):

@@ -20,9 +20,14 @@ from mailboat.wire.framing import framed
 from mailboat.wire.nodes import DIGEST_BYTES, check_body
 from mailboat.wire.shapes import shape_of
 
+MAX_NODES: Final = 16
+"""Of one package."""
 MAX_BODY_BYTES: Final = 16 * 1024 - 1
 """A larger body is checked as a message; below it no length takes more than two bytes."""
 
+_AT_ONCE: Final = 32  # more leave the processor's caches
+_SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
+_TRAILER_STARTS: Final = tuple(b"\x08%c\x12\x20" % count for count in range(MAX_NODES + 1))
 _SHAPE_TAG: Final = 0x0A
 _VALUE_TAG: Final = 0x12
 _MAX_SHAPE_BYTES: Final = 2048
@@ -32,8 +37,18 @@ _NOT_PLAIN: Final = -1
 OpaquePackage = pb.OpaquePackage
 
 
-def parse_packages(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
+def parse_packages(payloads: Sequence[bytes]) -> list[OpaquePackage] | None:
     """The packages, their bodies as bytes; None unless each has the bytes that its records have in order."""
+    parsed: list[OpaquePackage] = []
+    for begin in range(0, len(payloads), _AT_ONCE):
+        some = _parse_some(payloads[begin : begin + _AT_ONCE])
+        if some is None:
+            return None
+        parsed += some
+    return parsed
+
+
+def _parse_some(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
     together = b"".join([framed(b"\x0a", payload) for payload in payloads])
     try:
         packages = pb.TreePackages.FromString(together)
@@ -46,21 +61,24 @@ def parse_packages(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
 
 
 def node_count_of(package: OpaquePackage) -> int:
-    """How many nodes it has, as its trailer says; 0 where it has another number, pieces of binaries, or very many."""
+    """How many nodes it has, as its trailer says; 0 where it has another number, pieces of binaries, or many nodes."""
     count = len(package.node)
-    trailer = package.trailer
-    if count >= 0x80 or package.HasField("piece") or len(trailer) != DIGEST_BYTES + 4:
+    if count > MAX_NODES or package.HasField("piece"):
         return 0
-    return count if trailer.startswith(b"\x08%c\x12\x20" % count) else 0
+    return count if package.trailer[:-DIGEST_BYTES] == _TRAILER_STARTS[count] else 0
 
 
 def ancestors_in_header(header: bytes, root: str) -> bytes | None:
     """The nodes above the root as the header of a parsed package has them; None unless that owns just this subtree."""
-    start = b"\x08\x01" + framed(b"\x12", framed(b"\x0a", root.encode()))
-    if not header.startswith(start):
+    encoded = root.encode()
+    size = len(encoded)
+    if size > _SHORT_ROOT_BYTES:
         return None
+    start = b"\x08\x01\x12%c\x0a%c%b" % (size + 2, size, encoded)
+    if header == start:
+        return b""
     ancestors = header[len(start) :]
-    return None if ancestors.startswith(b"\x12") else ancestors
+    return ancestors if header.startswith(start) and not ancestors.startswith(b"\x12") else None
 
 
 def are_bodies_right(paths: Sequence[NodePath], bodies: Sequence[bytes]) -> bool:
