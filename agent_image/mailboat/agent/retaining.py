@@ -1,4 +1,4 @@
-"""Retention by consumption as the configuration wants it: one turn for a command, or turns from a thread of an agent."""
+"""Retention by consumption as the configuration wants it: one turn for a command, or turns from a thread in agents."""
 
 from __future__ import annotations
 
