@@ -177,7 +177,7 @@ class JournalAccessDeniedError(PermanentError):
     """The brokers refused the user, the password, the certificate, or a right that the call needs. Nothing was changed.
 
     Check the credentials in the configuration and when the certificates expire, and give the user the rights of its
-    role.
+    role (`docs/kafka.md`).
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
@@ -212,7 +212,11 @@ class MessageTooLargeError(PermanentError):
 
 
 class TopicMissingError(PermanentError):
-    """The topic does not exist. `mailboat init` makes the embedded ones."""
+    """The topic does not exist. `mailboat journal ensure` makes the topics that the configuration names.
+
+    Brokers with access rights say the same of a topic that this user may not describe: see the rights by role in
+    `docs/kafka.md`. Check `journal.topic_prefix` and the brokers' address, too.
+    """
 
 
 class PositionOutOfRangeError(StopError):
