@@ -86,8 +86,10 @@ class Home:
 
     def resolve(self, location: str) -> str:
         """A source or target of the configuration, `files:DIR` or a path, with its place relative to the home."""
+        from mailboat.content.locations import TARGET_KINDS
+
         kind, colon, place = location.partition(":")
-        if colon and kind.isalpha():
+        if colon and kind in TARGET_KINDS:
             return f"{kind}:{self._below(place)}"
         return str(self._below(location))
 
@@ -124,6 +126,17 @@ class Home:
         document = {"target": known.target, "follow": list(known.follow), "max_retries": known.max_retries}
         write_text(self._registry_file(known.name), json.dumps(document) + "\n")
 
+    def forget_subscriber(self, name: AgentName) -> bool:
+        """Take a subscriber out of the registry, and leave its target alone; whether it was there."""
+        file = self._registry_file(name)
+        if not file.is_file():
+            return False
+        try:
+            file.unlink()
+        except OSError as error:
+            raise _storage_error(file, error) from error
+        return True
+
     def known_subscriber(self, name: AgentName) -> KnownSubscriber | None:
         """What is known of a subscriber. Raises: ConfigInvalidError when its file can't be understood."""
         file = self._registry_file(name)
@@ -152,7 +165,8 @@ def create_home(path: Path, config: Config) -> Home:
     from mailboat.config.pages import commented_yaml
 
     if (path / CONFIG_FILE).exists():
-        is_whole = Home(path).journal_path.exists()
+        home = Home(path)
+        is_whole = home.config.journal.kafka is not None or home.journal_path.exists()
         step = None if is_whole else f"mailboat --home {path} init --new-journal"
         raise HomeExistsError(f"{path} is a Mailboat home already", next_step=step, home=path.absolute())
     make_folders(path)
@@ -204,6 +218,12 @@ def home_without_journal(path: Path) -> Home:
         HomeExistsError: There is a journal, or the log of one that SQLite would replay into a new one.
     """
     home = Home(path)
+    if home.config.journal.kafka is not None:
+        raise HomeExistsError(
+            f"the journal of {path} is on Kafka, where topics are made anew and not journals",
+            next_step=f"mailboat --home {path} journal ensure",
+            home=path.absolute(),
+        )
     for suffix in ("", "-wal", "-shm", "-journal"):
         file = home.journal_path.with_name(home.journal_path.name + suffix)
         if file.exists():

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mailboat.agent.settings import current_settings
+from mailboat.cli.session import Defaults, Given, Session, session_from
 from mailboat.errors import MailboatError
 
 
@@ -35,12 +36,41 @@ def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> 
 
 
 def subscriber_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The subscribers that the home knows, for completion: quietly nothing where there is no home."""
-    from mailboat.agent.home import Home
-
-    outer = context.find_root().params.get("home")
+    """The subscribers that the home or the agent knows, for completion: quietly nothing where there is neither."""
     try:
-        home = Home(context.params.get("home") or outer or current_settings().home)
-        return [one.name for one in home.known_subscribers() if one.name.startswith(incomplete)]
+        session = _session(context)
+        if session.url is None:
+            return [one.name for one in session.home().known_subscribers() if one.name.startswith(incomplete)]
+        with session.control() as control:
+            return [one.name for one in control.status().subscribers if one.name.startswith(incomplete)]
     except MailboatError:
         return []
+
+
+def publisher_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The publishers, for completion."""
+    try:
+        with _session(context).control() as control:
+            return [one.name for one in control.status().publishers if one.name.startswith(incomplete)]
+    except MailboatError:
+        return []
+
+
+def queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The subscribers that have a queue, for completion."""
+    try:
+        session = _session(context)
+        publisher = session.default_publisher(context.params.get("publisher"))
+        with session.control() as control:
+            return [one.subscriber for one in control.queues(publisher) if one.subscriber.startswith(incomplete)]
+    except MailboatError:
+        return []
+
+
+def _session(context: typer.Context) -> Session:
+    """What the words so far say, on both sides of the command's name."""
+    outer, inner = context.find_root().params, context.params
+    defaults = Defaults()
+    defaults.given = Given(home=outer.get("home"), url=outer.get("url"), token_file=outer.get("token_file"))
+    given = Given(home=inner.get("home"), url=inner.get("url"), token_file=inner.get("token_file"))
+    return session_from(current_settings(), defaults, given)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -52,6 +53,8 @@ def remote_command(function: Callable[Concatenate[Session, P], None]) -> Callabl
 
 
 def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: bool) -> Callable[..., None]:
+    own = _Own(function)
+
     @functools.wraps(function)
     def run(context: typer.Context, **values: Any) -> None:
         given = Given(*(values.pop(name, None) for name in ("home", "output", "verbose", "url", "token_file")))
@@ -65,17 +68,37 @@ def _declared(function: Callable[Concatenate[Session, P], None], *, is_remote: b
         if session.is_verbose:
             defaults.given = defaults.given._replace(is_verbose=True)
         try:
-            function(session, **values)  # type: ignore[call-arg]  # typer made the values of the very same signature
+            function(session, **own.gathered(values))  # type: ignore[call-arg]  # of the very same signature
         except BrokenPipeError as error:  # the framework would make a failure of it
             leave_broken_pipe()
             raise typer.Exit(BROKEN_PIPE_EXIT_CODE) from error
 
-    own = inspect.signature(function, eval_str=True).parameters
-    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in list(own.values())[1:]]
-    shared = [_parameter("context", typer.Context), *kept, *_shared(is_remote=is_remote)]
+    shared = [_parameter("context", typer.Context), *own.parameters(), *_shared(is_remote=is_remote)]
     run.__signature__ = inspect.Signature(shared)  # type: ignore[attr-defined]  # what inspect.signature reads first
     run.__annotations__ = {one.name: one.annotation for one in shared}
     return run
+
+
+class _Own:
+    """A command's own parameters. One whose type is a NamedTuple stands for its fields: options that commands share."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        declared = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        self._plain = [one for one in declared if not hasattr(one.annotation, "_fields")]
+        self._sets: dict[str, Any] = {one.name: one.annotation for one in declared if one not in self._plain}
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """One for each option, those of sets first."""
+        for kind in self._sets.values():
+            for name, annotation in typing.get_type_hints(kind, include_extras=True).items():
+                default = kind._field_defaults.get(name, inspect.Parameter.empty)
+                yield _parameter(name, annotation, default)
+        yield from (one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in self._plain)
+
+    def gathered(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values with each set made of its fields."""
+        sets = {name: kind(**{one: values[one] for one in kind._fields}) for name, kind in self._sets.items()}
+        return {**{one.name: values[one.name] for one in self._plain}, **sets}
 
 
 def _shared(*, is_remote: bool) -> Iterator[inspect.Parameter]:

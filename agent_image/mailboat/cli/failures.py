@@ -19,14 +19,20 @@ INTERRUPTED_EXIT_CODE: Final = 130
 BROKEN_PIPE_EXIT_CODE: Final = 141
 """The reader of a pipe went away: 128 + SIGPIPE. Nothing is printed."""
 
+GIVEN_UP_EXIT_CODE: Final = 1
+"""A subscriber gave a package up that was waited for, or refused a command."""
+
+NOT_YET_EXIT_CODE: Final = 3
+"""Durable, but what was waited for did not happen in time."""
+
 EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (0, "done"),
     (
         1,
-        "failed, and would again; found a difference (`diff`, `verify`), or gave packages up (`subscribe`)",
+        "failed, and would again; a difference (`diff`, `verify`); a subscriber gave packages up or refused a command",
     ),
     (2, "the command line, the configuration or the request can't be meant"),
-    (3, "published, but not known to be imported: time is over, or no subscriber is known (`publish --wait`)"),
+    (3, "published or sent, but not done in time, or no subscriber is known (`--wait`)"),
     (4, "input broke a rule or a limit; nothing was written"),
     (5, "the target is in use, or belongs to another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import remote_command
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
-from mailboat.errors import SourceMissingError, UsageError
-from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mailboat.agent.home import Home, KnownSubscriber
-    from mailboat.content.port import GivenUp
+    from mailboat.agent.control.port import Control
+    from mailboat.agent.control.views import CauseView, GivenUpView
 
-_TRACE_BEGINS = "Traceback (most recent call last):"
+_TRACE_BEGINS: Final = "Traceback (most recent call last):"
+COLUMNS: Final = (
+    Column("SUBSCRIBER"),
+    Column("OFFSET", is_number=True),
+    Column("GIVEN UP"),
+    Column("ATTEMPTS", is_number=True),
+    Column("PATHS"),
+    Column("ERROR", can_fold=True),
+)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)]
 OffsetArgument = Annotated[int, typer.Argument(help="Offset of the package, as `errors list` shows it.")]
@@ -33,7 +42,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@command
+@remote_command
 def list_errors(
     session: Session,
     name: Annotated[
@@ -41,127 +50,68 @@ def list_errors(
     ] = None,
 ) -> None:
     """List the packages that were given up."""
-    home = session.home()
-    found = [(known.name, entry) for known in _subscribers(home, name) for entry in _entries(known)]
-    rows = [_without_trace(error_document(one, entry)) for one, entry in found]
-    columns = ("SUBSCRIBER", "OFFSET", "GIVEN UP", "ATTEMPTS", "PATHS", "ERROR")
+    with session.control() as control:
+        found = control.errors(name)
     session.show(
         Report(
-            rows,
-            [f"{row['subscriber']}/{row['offset']}" for row in rows],
-            lambda: [
-                Table(
-                    [Column(one, is_number=one in {"OFFSET", "ATTEMPTS"}, can_fold=one == "ERROR") for one in columns],
-                    [_row(row) for row in rows],
-                    empty="nothing was given up",
-                )
-            ],
+            [_without_trace(asdict(one)) for one in found],
+            [f"{one.subscriber}/{one.offset}" for one in found],
+            lambda: [Table(COLUMNS, [_row(one) for one in found], empty="nothing was given up")],
         )
     )
 
 
-@command
+@remote_command
 def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
     """Show one package that was given up, with the trace of its failure."""
-    (known,) = _subscribers(session.home(), name)
-    entry = _entry(known, offset)
-    document = error_document(known.name, entry)
-    trace = document["error"]["trace"] = whole_lines(document["error"]["trace"] or "")
-    session.show(
-        Report(
-            document,
-            [entry.package_id],
-            lambda: [
-                f"package   {entry.package_id} at offset {entry.offset}, from {entry.pub_agent_name or ABSENT}",
-                f"paths     {' '.join(entry.paths) or ABSENT}",
-                f"given up  {document['given_up_at']} after {count_text(entry.attempts, 'attempt')}",
-                f"error     {entry.cause.code}: {entry.cause.message}",
-                *([f"path      {entry.cause.path}"] if entry.cause.path else []),
-                *(f"          {line}" for line in trace.splitlines()),
-                f"next      mailboat errors redrive {known.name} {entry.offset}",
-            ],
-        )
-    )
+    with session.control() as control:
+        one = _entry(control, name, offset)
+    document = asdict(one)
+    trace = "" if one.error is None else whole_lines(one.error.trace or "")
+    if one.error is not None:
+        document["error"]["trace"] = trace
+    session.show(Report(document, [one.package_id or str(offset)], lambda: list(_lines(one, trace))))
 
 
-@command
+def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
+    yield f"package   {one.package_id or ABSENT} at offset {one.offset}, from {one.publisher or ABSENT}"
+    yield f"paths     {' '.join(one.paths) or ABSENT}"
+    yield f"given up  {time_text(one.given_up_ms) or ABSENT} after {count_text(one.attempts, 'attempt')}"
+    if one.error is not None:
+        yield f"error     {_error_text(one.error)}"
+        yield from ([f"path      {one.error.path}"] if one.error.path else [])
+    yield from (f"          {line}" for line in trace.splitlines())
+    yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
+
+
+@remote_command
 def redrive(
     session: Session,
     name: NameArgument,
     offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Which packages.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All that this subscriber gave up.")] = False,
+    wait: AnswerOption = 0.0,
 ) -> None:
     """Ask a subscriber to import given-up packages after all. It does so while it runs, or when it starts."""
     if everything is bool(offsets):
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors list {name}")
-    (known,) = _subscribers(session.home(), name)
-    wanted = [entry.offset for entry in _entries(known)] if everything else [Offset(one) for one in offsets or ()]
-    from mailboat.agent.locations import opened_ledger
-
-    with opened_ledger(known.target) as ledger:
-        for offset in wanted:
-            ledger.request_redrive(offset)
-    session.show(
-        Report(
-            {"subscriber": known.name, "redriven": wanted},
-            [f"{known.name}/{offset}" for offset in wanted],
-            lambda: [f"{known.name}: {count_text(len(wanted), 'package')} asked for again"],
-        )
-    )
+    with session.control() as control:
+        wanted = [one.offset for one in control.errors(name)] if everything else list(offsets or ())
+        answers = control.redrive(name, wanted, wait) if wanted else []
+    show_commands(session, answers, wait, empty="nothing was given up")
 
 
-def _subscribers(home: Home, name: str | None) -> Sequence[KnownSubscriber]:
-    """One subscriber, or all. Raises: UsageError for a name that this home does not know."""
-    if name is None:
-        return home.known_subscribers()
-    known = home.known_subscriber(parse_agent_name(name))
-    if known is None:
-        names = ", ".join(one.name for one in home.known_subscribers())
-        raise UsageError(f"no subscriber {name} was started from this home", known=names or "none")
-    return [known]
-
-
-def _entries(known: KnownSubscriber) -> Sequence[GivenUp]:
-    from mailboat.agent.locations import opened_ledger
-
-    try:
-        with opened_ledger(known.target) as ledger:
-            return ledger.given_up()
-    except SourceMissingError:  # registered, but its target was never made, or was removed
-        return []
-
-
-def _entry(known: KnownSubscriber, offset: int) -> GivenUp:
-    for entry in _entries(known):
-        if entry.offset == offset:
-            return entry
-    raise UsageError(
-        f"{known.name} did not give up a package at offset {offset}", next_step=f"mailboat errors list {known.name}"
-    )
-
-
-def error_document(name: AgentName, entry: GivenUp) -> dict[str, Any]:
-    """An entry of an error queue for JSON and YAML."""
-    return {
-        "subscriber": name,
-        "offset": entry.offset,
-        "package_id": entry.package_id,
-        "publisher": entry.pub_agent_name,
-        "paths": list(entry.paths),
-        "given_up_at": time_text(entry.given_up_ms),
-        "attempts": entry.attempts,
-        "error": {
-            "code": entry.cause.code,
-            "message": entry.cause.message,
-            "path": entry.cause.path,
-            "trace": entry.cause.trace_excerpt,
-        },
-    }
+def _entry(control: Control, name: str, offset: int) -> GivenUpView:
+    for one in control.errors(name):
+        if one.offset == offset:
+            return one
+    raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors list {name}")
 
 
 def _without_trace(document: dict[str, Any]) -> dict[str, Any]:
     """For a list: the trace of one entry is what `errors show` is for."""
-    return {**document, "error": {key: value for key, value in document["error"].items() if key != "trace"}}
+    error = document["error"]
+    return document if error is None else {**document, "error": {**error, "trace": None}}
 
 
 def whole_lines(excerpt: str) -> str:
@@ -170,13 +120,20 @@ def whole_lines(excerpt: str) -> str:
     return excerpt if first.startswith(_TRACE_BEGINS) or not rest else rest
 
 
-def _row(row: dict[str, Any]) -> list[str]:
-    paths, error = row["paths"], row["error"]
+def _row(one: GivenUpView) -> list[str]:
     return [
-        row["subscriber"],
-        str(row["offset"]),
-        row["given_up_at"],
-        str(row["attempts"]),
-        " ".join(paths[:2]) + (" …" if len(paths) > 2 else ""),
-        f"{error['code']}: {error['message']}",
+        one.subscriber,
+        str(one.offset),
+        time_text(one.given_up_ms) or ABSENT,
+        str(one.attempts),
+        _paths_text(one.paths),
+        ABSENT if one.error is None else _error_text(one.error),
     ]
+
+
+def _error_text(error: CauseView) -> str:
+    return f"{error.code}: {error.message}"
+
+
+def _paths_text(paths: Sequence[str]) -> str:
+    return " ".join(paths[:2]) + (" …" if len(paths) > 2 else "")

@@ -5,68 +5,69 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mailboat.cli.declaring import command
-from mailboat.cli.rendering import Report, bytes_text, count_text, seconds_text
+from mailboat.cli.declaring import PublisherOption, command, remote_command
+from mailboat.cli.distributions import end_by, followed_lines, merged, waited_for
+from mailboat.cli.ordering import order_all, paths_text
+from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import AgentName, RequestId, parse_agent_name, parse_request_id
+from mailboat.model.identifiers import RequestId, parse_agent_name, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.following import Following
+    from mailboat.agent.control.views import DistributionView
     from mailboat.content.port import Source
     from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher
     from mailboat.publisher.receipts import Receipt
     from mailboat.publisher.requests import DistributionRequest
 
-NOT_IMPORTED_EXIT_CODE = 3
-DIFFERENCE_EXIT_CODE = 1
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
 ]
-SomePaths = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Content paths; what the filter of a checkout or zip names when left out."),
-]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
 ShallowOption = Annotated[bool, typer.Option("--shallow", help="The paths alone, without what is below them.")]
-EachOption = Annotated[bool, typer.Option("--each", help="One package for each path.")]
-ChangedOption = Annotated[
-    bool, typer.Option("--changed", help="What changed since the last publish of this source, deletes included.")
-]
-RequestOption = Annotated[
-    str | None,
-    typer.Option("--request-id", metavar="ID", help="The same id again is the same request, published once."),
-]
-PublisherOption = Annotated[
-    str | None, typer.Option("--publisher", metavar="NAME", help="Which publisher; the configured one when left out.")
-]
-WaitOption = Annotated[
-    float | None,
-    typer.Option(
-        "--wait",
-        metavar="SECONDS",
-        min=0,
-        help="Wait until the known subscribers imported it; exit code 3 when time is over or none is known.",
-    ),
-]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options of a publication ask for."""
+class Selection(NamedTuple):
+    """What of a source is meant."""
 
-    publisher: str | None = None
-    wait_seconds: float | None = None
+    source: SourceArgument
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Content paths; what the filter of a checkout or zip names when left out."),
+    ] = None
+    shallow: ShallowOption = False
+    changed: Annotated[
+        bool, typer.Option("--changed", help="What changed since the last publish of this source, deletes included.")
+    ] = False
+
+
+class Delivery(NamedTuple):
+    """Who publishes, under which id, and how long the subscribers are waited for."""
+
+    request_id: Annotated[
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="The same id again is the same request, published once."),
+    ] = None
+    publisher: PublisherOption = None
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait until the known subscribers imported it; exit code 3 when time is over or none is known.",
+        ),
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -79,30 +80,22 @@ def register(app: typer.Typer) -> None:
 
 
 @command
-def plan(
-    session: Session,
-    source: SourceArgument,
-    paths: SomePaths = None,
-    shallow: ShallowOption = False,
-    changed: ChangedOption = False,
-    publisher: PublisherOption = None,
-) -> None:
+def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
     """Tell what a publish would ship, and who is behind. Changes nothing."""
     from mailboat.agent.locations import open_source
-    from mailboat.agent.subscribers import subscriber_views
 
-    given = content_paths(paths or ())
-    _refuse_both(changed=changed, shallow=shallow)
-    with session.workspace() as workspace, closing(open_source(source)) as opened:
+    given, changed = content_paths(selected.paths or ()), selected.changed
+    _refuse_both(changed=changed, shallow=selected.shallow)
+    with session.workspace() as workspace, closing(open_source(selected.source)) as opened:
         agent = workspace.publisher(publisher)
-        request = None if changed else _add(given or _roots_of(opened), shallow)
+        request = None if changed else _add(given or _roots_of(opened), selected.shallow)
         found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
-        end = workspace.journal.bounds(workspace.package_topic).next_offset
-        behind = {view.name: view.lag(end) or 0 for view in subscriber_views(workspace)}
+    with session.control() as control:
+        behind = {one.name: one.lag or 0 for one in control.status().subscribers}
     session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), behind))
 
 
-def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: dict[AgentName, int]) -> Report:
+def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: dict[str, int]) -> Report:
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -130,66 +123,61 @@ def _replaced_lines(replaced: Sequence[NodePath]) -> Iterator[str]:
         yield f"replaces {replaced[0]}{more}: what subscribers have below and the source has not is removed"
 
 
-@command
+@remote_command
 def publish(
     session: Session,
-    source: SourceArgument,
-    paths: SomePaths = None,
-    shallow: ShallowOption = False,
-    each: EachOption = False,
-    changed: ChangedOption = False,
-    request_id: RequestOption = None,
-    publisher: PublisherOption = None,
-    wait: WaitOption = None,
+    selected: Selection,
+    delivery: Delivery,
+    each: Annotated[bool, typer.Option("--each", help="One package for each path.")] = False,
 ) -> None:
     """Publish paths of a source, or what changed in it. Prints package and offset."""
+    _refuse_both(
+        changed=selected.changed, shallow=selected.shallow, each=each, request_id=delivery.request_id is not None
+    )
+    if session.url is not None:
+        _publish_own(session, selected, delivery, each=each)
+        return
     from mailboat.agent.locations import open_source
 
-    given = content_paths(paths or ())
-    _refuse_both(changed=changed, shallow=shallow, each=each, request_id=request_id is not None)
-    with session.workspace() as workspace, closing(open_source(source)) as opened:
-        roots = given or ((ROOT,) if changed else _roots_of(opened))
-        requests = list(_adds(roots, shallow=shallow, each=each, request_id=request_id))
+    given = content_paths(selected.paths or ())
+    with session.workspace() as workspace, closing(open_source(selected.source)) as opened:
+        roots = given or ((ROOT,) if selected.changed else _roots_of(opened))
+        requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
 
         def ship(agent: Publisher) -> Iterator[Receipt]:
-            return agent.publish_changed(opened, roots) if changed else _ship(agent, requests, opened)
+            return agent.publish_changed(opened, roots) if selected.changed else _ship(agent, requests, opened)
 
-        _publish(session, workspace, ship, Asked(publisher, wait))
+        _publish(session, workspace, ship, delivery)
 
 
-@command
-def delete(
-    session: Session,
-    paths: Paths,
-    request_id: RequestOption = None,
-    publisher: PublisherOption = None,
-    wait: WaitOption = None,
-) -> None:
+def _publish_own(session: Session, selected: Selection, delivery: Delivery, *, each: bool) -> None:
+    """Have an agent publish paths of its own source: the word where a source stands on a home is a path as well."""
+    texts = (selected.source, *(selected.paths or ()))
+    if selected.changed or not all(text.startswith("/") for text in texts):
+        raise UsageError(
+            f"the agent at {session.url} publishes paths of its own source, such as /en/news",
+            next_step="to publish a folder of this machine, leave --url out",
+        )
+    requests = list(_adds(content_paths(texts), shallow=selected.shallow, each=each, request_id=delivery.request_id))
+    order_all(session, requests, delivery)
+
+
+@remote_command
+def delete(session: Session, paths: Paths, delivery: Delivery) -> None:
     """Remove paths, with everything below them, from all subscribers."""
-    _request(session, Action.DELETE, content_paths(paths), request_id, Asked(publisher, wait))
+    _request(session, Action.DELETE, content_paths(paths), delivery)
 
 
-@command
-def invalidate(
-    session: Session,
-    paths: Paths,
-    request_id: RequestOption = None,
-    publisher: PublisherOption = None,
-    wait: WaitOption = None,
-) -> None:
+@remote_command
+def invalidate(session: Session, paths: Paths, delivery: Delivery) -> None:
     """Tell all subscribers that what they cache of these paths is no longer valid."""
-    _request(session, Action.INVALIDATE, content_paths(paths), request_id, Asked(publisher, wait))
+    _request(session, Action.INVALIDATE, content_paths(paths), delivery)
 
 
-@command
-def ping(
-    session: Session,
-    request_id: RequestOption = None,
-    publisher: PublisherOption = None,
-    wait: WaitOption = None,
-) -> None:
+@remote_command
+def ping(session: Session, delivery: Delivery) -> None:
     """Send a message that changes nothing, to see that messages come through."""
-    _request(session, Action.TEST, (), request_id, Asked(publisher, wait))
+    _request(session, Action.TEST, (), delivery)
 
 
 def content_paths(texts: Iterable[str]) -> tuple[NodePath, ...]:
@@ -256,50 +244,48 @@ def _ship(agent: Publisher, requests: Sequence[DistributionRequest], source: Sou
         yield from agent.publish_all(requests, source)
 
 
-def _request(
-    session: Session, action: Action, paths: tuple[NodePath, ...], request_id: str | None, asked: Asked
-) -> None:
+def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
     from mailboat.publisher.requests import DistributionRequest
 
-    named = None if request_id is None else parse_request_id(request_id)
-    request = DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)
-    with session.workspace() as workspace:
-        _publish(session, workspace, lambda agent: _ship(agent, [request], None), asked)
+    named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
+    order_all(session, [DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)], delivery)
 
 
 def _publish(
-    session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], asked: Asked
+    session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
     """Ship, wait when asked to, print, and say by the exit code whether everybody has it."""
-    from mailboat.agent.following import Followers
     from mailboat.agent.upkeep import maintain
 
-    name = parse_agent_name(workspace.home.config.publisher.name if asked.publisher is None else asked.publisher)
-    agent = workspace.publisher(name)
-    followers = None if asked.wait_seconds is None else Followers(workspace, name)
-    try:
-        receipts = list(ship(agent))
-        followed = None
-        if followers is not None and asked.wait_seconds is not None and receipts:
-            followed = followers.wait([one.offset for one in receipts], asked.wait_seconds)
-    finally:
-        if followers is not None:
-            followers.close()
+    name = parse_agent_name(delivery.publisher or workspace.home.config.publisher.name)
+    clock = workspace.clock
+    started = clock.monotonic()
+    receipts = list(ship(workspace.publisher(name)))
+    followed = None
+    if delivery.wait is not None and receipts:
+        with session.control() as control:
+            views = waited_for(control, name, [one.package_id for one in receipts], clock, delivery.wait)
+        followed = Followed(merged(views), clock.monotonic() - started)
     maintain(workspace)
     session.show(_receipts_report(receipts, followed))
-    if followed is not None and (followed.failed or followed.waiting or not followed.total):
-        raise typer.Exit(DIFFERENCE_EXIT_CODE if followed.failed else NOT_IMPORTED_EXIT_CODE)
+    if followed is not None:
+        end_by([followed.view])
 
 
-def _receipts_report(receipts: Sequence[Receipt], followed: Following | None) -> Report:
+class Followed(NamedTuple):
+    """Who has what was published, and how long that took in seconds."""
+
+    view: DistributionView
+    seconds: float
+
+
+def _receipts_report(receipts: Sequence[Receipt], followed: Followed | None) -> Report:
     document: dict[str, Any] = {"packages": [receipt_document(one) for one in receipts]}
     if followed is not None:
+        view = asdict(followed.view)
         document["followers"] = {
-            "imported": sorted(followed.imported),
-            "failed": followed.failed,
-            "waiting": {name: view.state for name, view in sorted(followed.waiting.items())},
+            **{name: view[name] for name in ("state", "imported", "waiting", "removed", "failed")},
             "seconds": round(followed.seconds, 3),
-            "unreadable": followed.unreadable,
         }
     return Report(document, [one.package_id for one in receipts], lambda: list(_receipt_lines(receipts, followed)))
 
@@ -321,29 +307,18 @@ def receipt_document(one: Receipt) -> dict[str, Any]:
     }
 
 
-def _receipt_lines(receipts: Sequence[Receipt], followed: Following | None) -> Iterator[str]:
+def _receipt_lines(receipts: Sequence[Receipt], followed: Followed | None) -> Iterator[str]:
     if not receipts:
         yield "nothing to publish"
     for one in receipts:
-        yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {_paths_text(one)}{_counts_text(one)}"
-    if followed is not None and not followed.total:
-        yield "no subscriber is known: nobody was waited for"
-    elif followed is not None:
-        yield f"imported by {len(followed.imported)}/{followed.total} in {seconds_text(followed.seconds)}"
-        yield from (f"  given up by {name}: {why}" for name, why in sorted(followed.failed.items()))
-        yield from (f"  not yet by {name}: {view.state}" for name, view in sorted(followed.waiting.items()))
-        if followed.unreadable:
-            yield f"  {count_text(followed.unreadable, 'answer')} can't be understood: see mailboat journal verify"
+        yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {paths_text(one.paths)}{_counts_text(one)}"
+    if followed is not None:
+        yield from followed_lines(*followed)
 
 
 def _action_text(one: Receipt) -> str:
     """What was sent, for people: an ADD that carries nothing removes what it covers."""
     return "removes" if one.action is Action.ADD and one.removed and not one.nodes else str(one.action)
-
-
-def _paths_text(one: Receipt) -> str:
-    first = " ".join(one.paths[:3])
-    return f"{first} … {len(one.paths)} paths" if len(one.paths) > 3 else first
 
 
 def _counts_text(one: Receipt) -> str:

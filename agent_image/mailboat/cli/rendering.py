@@ -79,8 +79,7 @@ def show(report: Report, output: Output, into: TextIO | None = None) -> None:
         case Output.NAME:
             stream.writelines(f"{printable(name)}\n" for name in report.names)
         case Output.TABLE:
-            for block in report.blocks():
-                _print_block(block, stream)
+            stream.write(blocks_text(report.blocks(), stream))
     stream.flush()
 
 
@@ -137,13 +136,15 @@ def _yaml(document: object) -> str:
     return text
 
 
-def _print_block(block: Block, stream: TextIO) -> None:
+def blocks_text(blocks: Sequence[Block], stream: TextIO) -> str:
+    """Blocks as lines for a stream: as wide as its terminal."""
+    return "".join(_block_text(block, stream) for block in blocks)
+
+
+def _block_text(block: Block, stream: TextIO) -> str:
     if isinstance(block, str):
-        stream.write(printable(block) + "\n")
-    elif not block.rows:
-        stream.write(block.empty + "\n")
-    else:
-        stream.write(table_text(block, stream))
+        return printable(block) + "\n"
+    return table_text(block, stream) if block.rows else block.empty + "\n"
 
 
 def natural_width(table: Table) -> int:

@@ -135,10 +135,7 @@ def session_from(settings: Settings, defaults: Defaults, given: Given) -> Sessio
 
 
 def _read_token(file: Path) -> str:
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token can't be read: {error}", file=file) from error
-    if not token:
-        raise UsageError(f"{file} holds no token", file=file)
-    return token
+    from mailboat.agent.secrets import read_secret
+    from mailboat.config.storage import Secret
+
+    return read_secret(Secret(file=str(file)), "--token-file", Path())

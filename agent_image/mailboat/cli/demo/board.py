@@ -1,14 +1,29 @@
-"""What is known of the demo's run at a moment, and what to do next: pure, so that the story can be tested."""
+"""What is known of the demo's run at a moment, and what is due next: pure, so that the story can be tested.
+
+The story: a golden subscriber goes first and checks every package, all others are staged behind it. Half way somebody
+asks for a delete by mistake; golden refuses it, so it blocks there and reaches nobody, until it is dropped through the
+API. Meanwhile one process is killed and started again, and one subscriber joins late.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-_FEWEST_FOR_A_KILL: Final = 2
-"""There is no half way in one package."""
+MEMBERS: Final = 6
+"""Subscribers that one process holds. A process costs some 60 MB and a second of CPU to start, a subscriber in it a few
+MB; but what kills a process stops all that it holds, and its threads share one interpreter."""
+
+AUTHOR: Final = "author"
+GOLDEN: Final = "golden"
+LATE: Final = "late"
+BLOCKED_SECONDS: Final = 2.0
+"""For so long the block is shown before it is cleared."""
+
+_FEWEST_FOR_A_STORY: Final = 4
+"""With fewer packages there is no time for a mistake or a kill on the way."""
 
 
 @dataclass(slots=True)
@@ -19,21 +34,59 @@ class Actor:
         name: Its name.
         target: Where it imports into.
         position: Offset that it reads next: what its target holds for good.
-        restarts: How often it was started again.
-        is_running: Whether its process lives.
-        is_started: Whether it ever lived.
-        note: What happened to it, for people.
+        state: What it says of itself.
         error: The last error that it reported.
     """
 
     name: str
     target: str
     position: int = 0
-    restarts: int = 0
-    is_running: bool = False
-    is_started: bool = False
-    note: str = ""
+    state: str = ""
     error: str = ""
+
+
+@dataclass(slots=True)
+class Troupe:
+    """One process of `mailboat agent run` with the subscribers in it; the publisher's has none.
+
+    Attributes:
+        name: What its configuration file is called.
+        actors: Its subscribers.
+        is_late: It joins when three quarters are published.
+        is_started: Whether it ever lived.
+        is_running: Whether its process lives.
+        is_ready: Whether it said that it is ready.
+        restarts: How often it was started again.
+        note: What happened to it, for people.
+    """
+
+    name: str
+    actors: list[Actor] = field(default_factory=list)
+    is_late: bool = False
+    is_started: bool = False
+    is_running: bool = False
+    is_ready: bool = False
+    restarts: int = 0
+    note: str = ""
+
+    @property
+    def slowest(self) -> int:
+        """The lowest position of its subscribers."""
+        return min((one.position for one in self.actors), default=0)
+
+    @property
+    def fastest(self) -> int:
+        """The highest one."""
+        return max((one.position for one in self.actors), default=0)
+
+
+class Mistake(enum.Enum):
+    """How far the story of the mistaken delete is."""
+
+    TO_COME = "to come"
+    PUBLISHED = "published"
+    BLOCKING = "blocking"
+    CLEARED = "cleared"
 
 
 @dataclass(slots=True)
@@ -41,66 +94,119 @@ class Board:
     """The whole run.
 
     Attributes:
-        total: How many packages there will be.
-        actors: The subscribers.
-        published: Packages appended so far.
-        published_bytes: Their content.
-        seconds: Since the first package.
-        is_killed: Whether the kill has happened.
-        killed_when_published: How many packages were out then.
+        portions: How many packages the content is cut into.
+        troupes: The processes, the publisher's first, golden's second.
+        published: Portions published so far.
+        published_bytes: Size of their packages.
+        seconds: Since everybody who is early was ready.
+        began_at_seconds: How long that took.
+        pace_seconds: Between two portions.
+        mistake: How far that story is.
+        mistaken_package: The package that it became.
+        blocked_at_seconds: Since when golden is seen blocked.
+        killed_when_published: How many portions were out when a process was killed; None before.
     """
 
-    total: int
-    actors: list[Actor]
+    portions: int
+    troupes: list[Troupe]
     published: int = 0
     published_bytes: int = 0
     seconds: float = 0.0
-    is_killed: bool = False
-    killed_when_published: int = 0
+    began_at_seconds: float = 0.0
+    pace_seconds: float = 0.0
+    mistake: Mistake = Mistake.TO_COME
+    mistaken_package: str | None = None
+    blocked_at_seconds: float | None = None
+    killed_when_published: int | None = None
+
+    @property
+    def has_story(self) -> bool:
+        """Whether there are packages enough for a mistake and a kill on the way."""
+        return self.portions >= _FEWEST_FOR_A_STORY
+
+    @property
+    def total(self) -> int:
+        """Packages in the end: the portions, and the mistake."""
+        return self.portions + self.has_story
+
+    @property
+    def appended(self) -> int:
+        """Packages in the log now."""
+        return self.published + (self.mistake is not Mistake.TO_COME)
+
+    @property
+    def actors(self) -> Sequence[Actor]:
+        """All subscribers."""
+        return [actor for troupe in self.troupes for actor in troupe.actors]
+
+    @property
+    def victim(self) -> Troupe | None:
+        """Whose process is killed: the second of those that are neither golden nor late, else the first, else none."""
+        groups = [one for one in self.troupes[2:] if not one.is_late]
+        return groups[min(1, len(groups) - 1)] if groups and self.has_story else None
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is published, the kill has happened, and everybody has imported everything."""
+        """Whether everything is published, cleared, killed and restarted, and everybody has come to the end."""
         return (
-            self.published == self.total
-            and (self.is_killed or self.total < _FEWEST_FOR_A_KILL)
-            and all(one.is_running and one.position >= self.total for one in self.actors)
+            self.published == self.portions
+            and (self.mistake is Mistake.CLEARED or not self.has_story)
+            and all(one.is_running for one in self.troupes)
+            and (self.victim is None or self.victim.restarts == 1)
+            and all(one.position >= self.total for one in self.actors)
         )
-
-    @property
-    def victim(self) -> Actor:
-        """Who is killed: the second one, but never the last, who joins late, unless it is the only one."""
-        return self.actors[min(1, max(0, len(self.actors) - 2))]
 
 
 class Act(enum.Enum):
-    """What can happen to a subscriber."""
+    """What can happen next."""
 
     START = "start"
+    PUBLISH = "publish"
+    ERR = "err"
+    CLEAR = "clear"
     KILL = "kill"
     RESTART = "restart"
 
 
-def decide_acts(board: Board) -> Iterator[tuple[Act, Actor]]:
-    """What is due now: early ones start, the victim dies half way and comes back later, the last one joins late."""
-    late_from = board.total * 3 // 4
-    for number, actor in enumerate(board.actors):
-        is_late = number == len(board.actors) - 1 and number > 0
-        if not actor.is_started:
-            if not is_late or board.published >= late_from:
-                yield Act.START, actor
-        elif actor is board.victim:
-            yield from _fate_of_the_victim(board, actor)
+def decide_acts(board: Board) -> Iterator[tuple[Act, Troupe]]:
+    """What is due now. The stage does each at once, or has it done and takes its outcome in."""
+    for troupe in board.troupes:
+        if not troupe.is_started and (not troupe.is_late or board.published >= board.portions * 3 // 4):
+            yield Act.START, troupe
+    if not all(one.is_ready for one in board.troupes if not one.is_late and one.restarts == 0 and one.is_running):
+        return
+    author = board.troupes[0]
+    if board.has_story and board.mistake is Mistake.TO_COME and board.published >= board.portions // 2:
+        yield Act.ERR, author
+    elif board.published < board.portions and board.seconds >= board.published * board.pace_seconds:
+        yield Act.PUBLISH, author
+    if board.mistake is Mistake.BLOCKING and _has_been_seen(board):
+        yield Act.CLEAR, author
+    yield from _fate_of_the_victim(board)
 
 
-def _fate_of_the_victim(board: Board, actor: Actor) -> Iterator[tuple[Act, Actor]]:
-    is_half_way = board.total >= _FEWEST_FOR_A_KILL and actor.position >= board.total / 2
-    if not board.is_killed and actor.is_running and is_half_way:
-        yield Act.KILL, actor
-    elif board.is_killed and not actor.is_running and board.published >= _comes_back_at(board):
-        yield Act.RESTART, actor
+def _has_been_seen(board: Board) -> bool:
+    since = board.blocked_at_seconds
+    return since is not None and board.seconds - since >= BLOCKED_SECONDS
 
 
-def _comes_back_at(board: Board) -> int:
-    """It misses a quarter of the packages, or all that are left."""
-    return min(board.total, board.killed_when_published + board.total // 4)
+def _fate_of_the_victim(board: Board) -> Iterator[tuple[Act, Troupe]]:
+    victim = board.victim
+    if victim is None or victim.restarts:
+        return
+    killed = board.killed_when_published
+    if killed is None:
+        if victim.is_running and victim.slowest >= board.portions // 4:
+            yield Act.KILL, victim
+    elif board.published >= min(board.portions, killed + board.portions // 4):
+        yield Act.RESTART, victim
+
+
+def cast_of(subscribers: int) -> list[tuple[str, list[str]]]:
+    """The processes with the names of their subscribers: golden, groups, and one that joins late."""
+    edges = [f"edge-{number}" for number in range(1, subscribers)]
+    late = edges[-1:]
+    early = edges[:-1]
+    groups = [early[at : at + MEMBERS] for at in range(0, len(early), MEMBERS)]
+    named = [(f"group-{number}", names) for number, names in enumerate(groups, 1)]
+    return [(GOLDEN, [GOLDEN]), *named, *([(LATE, late)] if late else [])]

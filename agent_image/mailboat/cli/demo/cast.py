@@ -1,6 +1,6 @@
-"""The processes of the demo: real `mailboat subscribe` children that say on a pipe, in JSON lines, how far they are.
+"""The processes of the demo: real `mailboat agent run` children that say on a pipe when they are ready.
 
-A child is watched by a thread of its own that puts what it hears into one queue; nothing else is shared.
+A child is watched by threads of its own that put what they hear into one queue; nothing else is shared.
 """
 
 from __future__ import annotations
@@ -11,41 +11,48 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from mailboat.agent.settings import child_environment
 
-_ERROR_LINES = 12
+_ERROR_LINES: Final = 12
+_STOP_SECONDS: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """Something that a child, or the publisher, reported.
+class Ready:
+    """A child is ready: what it said."""
 
-    Attributes:
-        name: Who.
-        facts: The line; empty when a child ended.
-        exit_code: With which it ended, else None. Negative for a signal.
-    """
+    child: Child
+    facts: dict[str, Any]
 
-    name: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    exit_code: int | None = None
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A child ended; the exit code is negative for a signal."""
+
+    child: Child
+    exit_code: int
+
+
+Ears = queue.SimpleQueue[Any]
+"""Where everything that happens is heard; whoever reads it knows what to expect."""
 
 
 class Child:
-    """One run of `mailboat subscribe` in a process of its own."""
+    """One run of `mailboat agent run` in a process of its own."""
 
-    def __init__(self, home: Path, name: str, target: str, ears: queue.SimpleQueue[Heard | Exception]) -> None:
+    def __init__(self, home: Path, name: str, command: Sequence[str], ears: Ears) -> None:
         """Start it."""
         self.name = name
         self._ears = ears
-        self._errors: list[str] = []
-        self._process = subprocess.Popen(  # noqa: S603  # ourselves, with a name and a target that we made
-            child_command(name, target),
+        self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
+        self._process = subprocess.Popen(  # noqa: S603  # ourselves, with a file that we made
+            command,
             env=child_environment(home),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -53,11 +60,9 @@ class Child:
             text=True,
         )
         self._threads = [
-            threading.Thread(target=listen, args=(pipe,), name=f"demo-{name}", daemon=True)
-            for listen, pipe in ((self._hear, self._process.stdout), (self._note_errors, self._process.stderr))
+            self._listens(self._hear, self._process.stdout),
+            self._listens(self._note, self._process.stderr),
         ]
-        for thread in self._threads:
-            thread.start()
 
     @property
     def pid(self) -> int:
@@ -66,35 +71,46 @@ class Child:
 
     def kill(self) -> None:
         """SIGKILL: no chance to tidy up."""
-        self._end(signal.SIGKILL)
+        self._process.kill()
+        self.wait()
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         """SIGTERM: finish what is at hand, then go."""
-        self._end(signal.SIGTERM)
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Until it has ended, by SIGKILL if it must be; its exit code."""
+        try:
+            code = self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        for thread in self._threads:
+            thread.join()
+        return code
 
     def last_words(self) -> str:
         """What it wrote to standard error last."""
-        return "\n".join(self._errors[-_ERROR_LINES:])
+        return "\n".join(self._errors)
 
-    def _end(self, number: signal.Signals) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        self._process.wait()
-        for thread in self._threads:
-            thread.join()
+    def _listens(self, listen: Callable[[IO[str]], None], pipe: IO[str] | None) -> threading.Thread:
+        thread = threading.Thread(target=listen, args=(pipe,), name=f"demo-{self.name}", daemon=True)
+        thread.start()
+        return thread
 
     def _hear(self, pipe: IO[str]) -> None:
         with pipe:
             for line in pipe:
                 if line.endswith("\n"):  # a killed process may leave half a line
-                    self._ears.put(Heard(self.name, json.loads(line)))
-        self._ears.put(Heard(self.name, exit_code=self._process.wait()))
+                    self._ears.put(Ready(self, json.loads(line)))
+        self._ears.put(Ended(self, self._process.wait()))
 
-    def _note_errors(self, pipe: IO[str]) -> None:
+    def _note(self, pipe: IO[str]) -> None:
         with pipe:
             self._errors.extend(line.rstrip("\n") for line in pipe)
 
 
-def child_command(name: str, target: str) -> Sequence[str]:
-    """The command line of a subscriber that reports in JSON lines."""
-    return [sys.executable, "-m", "mailboat.cli", "subscribe", name, "--into", target, "-o", "json"]
+def agent_command(configuration: Path) -> Sequence[str]:
+    """The command line of a process that reports in JSON lines."""
+    return [sys.executable, "-m", "mailboat.cli", "agent", "run", "--config", str(configuration), "-o", "json"]

@@ -1,16 +1,26 @@
-"""How the demo shows itself: bars on a terminal, a line whenever something happens elsewhere."""
+"""How the demo shows itself: bars on a terminal, a line whenever something happens elsewhere.
+
+Twenty bars must fit a terminal of 24 lines and 80 columns, so a line shows one process, with a short bar for each of
+its subscribers; where a process holds very many, a column of growing height for each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
-from mailboat.cli.demo.board import Actor, Board
+from mailboat.cli.demo.board import Board, Mistake, Troupe
 from mailboat.cli.rendering import bytes_text, printable
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.live import Live
 
-_FAR_BEHIND: Final = 4
+NAME_WIDTH: Final = 8
+BARS_WIDTH: Final = 41
+_BAR: Final = " ▏▎▍▌▋▊▉█"
+_COLUMN: Final = " ▁▂▃▄▅▆▇█"
+_WIDEST_BAR: Final = 41
+_SHORTEST_BAR: Final = 2
 
 
 class Screen(Protocol):
@@ -32,12 +42,12 @@ def screen_for(stream: TextIO) -> Screen:
 
 
 class LineScreen:
-    """For pipes and logs: what happened to somebody, and every quarter of the way."""
+    """For pipes and logs: what happens, and where every process is at each quarter of the way."""
 
     def __init__(self, stream: TextIO) -> None:
         """Nothing shown yet."""
         self._stream = stream
-        self._shown: dict[str, tuple[object, ...]] = {}
+        self._shown: dict[str, int] = {}
 
     def say(self, line: str) -> None:
         """See `Screen`."""
@@ -46,19 +56,15 @@ class LineScreen:
 
     def update(self, board: Board) -> None:
         """See `Screen`."""
-        self._line("author", (board.published * 4 // board.total,), author_text(board))
-        for actor in board.actors:
-            if actor.is_started:
-                news = (actor.position * 4 // board.total, actor.note, actor.error)
-                self._line(actor.name, news, actor_text(actor, board))
+        for troupe in board.troupes:
+            done = troupe.slowest if troupe.actors else board.appended
+            quarter = done * 4 // board.total
+            if troupe.is_started and quarter > self._shown.get(troupe.name, 0):
+                self._shown[troupe.name] = quarter
+                self.say(f"{'':>7}  {troupe.name:<{NAME_WIDTH}} {progress_text(troupe, board)}")
 
     def close(self) -> None:
         """See `Screen`."""
-
-    def _line(self, name: str, news: tuple[object, ...], text: str) -> None:
-        if self._shown.get(name) != news:
-            self._shown[name] = news
-            self.say(f"  {name:<8} {text}")
 
 
 class BarScreen:
@@ -67,53 +73,76 @@ class BarScreen:
     def __init__(self, stream: TextIO) -> None:
         """Take over the lower lines of the terminal."""
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
 
-        console = Console(file=stream, highlight=False)
-        width = 12 if console.width < 90 else 30
-        self._progress = Progress(
-            TextColumn("  {task.description}", markup=False),
-            BarColumn(bar_width=width),
-            TextColumn("{task.fields[text]}", markup=False),
-            console=console,
-            refresh_per_second=15,
-        )
-        self._tasks: dict[str, TaskID] = {}
-        self._progress.start()
+        self._console = Console(file=stream, highlight=False)
+        self._live: Live | None = None
 
     def say(self, line: str) -> None:
         """See `Screen`."""
         from rich.text import Text
 
-        self._progress.console.print(Text(printable(line)), soft_wrap=True)
+        self._console.print(Text(printable(line)), soft_wrap=True)
 
     def update(self, board: Board) -> None:
         """See `Screen`."""
-        self._bar("author", board.published, board.total, author_text(board))
-        for actor in board.actors:
-            self._bar(actor.name, actor.position, board.total, actor_text(actor, board))
+        from rich.live import Live
+        from rich.text import Text
+
+        if self._live is None:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        lines = [line[: self._console.width - 1] for line in bar_lines(board)]
+        self._live.update(Text("\n".join(["", *lines])), refresh=True)
 
     def close(self) -> None:
         """See `Screen`."""
-        self._progress.stop()
-
-    def _bar(self, name: str, done: int, total: int, text: str) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(f"{name:<8}", total=total, text="")
-        self._progress.update(self._tasks[name], completed=done, text=text)
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
-def author_text(board: Board) -> str:
-    """What the publisher has done."""
-    return f"{board.published}/{board.total} packages  {bytes_text(board.published_bytes)}"
+def bar_lines(board: Board) -> Sequence[str]:
+    """A line for each process: name, bars, figures."""
+    return [
+        f"  {troupe.name:<{NAME_WIDTH}} {_bars(troupe, board):<{BARS_WIDTH}}  {progress_text(troupe, board)}".rstrip()
+        for troupe in board.troupes
+    ]
 
 
-def actor_text(actor: Actor, board: Board) -> str:
-    """Where a subscriber is, and what happened to it."""
-    if not actor.is_started:
+def _bars(troupe: Troupe, board: Board) -> str:
+    positions = [one.position for one in troupe.actors] if troupe.actors else [board.appended]
+    width = (BARS_WIDTH + 1) // len(positions) - 1
+    if width < _SHORTEST_BAR:
+        return "".join(_COLUMN[_eighths(one, board.total, 1)] for one in positions)[:BARS_WIDTH]
+    return " ".join(_bar(one, board.total, min(width, _WIDEST_BAR)) for one in positions)
+
+
+def _bar(done: int, total: int, width: int) -> str:
+    full, part = divmod(_eighths(done, total, width), 8)
+    return ("█" * full + (_BAR[part] if part else "")).ljust(width, "·")
+
+
+def _eighths(done: int, total: int, width: int) -> int:
+    return min(done, total) * width * 8 // total
+
+
+def progress_text(troupe: Troupe, board: Board) -> str:
+    """Where a process is: its slowest and fastest subscriber, and what is the matter."""
+    if not troupe.actors:
+        return f"{board.appended}/{board.total} packages  {bytes_text(board.published_bytes)}"
+    if not troupe.is_started:
         return "joins later"
-    behind = board.published - actor.position
-    state = "current" if behind <= 0 else "catching up" if behind >= _FAR_BEHIND else ""
-    state = state if actor.is_running else ""
-    parts = [f"{actor.position}/{board.total}", *(text for text in (actor.note, state, actor.error) if text)]
-    return "  ".join(parts)
+    low, high = troupe.slowest, troupe.fastest
+    where = f"{low}/{board.total}" if low == high else f"{low}-{high}/{board.total}"
+    return "  ".join([where, *_remarks(troupe, board)])
+
+
+def _remarks(troupe: Troupe, board: Board) -> Sequence[str]:
+    if not troupe.is_running:
+        return ["killed"]
+    if not troupe.is_ready:
+        return ["starting"]
+    if board.mistake is Mistake.BLOCKING:
+        errors = [one.error for one in troupe.actors if one.error]
+        return ["BLOCKED"] if errors else ["waits for golden"]
+    return ["current"] if troupe.slowest >= board.appended else []

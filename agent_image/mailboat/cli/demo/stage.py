@@ -1,32 +1,34 @@
-"""Runs the demo: a publisher in this process, subscribers in processes of their own, and the story of `board.py`.
+"""Runs the demo: starts the processes, has the publisher asked, and follows the story of `board.py`.
 
-The publisher works in a thread, so that a package of some gigabytes does not stop the show; children are heard through
-a queue. Only the thread that calls `play` changes the board.
+What happens is heard from one queue: children that are ready or end, and what `errands.py` asked for and saw. Only the
+thread that calls `play` changes the board.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from mailboat.agent.composition import Workspace
-from mailboat.cli.demo.board import Act, Actor, Board, decide_acts
-from mailboat.cli.demo.cast import Child, Heard
+from mailboat.agent.control.port import Control
+from mailboat.agent.control.views import QueueItemView
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, Act, Board, Mistake, Troupe, decide_acts
+from mailboat.cli.demo.cast import Child, Ears, Ended, Ready
+from mailboat.cli.demo.errands import Cleared, Errands, Erred, Published, Seen, refused_answer
 from mailboat.cli.demo.portions import Portion
-from mailboat.cli.demo.screen import Screen
-from mailboat.content.port import Source
+from mailboat.cli.demo.screen import NAME_WIDTH, Screen
+from mailboat.cli.rendering import count_text
+from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError
-from mailboat.model.messages import Action
-from mailboat.publisher.requests import DistributionRequest
 
-AUTHOR: Final = "author"
 STANDSTILL_SECONDS: Final = 300.0
 """Nothing moved for so long: something is wrong. One package of many gigabytes moves for longer than one may think."""
 
 _TICK_SECONDS: Final = 0.1
+_DONE: Final = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,136 +36,181 @@ class Script:
     """What is played.
 
     Attributes:
-        workspace: The demo's own home, opened.
-        source: The tree.
-        portions: The requests that make it.
-        actors: The subscribers.
-        seconds: How long publishing is stretched to, so that there is something to see.
+        home: The demo's home.
+        portions: The requests that make the content.
+        mistake: The path whose delete is asked for by mistake.
+        troupes: The processes.
+        pace_seconds: Between two portions, so that there is something to see.
+        command: The command line of a process, by its name.
+        control: The publisher's API.
     """
 
-    workspace: Workspace
-    source: Source
+    home: Path
     portions: Sequence[Portion]
-    actors: Sequence[Actor]
-    seconds: float = 0.0
+    mistake: str
+    troupes: Sequence[Troupe]
+    pace_seconds: float
+    command: Callable[[str], Sequence[str]]
+    control: Control
 
 
 class Stage:
     """One run."""
 
-    def __init__(self, script: Script, screen: Screen) -> None:
+    def __init__(self, script: Script, screen: Screen, clock: Clock) -> None:
         """Nothing happens before `play`."""
         self._script = script
         self._screen = screen
-        self._clock = script.workspace.clock
-        self._board = Board(len(script.portions), list(script.actors))
-        self._ears: queue.SimpleQueue[Heard | Exception] = queue.SimpleQueue()
+        self._clock = clock
+        self._board = Board(len(script.portions), list(script.troupes), pace_seconds=script.pace_seconds)
+        self._ears: Ears = queue.SimpleQueue()
+        self._errands = Errands(script.control, self._ears, clock)
+        self._is_asking = False
+        self._blocked: QueueItemView | None = None
         self._children: dict[str, Child] = {}
-        self._stopping = threading.Event()
+        self._began = self._moved = clock.monotonic()
 
     def play(self) -> Board:
-        """Play it to the end. Raises: DemoFailedError, and whatever the publisher raises."""
-        author = threading.Thread(target=self._publish, name=AUTHOR, daemon=True)
-        started = moved = self._clock.monotonic()
-        try:
-            self._act()
-            author.start()
+        """Play it to the end; nothing runs any more when it returns.
+
+        Raises: DemoFailedError, and whatever the publisher answers.
+        """
+        with ExitStack() as ends:
+            ends.callback(self._send_home)
+            ends.callback(self._errands.stop)
             while not self._board.is_done:
-                if self._listen():
-                    moved = self._clock.monotonic()
-                if self._clock.monotonic() - moved > STANDSTILL_SECONDS:
-                    raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
-                self._board.seconds = self._clock.monotonic() - started
                 self._act()
+                self._listen()
                 self._screen.update(self._board)
-            self._screen.update(self._board)
-        finally:
-            self._stopping.set()
-            self._send_home()
+                if self._clock.monotonic() - self._moved > STANDSTILL_SECONDS:
+                    raise DemoFailedError(f"nothing moved for {STANDSTILL_SECONDS:.0f} seconds")
         return self._board
 
-    def _publish(self) -> None:
-        """The publisher's thread."""
-        pause = self._script.seconds / max(1, len(self._script.portions))
-        try:
-            publisher = self._script.workspace.publisher(AUTHOR)
-            for portion in self._script.portions:
-                paths = (*portion.shallow, *portion.deep)
-                receipt = publisher.publish(
-                    DistributionRequest(Action.ADD, paths, frozenset(portion.deep)), self._script.source
-                )
-                self._ears.put(Heard(AUTHOR, {"bytes": receipt.content_bytes, "nodes": receipt.nodes}))
-                if self._clock.wait(self._stopping, pause):
-                    return
-        except Exception as error:  # noqa: BLE001  # whatever it is, the thread that plays has to hear of it
-            self._ears.put(error)
+    def _tell(self, name: str, text: str) -> None:
+        """Something happened that stays on the screen."""
+        self._screen.say(f"{self._clock.monotonic() - self._began:>5.1f} s  {name:<{NAME_WIDTH}} {text}")
 
-    def _listen(self) -> bool:
-        """Take in what was heard until now, or within a tick; whether anything was."""
+    def _listen(self) -> None:
+        """Take in what was heard until now, or within a tick."""
         try:
             heard = self._ears.get(timeout=_TICK_SECONDS)
-        except queue.Empty:
-            return False
-        while True:
-            self._take_in(heard)
-            try:
+            while True:
+                self._take_in(heard)
                 heard = self._ears.get_nowait()
-            except queue.Empty:
-                return True
-
-    def _take_in(self, heard: Heard | Exception) -> None:
-        if isinstance(heard, Exception):
-            raise heard
-        if heard.name == AUTHOR:
-            self._board.published += 1
-            self._board.published_bytes += heard.facts["bytes"]
+        except queue.Empty:
             return
-        actor = next(one for one in self._board.actors if one.name == heard.name)
-        if heard.exit_code is not None:
-            self._take_in_end(actor, heard.exit_code)
-        elif actor.is_running:
-            _take_in_progress(actor, heard)
 
-    def _take_in_end(self, actor: Actor, exit_code: int) -> None:
-        if actor.is_running:  # nobody ended it
-            raise DemoFailedError(
-                f"{actor.name} ended with exit code {exit_code}",
-                target=actor.target,
-                said=self._children[actor.name].last_words() or None,
-            )
+    def _take_in(self, heard: Any) -> None:
+        match heard:
+            case Exception():
+                raise heard
+            case Ready(child, facts):
+                self._take_in_ready(child, facts)
+            case Ended(child, code):
+                self._take_in_end(child, code)
+            case Seen():
+                self._take_in_look(heard)
+            case Published(view):
+                self._board.published += 1
+                self._board.published_bytes += view.package_bytes
+            case Erred(view):
+                self._board.mistake, self._board.mistaken_package = Mistake.PUBLISHED, view.package_id
+                self._tell(AUTHOR, f"{view.action} {self._script.mistake}, by mistake")
+            case Cleared(answer):
+                if answer.state != _DONE:
+                    raise refused_answer(answer)
+                self._board.mistake = Mistake.CLEARED
+                self._tell(
+                    GOLDEN, f"queue remove, through the API: {count_text(answer.removed or 0, 'package')} dropped"
+                )
+        if isinstance(heard, Published | Erred | Cleared):
+            self._is_asking = False
+            self._moved = self._clock.monotonic()
+
+    def _take_in_ready(self, child: Child, facts: dict[str, Any]) -> None:
+        troupe = self._troupe(child.name)
+        if self._children.get(child.name) is not child:
+            return
+        troupe.is_ready = True
+        what = f"{count_text(len(troupe.actors), 'subscriber')}" if troupe.actors else f"API at {facts['url']}"
+        late = f", joined late, at {self._board.appended}/{self._board.total}" if troupe.is_late else ""
+        self._tell(child.name, f"{'again ' if troupe.restarts else ''}ready: {what}{late}, pid {facts['pid']}")
+        if troupe.name == AUTHOR:
+            self._errands.start()
+        if all(one.is_ready for one in self._board.troupes if one.is_running) and not self._board.published:
+            self._board.seconds = 0.0
+            self._board.began_at_seconds = self._clock.monotonic() - self._began
+
+    def _take_in_end(self, child: Child, code: int) -> None:
+        if self._children.get(child.name) is child:  # nobody ended it
+            said = child.last_words() or None
+            raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
+
+    def _take_in_look(self, seen: Seen) -> None:
+        known = {one.name: one for one in seen.status.subscribers}
+        for actor in self._board.actors:
+            view = known.get(actor.name)
+            if view is None:
+                continue
+            if view.next_offset is not None and view.next_offset > actor.position:
+                actor.position = view.next_offset
+                self._moved = self._clock.monotonic()
+            actor.state, actor.error = view.state, "" if view.error is None else view.error.code
+        if self._board.mistake is Mistake.PUBLISHED and seen.blocked is not None:
+            self._blocked = seen.blocked
+            self._board.mistake = Mistake.BLOCKING
+            self._board.blocked_at_seconds = self._board.seconds
+            error = "" if seen.blocked.error is None else f": {seen.blocked.error.message}"
+            self._tell(GOLDEN, f"BLOCKED by {seen.blocked.action} {seen.blocked.path}{error}")
 
     def _act(self) -> None:
-        for act, actor in list(decide_acts(self._board)):
-            self._perform(act, actor)
+        self._board.seconds = self._clock.monotonic() - self._began - self._board.began_at_seconds
+        for act, troupe in list(decide_acts(self._board)):
+            self._perform(act, troupe)
 
-    def _perform(self, act: Act, actor: Actor) -> None:
-        if act is Act.KILL:
-            actor.is_running = False
-            self._children.pop(actor.name).kill()
-            self._board.is_killed = True
-            self._board.killed_when_published = self._board.published
-            actor.note = f"killed (SIGKILL) at {actor.position}"
-            return
-        if act is Act.RESTART:
-            actor.restarts += 1
-            actor.note += ", restarted"
-        elif self._board.published:
-            actor.note = f"joined late, at {self._board.published}"
-        home = self._script.workspace.home.path
-        self._children[actor.name] = Child(home, actor.name, actor.target, self._ears)
-        actor.is_started = actor.is_running = True
+    def _perform(self, act: Act, troupe: Troupe) -> None:
+        match act:
+            case Act.START:
+                self._start(troupe)
+            case Act.KILL:
+                self._kill(troupe)
+            case Act.RESTART:
+                troupe.restarts += 1
+                self._start(troupe)
+            case _ if not self._is_asking:
+                self._is_asking = True
+                self._ask(act)
+
+    def _ask(self, act: Act) -> None:
+        if act is Act.PUBLISH:
+            self._errands.publish(self._script.portions[self._board.published])
+        elif act is Act.ERR:
+            self._errands.err(self._script.mistake)
+        elif self._blocked is not None:
+            self._errands.drop(self._blocked)
+
+    def _start(self, troupe: Troupe) -> None:
+        command = self._script.command(troupe.name)
+        self._children[troupe.name] = Child(self._script.home, troupe.name, command, self._ears)
+        troupe.is_started = troupe.is_running = True
+
+    def _kill(self, troupe: Troupe) -> None:
+        troupe.is_running = troupe.is_ready = False
+        self._board.killed_when_published = self._board.published
+        self._children.pop(troupe.name).kill()
+        self._tell(troupe.name, f"killed (SIGKILL) with {count_text(len(troupe.actors), 'subscriber')}")
+
+    def _troupe(self, name: str) -> Troupe:
+        return next(one for one in self._board.troupes if one.name == name)
 
     def _send_home(self) -> None:
-        for actor in self._board.actors:
-            actor.is_running = False
-        for child in self._children.values():
-            child.stop()
-
-
-def _take_in_progress(actor: Actor, heard: Heard) -> None:
-    facts = heard.facts
-    error = facts["error"]
-    actor.error = "" if error is None else f"{error['code']}: {error['message']}"
-    if facts["failed"]:
-        raise DemoFailedError(f"{actor.name} gave a package up", target=actor.target, error=actor.error or None)
-    actor.position = max(actor.position, facts["position"] or 0)
+        """SIGTERM for all. Raises: DemoFailedError where one does not end well, unless something failed already."""
+        children, self._children = list(self._children.values()), {}
+        for child in children:
+            child.ask_to_stop()
+        for child in children:
+            code = child.wait()
+            if code and self._board.is_done:
+                raise DemoFailedError(
+                    f"{child.name} ended with exit code {code} after SIGTERM", said=child.last_words() or None
+                )

@@ -1,0 +1,52 @@
+"""What subscribers answer to commands, and with which exit code a command ends that waited for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.rendering import Report, count_text
+from mailboat.cli.session import Session
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import CommandView
+
+_SENT: Final = "sent"
+_REFUSED: Final = "refused"
+
+AnswerOption = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0, help="Wait for the subscriber's answer; exit code 3 without one in time."
+    ),
+]
+
+
+def show_commands(
+    session: Session, answers: Sequence[CommandView], waited_seconds: float, *, empty: str = "nothing was asked"
+) -> None:
+    """Print what became of commands, or `empty` where there were none, and end accordingly.
+
+    Raises: typer.Exit with 1 where one was refused, 3 where an answer was waited for in vain.
+    """
+    lines = [answer_text(one) for one in answers] or [empty]
+    session.show(Report([asdict(one) for one in answers], [one.id for one in answers], lambda: lines))
+    if any(one.state == _REFUSED for one in answers):
+        raise typer.Exit(GIVEN_UP_EXIT_CODE)
+    if waited_seconds and any(one.state == _SENT for one in answers):
+        raise typer.Exit(NOT_YET_EXIT_CODE)
+
+
+def answer_text(one: CommandView) -> str:
+    """What became of a command, in one line."""
+    if one.state == _SENT:
+        return f"{one.subscriber}: asked, no answer yet; the command is {one.id}"
+    if one.state == _REFUSED:
+        return f"{one.subscriber}: refused" + (f": {one.message}" if one.message else "")
+    done = "driven again" if one.verb == "redrive" else f"{count_text(one.removed or 0, 'package')} dropped"
+    where = f"offset {one.offset}" if one.verb == "redrive" else f"up to offset {one.offset}"
+    return f"{one.subscriber}: {done}, {where}" + (f": {one.message}" if one.message else "")

@@ -1,0 +1,83 @@
+"""The configuration files of the demo: what a user would write for each process, no more than differs from defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, Actor, Troupe
+
+ANNOUNCE_SECONDS: Final = 0.5
+"""How often positions are told, so that bars move; ten seconds are enough in earnest."""
+
+KINDS: Final = ("sqlite", "files", "generations")
+REFUSED: Final = "DELETE"
+
+_CHECK: Final = f"""! grep -Eq '"action": ?"{REFUSED}"'"""
+"""Golden's check of every package: a hook that gets it as JSON and refuses deletes. Its exit code decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all processes share.
+
+    Attributes:
+        folder: The home: the state of all processes, and their configuration files.
+        source: What the publisher publishes.
+        port: Where the publisher's API listens.
+        journal: The `journal` section of every configuration; empty is the embedded journal of the home.
+    """
+
+    folder: Path
+    source: Path
+    port: int
+    journal: dict[str, Any]
+
+
+def write_configurations(setting: Setting, troupes: Sequence[Troupe]) -> None:
+    """Write a file for each process into the home: with it, `mailboat agent run --config FILE` needs no more."""
+    import yaml
+
+    for troupe in troupes:
+        text = yaml.safe_dump(_document(setting, troupe), sort_keys=False, allow_unicode=True, width=100)
+        configuration_file(setting.folder, troupe.name).write_text(
+            f"# made by `mailboat demo`\n{text}", encoding="utf-8"
+        )
+
+
+def configuration_file(folder: Path, name: str) -> Path:
+    """Where the configuration of a process is."""
+    return folder / f"{name}.yaml"
+
+
+def _document(setting: Setting, troupe: Troupe) -> dict[str, Any]:
+    shared: dict[str, Any] = {"journal": setting.journal} if setting.journal else {}
+    # names that differ in case only are no danger here: this very machine holds them in the source
+    shared["limits"] = {"are_collisions_refused": False}
+    shared["logs"] = {"level": "warning"}
+    if troupe.name == AUTHOR:
+        return {
+            **shared,
+            "http": {"port": setting.port},
+            "agents": {"publishers": [{"name": AUTHOR, "source": str(setting.source.absolute())}]},
+        }
+    return {
+        **shared,
+        "http": {"port": 0},
+        "subscriber": _patience(troupe),
+        "agents": {"subscribers": [_subscriber(one) for one in troupe.actors]},
+    }
+
+
+def _patience(troupe: Troupe) -> dict[str, Any]:
+    """Golden never gives a package up by itself: a person decides."""
+    known: dict[str, Any] = {"announce_seconds": ANNOUNCE_SECONDS}
+    return {**known, "max_retries": None, "longest_pause_seconds": 1.0} if troupe.name == GOLDEN else known
+
+
+def _subscriber(actor: Actor) -> dict[str, Any]:
+    if actor.name == GOLDEN:
+        return {"name": GOLDEN, "target": actor.target, "is_editable": True, "hooks": {"before": [_CHECK]}}
+    return {"name": actor.name, "target": actor.target, "staging": {"golden": GOLDEN}}

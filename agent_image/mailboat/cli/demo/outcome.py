@@ -1,0 +1,174 @@
+"""What came out of the demo: the proof by digest, the table, and commands that work as they are printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mailboat.cli.demo.board import AUTHOR
+from mailboat.cli.demo.configurations import configuration_file
+from mailboat.cli.demo.portions import binary_bytes
+from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.model.paths import ROOT
+
+if TYPE_CHECKING:
+    from mailboat.cli.demo.board import Actor, Board
+    from mailboat.cli.demo.portions import Survey
+    from mailboat.content.port import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a source or target holds."""
+
+    digest: bytes
+    content_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came out.
+
+    Attributes:
+        board: How everybody ended.
+        found: What the source holds.
+        folder: What was published.
+        home: The demo's home.
+        url: Where the publisher's API listened, and listens when it is started again.
+        expected: What the source holds.
+        held: What each subscriber's target holds, by name.
+    """
+
+    board: Board
+    found: Survey
+    folder: Path
+    home: Path
+    url: str
+    expected: Held
+    held: dict[str, Held]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all targets equal the source."""
+        return not self.different
+
+    @property
+    def different(self) -> list[str]:
+        """Whose target does not equal the source."""
+        return [name for name, one in self.held.items() if one.digest != self.expected.digest]
+
+
+def held_by(source: Source) -> Held:
+    """Digest and size of a tree, read from the first byte to the last."""
+    from mailboat.content.digest import TreeHash, node_digest
+
+    total, count = TreeHash(), 0
+    for node in source.walk(ROOT):
+        total.add(node.path, node_digest(node))
+        count += binary_bytes(node)
+    return Held(total.digest(), count)
+
+
+def outcome_report(outcome: Outcome) -> Report:
+    """Everything, for people and programs."""
+    board = outcome.board
+    rows = [_row(outcome, actor, troupe.name, troupe.restarts) for troupe in board.troupes for actor in troupe.actors]
+    document = {
+        "source": str(outcome.folder),
+        "files": outcome.found.files,
+        "content_bytes": outcome.found.content_bytes,
+        "packages": board.portions,
+        "seconds": round(board.seconds, 1),
+        "digest": outcome.expected.digest.hex(),
+        "is_equal": outcome.is_equal,
+        "subscribers": rows,
+        "next": [words for words, _ in _next_commands(outcome)],
+    }
+    return Report(document, [actor.name for actor in board.actors], lambda: _blocks(outcome, rows))
+
+
+def _row(outcome: Outcome, actor: Actor, process: str, restarts: int) -> dict[str, Any]:
+    board, held = outcome.board, outcome.held[actor.name]
+    return {
+        "name": actor.name,
+        "process": process,
+        "target": actor.target,
+        "position": actor.position,
+        "lag": board.total - actor.position,
+        "packages": max(
+            0, actor.position - board.has_story
+        ),  # the mistake was dropped by golden, skipped by the others
+        "restarts": restarts,
+        "bytes": held.content_bytes,
+        "digest": held.digest.hex(),
+        "is_equal": held.digest == outcome.expected.digest,
+    }
+
+
+def _blocks(outcome: Outcome, rows: Sequence[dict[str, Any]]) -> list[Block]:
+    titles = ("SUBSCRIBER", "PROCESS", "PACKAGES", "BYTES", "LAG", "RESTARTS", "CONTENT")
+    columns = [Column(title, is_number=title in titles[2:6]) for title in titles]
+    cells = [
+        [
+            row["name"],
+            row["process"],
+            str(row["packages"]),
+            bytes_text(row["bytes"]),
+            str(row["lag"]),
+            str(row["restarts"]),
+            f"{row['digest'][:8]} {'= source' if row['is_equal'] else 'DIFFERS'}",
+        ]
+        for row in rows
+    ]
+    return ["", Table(columns, cells), "", *_closing_lines(outcome)]
+
+
+def _closing_lines(outcome: Outcome) -> list[str]:
+    if not outcome.is_equal:
+        names = outcome.different
+        target = next(one.target for one in outcome.board.actors if one.name == names[0])
+        diff = shlex.join([_program(), "content", "diff", str(outcome.folder), target])
+        return [
+            f"{', '.join(names)}: not what was published. If the source did not change meanwhile, this is a defect.",
+            diff,
+        ]
+    board = outcome.board
+    took = f"{count_text(board.portions, 'package')} to {count_text(len(board.actors), 'subscriber')}"
+    spared = " The mistaken delete reached nobody." if board.has_story else ""
+    lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}.{spared}", "Next:"]
+    return lines + [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
+
+
+def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
+    """Commands that work as they are printed, in this order; the last two run until they are stopped."""
+    home = [_program(), "--home", str(outcome.home)]
+    author = configuration_file(outcome.home, AUTHOR)
+    first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
+    mistake = outcome.board.mistaken_package
+    about_it = [] if mistake is None else [([*home, "distribution", "get", mistake], "what became of the mistake")]
+    commands = [
+        ([*home, "status"], "who stands where, as it is on disk: nothing runs any more"),
+        *about_it,
+        ([*home, "publish", str(outcome.folder), first], "publish something again"),
+        ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
+        ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: look on"),
+    ]
+    return [(shlex.join(words), what) for words, what in commands]
+
+
+def _program() -> str:
+    """How this program is called from here: as it was just now, as the path of `make` is not that of a shell."""
+    here = Path(sys.executable).with_name("mailboat")
+    called = Path(sys.argv[0])
+    if called.name == here.name and not called.is_absolute() and called.is_file():
+        return str(called)
+    found = shutil.which("mailboat")
+    if found is not None and os.path.realpath(found) == os.path.realpath(here):
+        return "mailboat"
+    return os.path.relpath(here)

@@ -1,0 +1,132 @@
+"""`mailboat distribution`: what became of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mailboat.cli.completion import publisher_names
+from mailboat.cli.declaring import remote_command
+from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.rendering import ABSENT, Report, bytes_text, seconds_text, time_text
+from mailboat.cli.session import Session
+from mailboat.cli.status_board import error_text
+from mailboat.clock import Clock, Deadline
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.port import Control
+    from mailboat.agent.control.views import DistributionView
+
+_FAILED = "failed"
+_QUEUED = "queued"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(name="distribution", help="What became of a request.", no_args_is_help=True)
+    group.command("get")(get)
+    app.add_typer(group)
+
+
+@remote_command
+def get(
+    session: Session,
+    package: Annotated[str, typer.Argument(metavar="ID", help="A package id, or the request id.")],
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="Wait until every subscriber has it; exit code 3 when time is over, 1 when one gave it up.",
+        ),
+    ] = None,
+    publisher: Annotated[
+        str | None,
+        typer.Option(
+            "--publisher",
+            metavar="NAME",
+            help="Who published it; the configured or only publisher when left out.",
+            autocompletion=publisher_names,
+        ),
+    ] = None,
+) -> None:
+    """Tell what became of a request: who has imported it, who has not yet, who gave it up."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        found = control.distribution(name, package, wait or 0.0)
+    session.show(Report(asdict(found), [found.package_id], lambda: list(_lines(found))))
+    if wait is not None:
+        end_by([found])
+
+
+def waited_for(
+    control: Control, publisher: str, package_ids: Sequence[str], clock: Clock, seconds: float
+) -> list[DistributionView]:
+    """What became of packages within the time for all: the last one first, as nobody has it before the others."""
+    deadline = Deadline(clock, seconds)
+    found = [control.distribution(publisher, one, deadline.remaining_seconds()) for one in reversed(package_ids)]
+    return found[::-1]
+
+
+def merged(views: Sequence[DistributionView]) -> DistributionView:
+    """The last package, with everybody who gave up, dropped or lacks any of them."""
+    failed = tuple({name: (name, cause) for one in views for name, cause in one.failed}.values())
+    removed = tuple(dict.fromkeys(name for one in views for name in one.removed))
+    without = {name for name, _ in failed} | set(removed)
+    return replace(
+        views[-1],
+        failed=failed,
+        removed=removed,
+        imported=tuple(name for name in views[-1].imported if name not in without),
+        state=_FAILED if failed and views[-1].state != _QUEUED else views[-1].state,
+    )
+
+
+def end_by(views: Sequence[DistributionView]) -> None:
+    """End by what became of packages that were waited for.
+
+    Raises: typer.Exit with 1 where somebody gave one up; 3 where somebody has not got there, or nobody is known.
+    """
+    if any(one.failed for one in views):
+        raise typer.Exit(GIVEN_UP_EXIT_CODE)
+    if any(one.state == _QUEUED or not _audience(one) for one in views):
+        raise typer.Exit(NOT_YET_EXIT_CODE)
+
+
+def _audience(one: DistributionView) -> int:
+    return len(one.imported) + len(one.waiting) + len(one.removed) + len(one.failed)
+
+
+def _lines(one: DistributionView) -> Iterator[str]:
+    yield f"package    {one.package_id} at offset {one.offset}, from {one.publisher}"
+    yield f"request    {one.action} {' '.join(one.paths)}".rstrip()
+    yield from ([f"id         {one.request_id}"] if one.request_id else [])
+    yield from ([f"asked by   {one.user_id}"] if one.user_id else [])
+    size = f", {bytes_text(one.package_bytes)}" if one.package_bytes else ""
+    yield f"published  {time_text(one.published_ms) or ABSENT}{size}"
+    yield f"state      {one.state}"
+    for title, names in (("imported", one.imported), ("waiting", one.waiting), ("dropped", one.removed)):
+        if names:
+            yield f"{title:<9}  {len(names)}: {_some(names)}"
+    yield from (f"given up   {name}: {error_text(cause)}" for name, cause in one.failed)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def followed_lines(one: DistributionView, seconds: float) -> Iterator[str]:
+    """Who has a package after `seconds` of waiting, for those who have just published it."""
+    total = _audience(one)
+    if not total:
+        yield "no subscriber is known: nobody was waited for"
+        return
+    yield f"imported by {len(one.imported)}/{total} in {seconds_text(seconds)}"
+    yield from (f"  given up by {name}: {error_text(cause)}" for name, cause in one.failed)
+    yield from (f"  dropped by {name}" for name in one.removed)
+    yield from (f"  not yet by {name}" for name in one.waiting)

@@ -1,0 +1,82 @@
+"""Asks a publisher for requests through the control port, of a home or of an agent, and tells what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mailboat.cli.distributions import end_by, followed_lines, merged, waited_for
+from mailboat.cli.rendering import Report, bytes_text
+from mailboat.cli.session import Session
+from mailboat.clock import SystemClock
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import DistributionView
+    from mailboat.publisher.requests import DistributionRequest
+
+
+class Ordered(Protocol):
+    """Who publishes, and how long the subscribers are waited for."""
+
+    @property
+    def publisher(self) -> str | None:
+        """Which publisher; None is the configured or only one."""
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds to wait for the subscribers; None does not wait."""
+
+
+def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: Ordered) -> None:
+    """Publish requests one after the other, wait when asked to, print, and end by what became of them.
+
+    Raises: typer.Exit as `distribution get`, and with 3 where nobody is known to wait for.
+    """
+    name = session.default_publisher(delivery.publisher)
+    clock = SystemClock()
+    with session.control() as control:
+        started = clock.monotonic()
+        found = [control.distribute(name, _order_of(one)) for one in requests]
+        if delivery.wait is not None:
+            later = waited_for(control, name, [one.package_id for one in found], clock, delivery.wait)
+            found = [replace(new, is_repeat=old.is_repeat) for old, new in zip(found, later, strict=True)]
+    seconds = None if delivery.wait is None else clock.monotonic() - started
+    session.show(_report(found, seconds))
+    if seconds is not None:
+        end_by(found)
+
+
+def _order_of(request: DistributionRequest) -> Any:
+    from mailboat.agent.control.views import DistributionOrder
+
+    return DistributionOrder(
+        str(request.action), request.paths, tuple(sorted(request.deep_paths)), request_id=request.request_id
+    )
+
+
+def _report(found: Sequence[DistributionView], seconds: float | None) -> Report:
+    return Report(
+        {"packages": [asdict(one) for one in found]},
+        [one.package_id for one in found],
+        lambda: list(_lines(found, seconds)),
+    )
+
+
+def _lines(found: Sequence[DistributionView], seconds: float | None) -> Iterator[str]:
+    for one in found:
+        yield f"{one.package_id}  offset {one.offset}  {one.action} {paths_text(one.paths)}{_remark(one)}"
+    if seconds is not None:
+        yield from followed_lines(merged(found), seconds)
+
+
+def _remark(one: DistributionView) -> str:
+    if one.is_repeat:
+        return "  published before, nothing sent"
+    return f"  {bytes_text(one.package_bytes)}" if one.package_bytes else ""
+
+
+def paths_text(paths: Sequence[str]) -> str:
+    """The first paths of a request, and how many there are."""
+    first = " ".join(paths[:3])
+    return f"{first} … {len(paths)} paths" if len(paths) > 3 else first

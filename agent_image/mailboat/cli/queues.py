@@ -1,0 +1,238 @@
+"""`mailboat queue`: what subscribers have still to import, and how what blocks them is dropped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from mailboat.cli.answers import AnswerOption, show_commands
+from mailboat.cli.completion import publisher_names, queue_names
+from mailboat.cli.declaring import remote_command
+from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
+from mailboat.cli.session import Session
+from mailboat.cli.status_board import error_text
+from mailboat.errors import UsageError
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.port import Control
+    from mailboat.agent.control.views import QueueItemView, QueuePage, QueueView
+
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="A subscriber, or a queue's full name.", autocompletion=queue_names)
+]
+SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+PublisherNameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--publisher",
+        metavar="NAME",
+        help="Whose packages; the configured or only publisher when left out.",
+        autocompletion=publisher_names,
+    ),
+]
+LIST_COLUMNS: Final = (
+    Column("QUEUE"),
+    Column("STATE"),
+    Column("PACKAGES", is_number=True),
+    Column("OLDEST"),
+    Column("ATTEMPTS", is_number=True),
+    Column("TAKES"),
+    Column("ERROR", can_fold=True),
+)
+ITEM_COLUMNS: Final = (
+    Column("OFFSET", is_number=True),
+    Column("QUEUED"),
+    Column("ACTION"),
+    Column("SIZE", is_number=True),
+    Column("PATHS"),
+    Column("STATE"),
+    Column("ATTEMPTS", is_number=True),
+    Column("ERROR", can_fold=True),
+)
+_PAGE_ITEMS: Final = 500
+_PASSIVE: Final = "PASSIVE"
+_VERBS: Final = {"clearable": "clear", "removable": "remove"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        name="queue", help="What subscribers have still to import; drop what blocks them.", no_args_is_help=True
+    )
+    group.command("ls")(list_queues)
+    group.command("show")(show)
+    group.command("clear")(clear)
+    group.command("remove")(remove)
+    group.command("command")(command)
+    app.add_typer(group)
+
+
+@remote_command
+def list_queues(session: Session, publisher: PublisherNameOption = None) -> None:
+    """List the queues of a publisher: one for each subscriber, and one more where packages were given up."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        found = [one for one in control.queues(name) if one.count or one.state != _PASSIVE]
+    session.show(
+        Report(
+            [asdict(one) for one in found],
+            [one.name for one in found],
+            lambda: [Table(LIST_COLUMNS, [_queue_row(one) for one in found], empty=f"{name} has no queues")],
+        )
+    )
+
+
+def _queue_row(one: QueueView) -> list[str]:
+    head = one.head
+    return [
+        queue_title(one),
+        one.state,
+        str(one.count),
+        ABSENT if head is None else f"{head.offset} {head.action} {_paths_text(head)}".rstrip(),
+        ABSENT if head is None or not head.attempts else str(head.attempts),
+        ", ".join(_VERBS.get(each, each) for each in one.capabilities) or ABSENT,
+        "" if head is None or head.error is None else error_text(head.error),
+    ]
+
+
+def queue_title(one: QueueView) -> str:
+    """What people call a queue: its subscriber, and whether it holds what was given up."""
+    return f"{one.subscriber} (given up)" if one.state == _PASSIVE else one.subscriber
+
+
+def _paths_text(item: QueueItemView) -> str:
+    return f"{item.path} … {item.path_count} paths" if item.path_count > 1 else item.path
+
+
+@remote_command
+def show(
+    session: Session,
+    queue: QueueArgument,
+    start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset to show.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many packages at most.")] = 20,
+    publisher: PublisherNameOption = None,
+) -> None:
+    """Show the packages of a queue, the oldest first."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        page, items = _read(control, name, queue, start, limit)
+    document = {"queue": asdict(page.queue), "items": [asdict(one) for one in items], "next_offset": page.next_offset}
+    session.show(Report(document, [one.id for one in items], lambda: _page_blocks(page, items)))
+
+
+def _read(
+    control: Control, publisher: str, queue: str, start: int, limit: int
+) -> tuple[QueuePage, list[QueueItemView]]:
+    """The last page asked for, and the items of all pages."""
+    items: list[QueueItemView] = []
+    page = control.queue(publisher, queue, start, min(limit, _PAGE_ITEMS))
+    items += page.items
+    while page.next_offset is not None and len(items) < limit:
+        page = control.queue(publisher, queue, page.next_offset, min(limit - len(items), _PAGE_ITEMS))
+        items += page.items
+    return page, items
+
+
+def _page_blocks(page: QueuePage, items: Sequence[QueueItemView]) -> list[Any]:
+    one = page.queue
+    blocks: list[Any] = [f"{queue_title(one)}  {one.state}  {count_text(one.count, 'package')} of {one.publisher}"]
+    blocks += [Table(ITEM_COLUMNS, [_item_row(item) for item in items])] if items else []
+    if page.next_offset is not None:
+        blocks.append(f"more from offset {page.next_offset}: --from {page.next_offset}")
+    return blocks
+
+
+def _item_row(item: QueueItemView) -> list[str]:
+    return [
+        str(item.offset),
+        time_text(item.queued_ms) or ABSENT,
+        item.action,
+        bytes_text(item.size_bytes),
+        _paths_text(item),
+        item.state,
+        str(item.attempts or ABSENT),
+        "" if item.error is None else error_text(item.error),
+    ]
+
+
+@remote_command
+def clear(
+    session: Session,
+    queue: QueueArgument,
+    first: Annotated[
+        int | None, typer.Option("--first", metavar="N", min=1, help="The first N packages; all when left out.")
+    ] = None,
+    yes: SureOption = False,
+    wait: AnswerOption = 10.0,
+    publisher: PublisherNameOption = None,
+) -> None:
+    """Drop the packages that a queue holds. The subscriber goes on behind them, without their content."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        one = control.queue(name, queue, 0, 1).queue
+        if not one.count:
+            raise UsageError(f"the queue of {one.subscriber} is empty: there is nothing to drop")
+        count = one.count if first is None else min(first, one.count)
+        what = "the package" if count == 1 else f"the first {count}" if count < one.count else f"all {count} packages"
+        _ask(f"Drop {what} of {name} that {one.subscriber} has still to import?", is_sure=yes)
+        answer = control.clear(name, queue, first, wait)
+    show_commands(session, [answer], wait)
+
+
+@remote_command
+def remove(
+    session: Session,
+    queue: QueueArgument,
+    items: Annotated[
+        list[str], typer.Argument(metavar="ITEM", help="Ids or offsets from `queue show`, beginning with the oldest.")
+    ],
+    yes: SureOption = False,
+    wait: AnswerOption = 10.0,
+    publisher: PublisherNameOption = None,
+) -> None:
+    """Drop packages from the head of a queue, up to the last one named."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        ids = [_item_id(control, name, queue, text) for text in items]
+        _ask(f"Drop {count_text(len(ids), 'package')} of {name} from the queue {queue}?", is_sure=yes)
+        answer = control.remove(name, queue, ids, wait)
+    show_commands(session, [answer], wait)
+
+
+def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
+    """The id of an item that may be given by its offset. Raises: UsageError."""
+    if not text.isdecimal():
+        return text
+    found = control.queue(publisher, queue, int(text), 1).items
+    if not found or found[0].offset != int(text):
+        raise UsageError(
+            f"the queue {queue} holds no package at offset {text}", next_step=f"mailboat queue show {queue}"
+        )
+    return found[0].id
+
+
+@remote_command
+def command(
+    session: Session,
+    command_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the command was given.")],
+    publisher: PublisherNameOption = None,
+) -> None:
+    """Tell what became of a command that was sent to a subscriber."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        answer = control.command(name, command_id)
+    show_commands(session, [answer], 0.0)
+
+
+def _ask(question: str, *, is_sure: bool) -> None:
+    """Go on only when a person says so. Raises: UsageError."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask at", next_step="add --yes")
+    if not typer.confirm(question, err=True):
+        raise UsageError("nothing was dropped")

@@ -1,0 +1,147 @@
+"""What `status` shows of a `StatusView`: lines, a table, and what is left out where a terminal is too low. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import (
+        CauseView,
+        JournalView,
+        PublisherView,
+        StatusView,
+        SubscriberStatusView,
+    )
+
+COLUMNS: Final = (
+    Column("SUBSCRIBER"),
+    Column("STATE"),
+    Column("POSITION", is_number=True),
+    Column("LAG", is_number=True),
+    Column("RATE", is_number=True),
+    Column("ETA", is_number=True),
+    Column("ATTEMPTS", is_number=True),
+    Column("READY"),
+    Column("ERROR", can_fold=True),
+)
+_CURRENT: Final = "current"
+
+
+def status_report(view: StatusView, now_ms: int) -> Report:
+    """All there is to say."""
+    return Report(asdict(view), [one.name for one in view.subscribers], lambda: status_blocks(view, now_ms))
+
+
+def status_blocks(view: StatusView, now_ms: int) -> list[Block]:
+    """The journal, the publishers, and the table of subscribers."""
+    return [*_lines(view, now_ms), _table(view.subscribers)]
+
+
+def fitted_blocks(view: StatusView, now_ms: int, room: int) -> list[Block]:
+    """The same in at most `room` lines: who is in trouble or behind goes before those that are current."""
+    lines = _lines(view, now_ms)
+    places = max(1, room - len(lines) - 1)
+    if len(view.subscribers) <= places:
+        return [*lines, _table(view.subscribers)]
+    by_trouble = sorted(view.subscribers, key=_trouble)
+    shown, hidden = by_trouble[: places - 1], by_trouble[places - 1 :]
+    states = sorted({one.state for one in hidden})
+    return [*lines, _table(shown), f"and {count_text(len(hidden), 'subscriber')} more: {', '.join(states)}"]
+
+
+def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, int, str]:
+    return one.error is None, one.state == _CURRENT, -(one.lag or 0), one.name
+
+
+def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
+    """A line for each subscriber whose figures differ from those in `shown`, which is brought up to date."""
+    for one in view.subscribers:
+        line = _subscriber_line(one)
+        if shown.get(one.name) != line:
+            shown[one.name] = line
+            yield line
+
+
+def _subscriber_line(one: SubscriberStatusView) -> str:
+    parts = [f"{one.name}  {one.state}", f"position {_number(one.next_offset)}", f"lag {_number(one.lag)}"]
+    parts += [f"attempt {_attempts(one)}"] if one.attempts else []
+    return "  ".join([*parts, *_remarks(one)])
+
+
+def _lines(view: StatusView, now_ms: int) -> list[str]:
+    lines = [_journal_line(view.journal)]
+    width = max((len(one.name) for one in view.publishers), default=0)
+    lines += [_publisher_line(one, width, now_ms) for one in view.publishers]
+    if view.unreadable_announcements:
+        count = count_text(view.unreadable_announcements, "message")
+        lines.append(f"discovery  {count} can't be understood: see mailboat journal verify")
+    return lines
+
+
+def _journal_line(journal: JournalView) -> str:
+    kept = journal.retention_seconds
+    parts = [f"journal    {journal.description}", f"oldest {journal.earliest_offset}", f"next {journal.next_offset}"]
+    parts += [] if journal.size_bytes is None else [bytes_text(journal.size_bytes)]
+    return "   ".join([*parts, f"kept {'for ever' if kept is None else seconds_text(kept)}"])
+
+
+def _publisher_line(one: PublisherView, width: int, now_ms: int) -> str:
+    at_ms = one.last_published_ms
+    parts = [f"publisher  {one.name:<{width}}"]
+    parts += [] if one.state is None else [one.state]
+    parts.append("nothing published lately" if at_ms is None else f"last published {_ago_text(now_ms - at_ms)}")
+    parts += [f"held back by {seconds_text(one.delay_seconds)}"] if one.delay_seconds else []
+    return "   ".join(parts)
+
+
+def _ago_text(milliseconds: int) -> str:
+    return f"{seconds_text(max(0, milliseconds) / 1000)} ago"
+
+
+def _table(subscribers: Sequence[SubscriberStatusView]) -> Table:
+    return Table(COLUMNS, [_row(one) for one in subscribers], empty="no subscriber is known")
+
+
+def _row(one: SubscriberStatusView) -> list[str]:
+    return [
+        one.name,
+        one.state,
+        _number(one.next_offset),
+        _number(one.lag),
+        ABSENT if one.rate_per_second is None else _rate(one.rate_per_second),
+        ABSENT if one.eta_seconds is None else seconds_text(one.eta_seconds),
+        _attempts(one) if one.attempts else ABSENT,
+        ABSENT if one.is_ready is None else "yes" if one.is_ready else "no",
+        "; ".join(_remarks(one)),
+    ]
+
+
+def _remarks(one: SubscriberStatusView) -> Iterator[str]:
+    if one.error is not None:
+        yield error_text(one.error)
+    if one.is_ready is False and one.ready_reason and one.error is None:
+        yield f"not ready: {one.ready_reason}"
+    if one.given_up:
+        yield f"{one.given_up} given up: see mailboat errors list {one.name}"
+
+
+def error_text(error: CauseView) -> str:
+    """A cause in one line: code, path, message."""
+    path = f"{error.path}: " if error.path else ""
+    return f"{error.code}: {path}{error.message}"
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
+
+
+def _number(value: int | None) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def _attempts(one: SubscriberStatusView) -> str:
+    return str(one.attempts) if one.max_retries is None else f"{one.attempts} of {one.max_retries + 1}"

@@ -1,0 +1,380 @@
+"""The verbs of the control port as the command line shows them: tables, documents, questions, exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from mailboat.agent.control.views import (
+    CauseView,
+    CommandView,
+    DistributionOrder,
+    DistributionView,
+    JournalView,
+    PublisherView,
+    StatusView,
+    SubscriberStatusView,
+)
+from mailboat.cli import status
+from mailboat.cli.answers import answer_text
+from mailboat.cli.distributions import merged
+from mailboat.cli.main import main
+from mailboat.cli.rendering import Output, show
+from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
+from mailboat.errors import JournalUnavailableError
+from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+
+URL = "http://agent.example:8080"
+FULL = CauseView("StorageFull", "no space left on device", "/news/a")
+
+
+class Client(FakeControl):
+    """A fake agent, as the client of the HTTP API would be."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """An agent with three packages, one subscriber that has them, one that is blocked by the first."""
+    made = Client(FakeSubscriber("edge-1", 3), FakeSubscriber("edge-2", 0, error=FULL))
+    for number in range(3):
+        made.distribute("author", DistributionOrder("ADD", (f"/news/{number}", "/more"), request_id=f"r-{number}"))
+    monkeypatch.setattr("mailboat.http.client.HttpControl", lambda *_: made)
+    return made
+
+
+@pytest.fixture
+def run(agent: Client, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line against the agent: its exit code, and what it printed."""
+
+    def call(*words: object) -> tuple[int, list[str]]:
+        code = main(["--url", URL, *map(str, words)])
+        printed = capsys.readouterr()
+        return code, [*printed.out.splitlines(), *(f"! {line}" for line in printed.err.splitlines())]
+
+    return call
+
+
+def test_queues_are_listed_with_what_blocks_them(run: Any, agent: Client) -> None:
+    code, lines = run("queue", "ls")
+    assert code == 0
+    assert lines[0].split() == ["QUEUE", "STATE", "PACKAGES", "OLDEST", "ATTEMPTS", "TAKES", "ERROR"]
+    assert lines[1].split() == ["edge-1", "IDLE", "0", "-", "-", "clear,", "remove"]
+    assert lines[2].startswith("edge-2   BLOCKED          3   0 ADD /news/0 … 2 paths          3   clear, remove")
+    assert lines[2].endswith("StorageFull: /news/a: no space left on device")
+    assert len(lines) == 3
+    agent.give_up("edge-2", 0, FULL)
+    _, lines = run("queue", "ls", "-o", "name")
+    assert [one[37:] for one in lines] == ["edge-1", "edge-2", "edge-2-error"]
+    assert run("queue", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "PASSIVE"]
+
+
+def test_a_queue_is_shown_piece_by_piece(run: Any) -> None:
+    _, lines = run("queue", "show", "edge-2", "-n", 2)
+    assert lines[0] == "edge-2  BLOCKED  3 packages of author"
+    assert [line.split()[0] for line in lines[2:4]] == ["0", "1"]
+    assert lines[4] == "more from offset 2: --from 2"
+    assert run("queue", "show", "edge-2", "--from", 2, "-o", "name") == (0, ["package-0@2"])
+
+
+def test_a_queue_is_cleared_only_when_a_person_says_so(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = "! error: Usage: there is no terminal to ask at"
+    assert run("queue", "clear", "edge-2") == (2, [refused, "!   next  add --yes"])
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    code, lines = run("queue", "clear", "edge-2")
+    question = "! Drop all 3 packages of author that edge-2 has still to import? [y/N]:"
+    assert (code, lines[-1]) == (2, f"{question}error: Usage: nothing was dropped")
+    assert agent.subscribers["edge-2"].next_offset == 0
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    code, lines = run("queue", "clear", "edge-2", "--first", 2)
+    assert (code, lines[0]) == (0, "edge-2: 2 packages dropped, up to offset 1")
+    assert agent.subscribers["edge-2"].removed == {0, 1}
+
+
+class Terminal(io.StringIO):
+    """A person's answer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_empty_queue_is_not_cleared(run: Any) -> None:
+    assert run("queue", "clear", "edge-1", "--yes")[1][0].startswith("! error: Usage: the queue of edge-1 is empty")
+
+
+@pytest.mark.parametrize("item", ["0", "package-0@0"])
+def test_the_head_of_a_queue_is_dropped_by_its_offset_or_its_id(run: Any, agent: Client, item: str) -> None:
+    assert run("queue", "remove", "edge-2", item, "--yes") == (0, ["edge-2: 1 package dropped, up to offset 0"])
+    assert agent.subscribers["edge-2"].removed == {0}
+
+
+def test_an_item_that_is_not_in_the_queue_is_not_dropped(run: Any) -> None:
+    code, lines = run("queue", "remove", "edge-2", "7", "--yes")
+    assert (code, lines[0]) == (2, "! error: Usage: the queue edge-2 holds no package at offset 7")
+
+
+def test_what_became_of_a_command_can_be_asked_later(run: Any) -> None:
+    _, (name,) = run("queue", "clear", "edge-2", "--yes", "-o", "name")
+    assert run("queue", "command", name) == (0, ["edge-2: 3 packages dropped, up to offset 2"])
+    assert run("queue", "command", "nobody's")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "wait", "ended"),
+    [
+        ("sent", 5, (3, "edge-2: asked, no answer yet; the command is c-1")),
+        ("sent", 0, (0, "edge-2: asked, no answer yet; the command is c-1")),
+        ("refused", 5, (1, "edge-2: refused: stands elsewhere")),
+        ("done", 5, (0, "edge-2: 3 packages dropped, up to offset 2: stands elsewhere")),
+    ],
+)
+def test_the_exit_code_says_whether_the_subscriber_did_it(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch, state: str, wait: int, ended: tuple[int, str]
+) -> None:
+    code, text = ended
+    answer = CommandView("c-1", "clear", "author", "edge-2", 2, state, 3, "stands elsewhere")
+    monkeypatch.setattr(agent, "clear", lambda *_: answer)
+    assert run("queue", "clear", "edge-2", "--yes", "--wait", wait) == (code, [text])
+
+
+def test_a_redriven_package_is_named_by_its_offset() -> None:
+    done = CommandView("c-1", "redrive", "author", "edge-2", 7, "done", 1)
+    assert answer_text(done) == "edge-2: driven again, offset 7"
+
+
+def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent: Client) -> None:
+    cause = CauseView("HookFailed", "exit code 1", "/news/1", "rest of a cut line\n  the end")
+    agent.give_up("edge-2", 1, cause)
+    _, lines = run("errors", "list")
+    assert lines[1].split()[:4] == ["edge-2", "1", "-", "11"]
+    assert lines[1].endswith("/news/1 /more   HookFailed: exit code 1")
+    _, shown = run("errors", "show", "edge-2", 1)
+    assert shown[-2:] == ["            the end", "next      mailboat errors redrive edge-2 1"]
+    assert run("errors", "show", "edge-2", 0)[0] == 2
+    assert run("errors", "redrive", "edge-2", "--all") == (0, ["edge-2: driven again, offset 1"])
+    assert run("errors", "list") == (0, ["nothing was given up"])
+    assert run("errors", "redrive", "edge-2", "--all") == (0, ["nothing was given up"])
+
+
+def test_a_distribution_is_told_with_everybody_who_has_it_or_not(run: Any) -> None:
+    code, lines = run("distribution", "get", "r-1")
+    assert code == 0
+    assert [line.partition("  ")[0] for line in lines] == [
+        "package",
+        "request",
+        "id",
+        "published",
+        "state",
+        "imported",
+        "waiting",
+    ]
+    assert lines[1] == "request    ADD /news/1 /more"
+    assert lines[-2:] == ["imported   1: edge-1", "waiting    1: edge-2"]
+
+
+@pytest.mark.parametrize(("words", "code"), [((), 0), (("--wait", "0"), 3), (("--wait", "1"), 3)])
+def test_waiting_for_a_distribution_in_vain_is_an_exit_code(run: Any, words: tuple[str, ...], code: int) -> None:
+    assert run("distribution", "get", "r-1", *words)[0] == code
+
+
+def test_a_distribution_that_somebody_gave_up_is_a_failure_for_those_who_wait(run: Any, agent: Client) -> None:
+    agent.give_up("edge-2", 2, FULL)
+    code, lines = run("distribution", "get", "r-2", "--wait", 1)
+    assert (code, lines[-1]) == (1, "given up   edge-2: StorageFull: /news/a: no space left on device")
+    assert run("distribution", "get", "r-0", "--wait", 1)[0] == 0
+    assert run("distribution", "get", "nothing")[0] == 2
+
+
+def test_an_agent_publishes_paths_of_its_own_source(run: Any, agent: Client) -> None:
+    code, lines = run("publish", "/en", "/de", "--request-id", "r-9")
+    assert (code, lines[0].partition("  ")[2]) == (0, "offset 3  ADD /en /de  100 B")
+    made = agent.distribution("author", "r-9")
+    assert (made.paths, made.deep_paths) == (("/en", "/de"), ("/de", "/en"))
+    _, lines = run("publish", "/en", "/de", "--request-id", "r-9")
+    assert lines[0].endswith("published before, nothing sent")
+
+
+def test_the_paths_of_an_agent_can_be_packages_of_their_own(run: Any, agent: Client) -> None:
+    assert run("publish", "/en", "/de", "--each", "--shallow", "--request-id", "r-9")[0] == 0
+    assert agent.distribution("author", "r-9.1").paths == ("/de",)
+    assert agent.distribution("author", "r-9.1").deep_paths == ()
+
+
+@pytest.mark.parametrize("words", [("./site",), ("/en", "--changed"), ("/en", "site")])
+def test_an_agent_is_not_sent_a_folder_of_this_machine(run: Any, words: tuple[str, ...]) -> None:
+    code, lines = run("publish", *words)
+    assert (code, lines[0]) == (
+        2,
+        f"! error: Usage: the agent at {URL} publishes paths of its own source, such as /en/news",
+    )
+
+
+def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
+    assert run("delete", "/en")[0] == run("invalidate", "/en")[0] == run("ping")[0] == 0
+    code, lines = run("delete", "/en", "--wait", 0)
+    assert code == 3
+    assert lines[1].startswith("imported by 0/2 in ")
+    assert lines[2:] == ["  not yet by edge-1", "  not yet by edge-2"]
+
+
+@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "show"), ("plan", "."), ("subscribe", "x")])
+def test_a_command_that_needs_files_says_so(run: Any, words: tuple[str, ...]) -> None:
+    code, lines = run(*words)
+    assert code == 2
+    name = " ".join(words[:2] if words[0] in {"content", "journal"} else words[:1])
+    assert (
+        lines[0] == f"! error: Usage: `mailboat {name}` works on the files of a home; an agent behind --url can't do it"
+    )
+
+
+def test_a_home_and_an_agent_can_not_both_be_meant(run: Any) -> None:
+    assert "can't both be given" in run("status", "--home", "x")[1][0]
+
+
+def test_the_environment_names_an_agent_unless_a_home_is_given(
+    agent: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MAILBOAT_URL", URL)
+    assert main(["status", "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == ["edge-1", "edge-2"]
+    assert main(["status", "--home", "/nowhere"]) == 2
+    assert "HomeMissing" in capsys.readouterr().err
+
+
+def test_a_token_comes_from_a_file_or_the_environment(
+    agent: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setattr("mailboat.http.client.HttpControl", lambda _, token: (seen.append(token), agent)[1])
+    file = tmp_path / "token"
+    file.write_text("of-a-file\n")
+    monkeypatch.setenv("MAILBOAT_TOKEN", "of-the-environment")
+    assert main(["--url", URL, "status"]) == 0
+    assert main(["status", "--url", URL, "--token-file", str(file)]) == 0
+    assert seen == ["of-the-environment", "of-a-file"]
+    capsys.readouterr()
+    file.write_text("")
+    assert main(["--url", URL, "--token-file", str(file), "status"]) == 2
+    assert "which holds nothing" in capsys.readouterr().err
+
+
+def test_which_publisher_is_meant_must_be_clear(run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = (PublisherView("author"), PublisherView("bob"))
+    monkeypatch.setattr(agent, "status", lambda: StatusView(JournalView("memory", 0, 0), both, ()))
+    code, lines = run("queue", "ls")
+    assert (code, lines[1]) == (2, "!   next  --publisher NAME, one of: author, bob")
+    assert run("queue", "ls", "--publisher", "author")[0] == 0
+
+
+def test_documents_are_those_of_the_control_port(run: Any) -> None:
+    _, lines = run("status", "-o", "json")
+    document = json.loads("\n".join(lines))
+    assert document["subscribers"][1]["error"] == {**document["subscribers"][1]["error"], "code": "StorageFull"}
+    assert document["journal"]["next_offset"] == 3
+    _, lines = run("queue", "ls", "-o", "yaml")
+    assert lines[1] == "  publisher: author"
+
+
+def member(number: int, **values: Any) -> SubscriberStatusView:
+    return SubscriberStatusView(f"edge-{number}", **{"state": "current", "next_offset": 9, "lag": 0, **values})
+
+
+def shown(view: StatusView, blocks: Any = None) -> list[str]:
+    into = io.StringIO()
+    report = status_report(view, 10_000)
+    show(report, Output.TABLE, into)
+    return into.getvalue().splitlines()
+
+
+def test_a_status_says_who_is_ready_and_why_not() -> None:
+    publishers = (PublisherView("author", "BLOCKED", last_published_ms=8_000, delay_seconds=2.5), PublisherView("b"))
+    members = (
+        member(1, is_ready=True, rate_per_second=210.4),
+        member(2, is_ready=False, ready_reason="lags", lag=4, eta_seconds=12.0, rate_per_second=2.5),
+        member(3, state="retrying", attempts=3, max_retries=10, error=FULL, given_up=2, is_ready=False),
+        SubscriberStatusView("edge-4", "new"),
+    )
+    view = StatusView(JournalView("sqlite x", 0, 9, 4_200_000, None), publishers, members, 1)
+    lines = shown(view)
+    assert lines[:4] == [
+        "journal    sqlite x   oldest 0   next 9   4.2 MB   kept for ever",
+        "publisher  author   BLOCKED   last published 2.0 s ago   held back by 2.5 s",
+        "publisher  b        nothing published lately",
+        "discovery  1 message can't be understood: see mailboat journal verify",
+    ]
+    assert lines[5].split() == ["edge-1", "current", "9", "0", "210/s", "-", "-", "yes"]
+    assert lines[6].split(maxsplit=8) == [
+        *["edge-2", "current", "9", "4", "2.5/s"],
+        "12",
+        "s",
+        "-",
+        "no      not ready: lags",
+    ]
+    assert "3 of 11   no" in lines[7]
+    assert lines[7].endswith(
+        "StorageFull: /news/a: no space left on device; 2 given up: see mailboat errors list edge-3"
+    )
+    assert lines[8].split() == ["edge-4", "new", "-", "-", "-", "-", "-", "-"]
+
+
+def test_a_low_terminal_shows_those_in_trouble_first() -> None:
+    members = [member(number) for number in range(1, 21)]
+    members[15] = member(16, state="retrying", error=FULL)
+    members[7] = member(8, state="importing", lag=5)
+    view = StatusView(JournalView("sqlite x", 0, 9), (), tuple(members))
+    *_, table, rest = fitted_blocks(view, 0, 8)
+    assert [row[0] for row in table.rows] == ["edge-16", "edge-8", "edge-1", "edge-10", "edge-11"]  # type: ignore[union-attr]
+    assert rest == "and 15 subscribers more: current"
+    assert len(fitted_blocks(view, 0, 30)) == 2
+
+
+def test_lines_tell_what_changed_since_the_last_look() -> None:
+    seen: dict[str, str] = {}
+    first = StatusView(JournalView("x", 0, 9), (), (member(1), member(2, attempts=2)))
+    assert list(changed_lines(first, seen)) == [
+        "edge-1  current  position 9  lag 0",
+        "edge-2  current  position 9  lag 0  attempt 2",
+    ]
+    assert list(changed_lines(first, seen)) == []
+    second = StatusView(JournalView("x", 0, 9), (), (member(1), member(2, lag=1)))
+    assert list(changed_lines(second, seen)) == ["edge-2  current  position 9  lag 1"]
+
+
+def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = iter(range(3))
+
+    class Clock(status.SystemClock):
+        def wait(self, *_: Any) -> bool:
+            agent.failure = JournalUnavailableError("no answer") if next(waits, None) == 0 else None
+            if next(waits, None) is None:
+                raise KeyboardInterrupt
+            return False
+
+    monkeypatch.setattr(status, "SystemClock", Clock)
+    code, lines = run("status", "--watch", "--every", "0.1")
+    assert code == 130
+    assert [line[10:] for line in lines[:2]] == [
+        "edge-1  current  position 3  lag 0",
+        "edge-2  retrying  position 0  lag 3  attempt 3  StorageFull: /news/a: no space left on device",
+    ]
+    assert lines[2].endswith("JournalUnavailable: no answer")
+
+
+def view_of(number: int, **values: Any) -> DistributionView:
+    return DistributionView("author", f"p-{number}", number, "ADD", **values)
+
+
+def test_who_gave_up_one_of_several_packages_did_not_import_them() -> None:
+    first = view_of(0, state="failed", imported=("a", "c"), failed=(("b", FULL),), removed=("c",))
+    last = view_of(1, state="distributed", imported=("a", "b", "c"))
+    found = merged([first, last])
+    assert (found.state, found.imported, found.removed, dict(found.failed)) == ("failed", ("a",), ("c",), {"b": FULL})
+    assert merged([first, view_of(1, waiting=("a",))]).state == "queued"
