@@ -21,7 +21,7 @@ from mailboat.http.application import create_app
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
 from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
 settings.register_profile(
@@ -59,7 +59,7 @@ KAFKA_USERS = {"alice": "alice-secret"}
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real broker for the tests of one process; a test that stops or kills it starts it again."""
     folder = tmp_path_factory.mktemp("kafka")
-    with KafkaBroker(BrokerSettings(folder, users=KAFKA_USERS), SystemClock()) as broker:
+    with KafkaBroker(BrokerSettings(folder, listeners=(plain_listener(KAFKA_USERS),)), SystemClock()) as broker:
         yield broker
 
 

@@ -84,7 +84,7 @@ def configure(admin: AdminClient, topic: TopicName, name: str, value: str) -> No
 
 def as_user(broker: KafkaBroker, password: str) -> KafkaSettings:
     login = PasswordLogin(PasswordMechanism.PLAIN, "alice", password)
-    return KafkaSettings(broker.user_servers, KafkaSecurity(login=login))
+    return KafkaSettings(broker.servers("USERS"), KafkaSecurity(login=login))
 
 
 # --------------------------------------------------------------------------------------------------------- topics

@@ -1,8 +1,9 @@
-"""Runs one real Kafka broker (KRaft, broker and controller in one process) for tests and demonstrations.
+"""Runs real Kafka brokers (KRaft, broker and controller in one process) for tests and demonstrations.
 
-The jars are those that `kafka_broker.xml` names, brought by Maven once and kept under a key of that file. The broker
+The jars are those that `kafka_broker.xml` names, brought by Maven once and kept under a key of that file. A broker
 listens on free ports of the loopback address, stays on them over restarts, and ends with the process that started it.
-It can be stopped, killed and started again. Nothing here is for production: one replica, a small heap, no `fsync`.
+It can be stopped, killed and started again; `kafka_cluster` makes a cluster of several. Nothing here is for production:
+a small heap, no `fsync`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
 
 _POM: Final = Path(__file__).with_suffix(".xml")
-_JVM: Final = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM: Final = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -38,6 +39,7 @@ _STARTED: Final = "Kafka Server started"
 _HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 20_000
 _PORTS: Final = 12_000
+_PORTS_OF_A_PROCESS: Final = 32
 _LOOK_SECONDS: Final = 0.02
 
 
@@ -50,6 +52,42 @@ class BrokerFailedError(RetryableError):
 
 
 @dataclass(frozen=True, slots=True)
+class Listener:
+    """A further address of a broker.
+
+    Attributes:
+        name: In capital letters.
+        protocol: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.
+        properties: Of this listener, without `listener.name.…`.
+    """
+
+    name: str
+    protocol: str
+    properties: Mapping[str, str]
+
+
+def plain_listener(users: Mapping[str, str]) -> Listener:
+    """The listener `USERS`, which asks for SASL PLAIN; `users` is user → password."""
+    known = "".join(f' user_{name}="{password}"' for name, password in users.items())
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    jaas = f"{module} required{known};"
+    return Listener("USERS", "SASL_PLAINTEXT", {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": jaas})
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The cluster that a broker belongs to.
+
+    Attributes:
+        cluster_id: The same for all.
+        voters: As `controller.quorum.voters` wants them.
+    """
+
+    cluster_id: str
+    voters: str
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """How the broker runs.
 
@@ -57,15 +95,23 @@ class BrokerSettings:
         folder: Where it keeps its data and its log; made when missing.
         cache: Where the jars are kept.
         properties: Further lines of `server.properties`, or other values for those that are there.
-        users: User → password of a second listener that asks for SASL PLAIN; without users there is none.
+        listeners: Addresses beside the one that takes everybody.
+        scram_users: User → password for SCRAM-SHA-512.
+        jvm: Further options of the Java machine.
+        heap_mib: What its heap may take.
         start_seconds: How long a start may take.
+        node_id: Its number in the cluster.
     """
 
     folder: Path
     cache: Path = field(default_factory=lambda: Path.home() / ".cache" / "mailboat")
     properties: Mapping[str, str] = field(default_factory=dict)
-    users: Mapping[str, str] = field(default_factory=dict)
+    listeners: tuple[Listener, ...] = ()
+    scram_users: Mapping[str, str] = field(default_factory=dict)
+    jvm: tuple[str, ...] = ()
+    heap_mib: int = 384
     start_seconds: float = 60.0
+    node_id: int = 1
 
 
 class KafkaBroker:
@@ -74,23 +120,29 @@ class KafkaBroker:
     Start it in the main thread: the broker ends when the thread that started it does.
     """
 
-    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
-        """Choose the ports. Nothing runs before `start`."""
+    def __init__(self, settings: BrokerSettings, clock: Clock, ports: Sequence[int] = ()) -> None:
+        """Choose the ports, unless they are given: two, and one for each listener. Nothing runs before `start`."""
         self._settings = settings
         self._clock = clock
-        self._port, self._controller_port, self._user_port = _free_ports(3)
+        names = ["CLIENT", "CONTROLLER", *(one.name for one in settings.listeners)]
+        self._ports = dict(zip(names, ports or free_ports(len(names)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self._jars: Path | None = None
+        self._seen_bytes = 0
 
     @property
     def bootstrap_servers(self) -> str:
         """The address of the listener that takes everybody."""
-        return f"{_HOST}:{self._port}"
+        return self.servers("CLIENT")
 
     @property
-    def user_servers(self) -> str:
-        """The address of the listener that asks for a user and a password."""
-        return f"{_HOST}:{self._user_port}"
+    def controller(self) -> str:
+        """Its address in a quorum."""
+        return self.servers("CONTROLLER")
+
+    def servers(self, listener: str) -> str:
+        """The address of a listener."""
+        return f"{_HOST}:{self._ports[listener]}"
 
     @property
     def log_path(self) -> Path:
@@ -104,17 +156,25 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start, and return when the broker answers. Raises: BrokerToolMissingError, BrokerFailedError."""
-        deadline = Deadline(self._clock, self._settings.start_seconds)
+        self.launch()
+        self.await_start()
+
+    def launch(self, quorum: Quorum | None = None) -> None:
+        """Begin to start; of a new cluster, none answers before the others are launched too."""
         self._jars = self._jars or resolve_jars(self._settings.cache)
         properties = self._settings.folder / "server.properties"
         if not properties.exists():
-            self._format(properties)
-        seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._format(properties, quorum)
+        self._seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             command = [*_until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - fixed words and own paths
-        while _STARTED not in self._log_from(seen_bytes):
-            if self._process.poll() is not None or deadline.is_over():
+
+    def await_start(self) -> None:
+        """Return when the broker answers. Raises: BrokerFailedError."""
+        deadline = Deadline(self._clock, self._settings.start_seconds)
+        while _STARTED not in self._log_from(self._seen_bytes):
+            if self._process is None or self._process.poll() is not None or deadline.is_over():
                 self.kill()
                 raise BrokerFailedError(f"the Kafka broker did not start:\n{self.log_tail()}")
             self._clock.wait(threading.Event(), _LOOK_SECONDS)
@@ -154,38 +214,43 @@ class KafkaBroker:
     ) -> None:
         self.stop()
 
-    def _format(self, properties: Path) -> None:
+    def _format(self, properties: Path, quorum: Quorum | None) -> None:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
-        lines = {**self._properties(), **self._settings.properties}
+        lines = {**self._properties(quorum), **self._settings.properties}
         draft = properties.with_suffix(".draft")
         draft.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id() if quorum is None else quorum.cluster_id
         # an equals sign keeps an id that begins with a dash from being taken for an option
-        arguments = ["format", "--standalone", f"--cluster-id={cluster_id}", "-c", str(draft)]
+        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(draft)]
+        for name, password in self._settings.scram_users.items():
+            arguments += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
+        if quorum is None:
+            arguments.append("--standalone")
         _run([*self._java(), "kafka.tools.StorageTool", *arguments], "formatting the broker's folder")
         draft.rename(properties)
 
     def _java(self) -> list[str]:
-        return [_program("java"), *_JVM, *_LOGGING, "-cp", f"{self._jars}/*"]
+        heap = f"-Xmx{self._settings.heap_mib}m"
+        return [_program("java"), heap, *_JVM, *_LOGGING, *self._settings.jvm, "-cp", f"{self._jars}/*"]
 
-    def _properties(self) -> dict[str, str]:
-        listeners = {"CLIENT": ("PLAINTEXT", self._port), "CONTROLLER": ("PLAINTEXT", self._controller_port)}
-        properties = {}
-        if self._settings.users:
-            listeners["USERS"] = ("SASL_PLAINTEXT", self._user_port)
-            known = "".join(f' user_{name}="{password}"' for name, password in self._settings.users.items())
-            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-            properties["listener.name.users.sasl.enabled.mechanisms"] = "PLAIN"
-            properties["listener.name.users.plain.sasl.jaas.config"] = f"{module} required{known};"
+    def _properties(self, quorum: Quorum | None) -> dict[str, str]:
+        kinds = {"CLIENT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+        kinds |= {one.name: one.protocol for one in self._settings.listeners}
+        of_listeners = {
+            f"listener.name.{one.name.lower()}.{key}": value
+            for one in self._settings.listeners
+            for key, value in one.properties.items()
+        }
+        controllers = {"controller.quorum.bootstrap.servers": self.controller}
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
+            "node.id": str(self._settings.node_id),
             "log.dirs": str(self.data_folder),
-            "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, (_, port) in listeners.items()),
-            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, (kind, _) in listeners.items()),
+            "listeners": ",".join(f"{name}://{self.servers(name)}" for name in kinds),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
             "inter.broker.listener.name": "CLIENT",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": f"{_HOST}:{self._controller_port}",
+            **(controllers if quorum is None else {"controller.quorum.voters": quorum.voters}),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -195,7 +260,7 @@ class KafkaBroker:
             "broker.session.timeout.ms": "1500",
             "broker.heartbeat.interval.ms": "300",
             "log.cleaner.dedupe.buffer.size": "2097152",
-            **properties,
+            **of_listeners,
         }
 
     def _log_from(self, position: int) -> str:
@@ -253,14 +318,19 @@ def _until_parent_ends() -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
 
 
-def _free_ports(count: int) -> list[int]:
+def new_cluster_id() -> str:
+    """An id as Kafka wants it: 16 bytes in base 64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on.
 
     They lie below those that the system gives to outgoing connections: one of these could take the port of a broker
     that is down, and a client that tries to reach the broker could even be connected to itself.
     """
     free: list[int] = []
-    port = _FIRST_PORT + os.getpid() * 8 % _PORTS
+    port = _FIRST_PORT + os.getpid() * _PORTS_OF_A_PROCESS % _PORTS
     while len(free) < count:
         port = _FIRST_PORT + (port + 1 - _FIRST_PORT) % _PORTS
         with socket.socket() as probe:

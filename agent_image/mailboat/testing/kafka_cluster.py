@@ -1,0 +1,84 @@
+"""Runs a small Kafka cluster for the faults that one broker does not have: a leader that dies, replicas out of sync.
+
+Each node is broker and controller. The replicas notice each other within a second or two, so that tests need not wait
+for what production waits half a minute for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from mailboat.clock import Clock
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum, free_ports, new_cluster_id
+
+_PORTS_OF_A_NODE: Final = 2
+_QUICK: Final = {
+    "replica.lag.time.max.ms": "1500",
+    "replica.fetch.wait.max.ms": "300",
+    "controller.quorum.election.timeout.ms": "700",
+    "controller.quorum.fetch.timeout.ms": "1200",
+    "controlled.shutdown.enable": "false",
+    "default.replication.factor": "3",
+}
+
+
+class KafkaCluster:
+    """Several brokers. Not safe to use from several threads."""
+
+    def __init__(self, settings: BrokerSettings, clock: Clock, nodes: int = 3) -> None:
+        """Choose folders below that of `settings`, and ports."""
+        ports = free_ports(_PORTS_OF_A_NODE * nodes)
+        self._settings = settings
+        self.brokers = {
+            number: KafkaBroker(
+                replace(
+                    settings,
+                    folder=settings.folder / f"node-{number}",
+                    node_id=number,
+                    properties={**_QUICK, **settings.properties},
+                ),
+                clock,
+                ports[_PORTS_OF_A_NODE * (number - 1) :][:_PORTS_OF_A_NODE],
+            )
+            for number in range(1, nodes + 1)
+        }
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All addresses."""
+        return ",".join(one.bootstrap_servers for one in self.brokers.values())
+
+    @property
+    def log_path(self) -> Path:
+        """Where the nodes keep data and logs, each in a folder of its own."""
+        return self._settings.folder
+
+    def start(self) -> None:
+        """Start all, and return when all answer. Raises: BrokerToolMissingError, BrokerFailedError."""
+        voters = ",".join(f"{number}@{one.controller}" for number, one in self.brokers.items())
+        quorum = Quorum(new_cluster_id(), voters)
+        for one in self.brokers.values():
+            one.launch(quorum)
+        for one in self.brokers.values():
+            one.await_start()
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of each node's log."""
+        return "\n".join(f"node {number}\n{one.log_tail(lines)}" for number, one in self.brokers.items())
+
+    def kill(self) -> None:
+        """End all nodes at once, as a power cut does; asked politely, the last of them would wait for the others."""
+        for one in self.brokers.values():
+            one.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
