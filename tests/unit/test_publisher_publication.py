@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.errors import (
+    AppendUncertainError,
     JournalUnavailableError,
     LimitExceededError,
     RequestConflictError,
@@ -20,7 +22,7 @@ from mailboat.errors import (
 )
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import AgentName, RequestId
+from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, file_node
 from mailboat.model.paths import ROOT, NodePath
@@ -301,6 +303,73 @@ def test_a_journal_that_does_not_give_back_what_it_took_is_not_believed(
     monkeypatch.undo()
     assert engine.publisher().publish(named("r", "/en"), site()).offset == 1
     assert len(engine.records()) == 2
+
+
+def unanswered(engine: Engine, monkeypatch: pytest.MonkeyPatch, keeps: Callable[[int], int]) -> None:
+    """Let the journal keep the first `keeps(count)` records of an append, and give no answer."""
+    append = engine.journal.append
+
+    def without_answer(topic: TopicName, records: Sequence[NewRecord]) -> None:
+        kept = records[: keeps(len(records))]
+        if kept:
+            append(topic, kept)
+        raise AppendUncertainError("no answer")
+
+    monkeypatch.setattr(engine.journal, "append", without_answer)
+
+
+@pytest.mark.parametrize("request_id", ["r", None])
+def test_an_append_without_an_answer_that_stands_in_the_log_is_done(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, request_id: str | None
+) -> None:
+    engine.publisher().publish(named("other", "/de"), site())
+    publisher = engine.publisher()
+    unanswered(engine, monkeypatch, lambda count: count)
+    ids = {path: None if request_id is None else RequestId(request_id + path) for path in ("/en", "/de")}
+    wanted = [replace(named("", path), request_id=one) for path, one in ids.items()]
+    assert [one.offset for one in publisher.publish_all(wanted, site())] == [1, 2]
+    monkeypatch.undo()
+    assert publisher.publish(wanted[0], site()).is_repeat is (request_id is not None)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_an_append_of_which_the_log_holds_only_a_beginning_is_told_as_uncertain_and_completed_by_a_retry(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    publisher, wanted = engine.publisher(), [named("a", "/en"), named("b", "/de")]
+    unanswered(engine, monkeypatch, lambda _: kept)
+    with pytest.raises(AppendUncertainError):
+        list(publisher.publish_all(wanted, site()))
+    monkeypatch.undo()
+    again = list(publisher.publish_all(wanted, site()))
+    assert [one.is_repeat for one in again] == [place < kept for place in range(2)]
+    assert sorted(one.offset for one in again) == [0, 1]
+    assert len(engine.records()) == 2
+
+
+def test_an_append_without_an_answer_is_uncertain_while_the_log_can_not_be_asked(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = engine.publisher()
+    publisher.publish(named("first", "/en"), site())
+
+    def unreachable(*_: object) -> None:
+        raise JournalUnavailableError("no broker")
+
+    unanswered(engine, monkeypatch, lambda count: count)
+    monkeypatch.setattr(engine.journal, "reader", unreachable)
+    with pytest.raises(AppendUncertainError, match="no answer"):
+        publisher.publish(named("r", "/en"), site())
+    monkeypatch.undo()
+    assert publisher.publish(named("r", "/en"), site()).is_repeat
+
+
+def test_a_package_is_located_by_its_id_and_by_its_request_id(engine: Engine) -> None:
+    publisher = engine.publisher()
+    publisher.publish(named("first", "/en"), site())
+    receipt = publisher.publish(named("r", "/en"), site())
+    assert publisher.locate("r") == publisher.locate(receipt.package_id) == receipt.offset == 1
+    assert publisher.locate("nobody") is None
 
 
 def test_what_others_append_between_a_crash_and_the_retry_disturbs_nobody(engine: Engine, fail: FailOnce) -> None:

@@ -8,21 +8,27 @@ request can't retry it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mailboat.errors import JournalUnavailableError, MessageCorruptError, PathRefusedError, RequestConflictError
+from mailboat.errors import (
+    AppendUncertainError,
+    JournalUnavailableError,
+    MessageCorruptError,
+    PathRefusedError,
+    RequestConflictError,
+)
 from mailboat.failpoints import Failpoint
-from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
-from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, TopicName
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.positions import LogIdentity
+from mailboat.publisher.finding import find_packages, find_requests
 from mailboat.publisher.published import SourceEnd
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.wire.messages import decode_package, encode_message
 
-_READ: Final = ReadLimits(max_records=200)
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -66,6 +72,7 @@ class Appender:
         self._ports = ports
         self._topic = settings.package_topic
         self._has_settled = False
+        self._seen_end: Offset | None = None
 
     def identity(self) -> LogIdentity:
         """The log that is appended to."""
@@ -129,7 +136,7 @@ class Appender:
         for one in batch:
             headers, value = encode_message(one.message)
             records.append(NewRecord(value, headers))
-        offsets = self._ports.journal.append(self._topic, records)
+        offsets = self._append_records(records, [one.message.package_id for one in batch])
         self._ports.failpoints.reach(Failpoint.PUBLISHER_APPENDED)
         self._confirm(records[-1], offsets[-1])
         if identity is not None:
@@ -141,6 +148,31 @@ class Appender:
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]
+
+    def _append_records(self, records: Sequence[NewRecord], package_ids: Sequence[PackageId]) -> Sequence[Offset]:
+        """Append; where no answer comes, the log tells whether all of them stand in it.
+
+        Raises:
+            AppendUncertainError: They don't, or it can't be told. What has an intent is settled by the next call.
+        """
+        if self._seen_end is None:
+            self._seen_end = self._ports.journal.bounds(self._topic).next_offset
+        try:
+            offsets = self._ports.journal.append(self._topic, records)
+        except AppendUncertainError as error:
+            offsets = self._find_all(package_ids, error)
+        self._seen_end = Offset(offsets[-1] + 1)
+        return offsets
+
+    def _find_all(self, package_ids: Sequence[PackageId], error: AppendUncertainError) -> Sequence[Offset]:
+        try:
+            found = find_packages(self._ports.journal, self._topic, self._seen_end or Offset(0), set(package_ids))
+        except JournalUnavailableError:
+            raise error from None
+        if len(found) < len(package_ids):
+            raise error
+        _LOG.warning("topic %s did not confirm an append, but holds its %d messages", self._topic, len(found))
+        return [found[one] for one in package_ids]
 
     def _confirm(self, appended: NewRecord, offset: Offset) -> None:
         found = self._ports.journal.record_at(self._topic, offset)
@@ -211,35 +243,6 @@ class Appender:
         ]
         self._ports.state.store_receipts(receipts)
         self._ports.state.drop_intents([one for one in intents if one.request_id not in found])
-
-
-def find_requests(
-    journal: Journal, topic: TopicName, scan_from: Offset, wanted: tuple[AgentName, Collection[RequestId]]
-) -> dict[RequestId, tuple[Offset, PackageId]]:
-    """Where the messages of some requests of one publisher stand, from `scan_from` (or the head) to the end."""
-    publisher, request_ids = wanted
-    found: dict[RequestId, tuple[Offset, PackageId]] = {}
-    for record in _records_from(journal, topic, scan_from):
-        try:
-            message = decode_package(record.value)
-        except (MessageCorruptError, PathRefusedError):
-            continue  # another's, and no matter of ours
-        if message.request_id is not None and message.request_id in request_ids and message.pub_agent_name == publisher:
-            found.setdefault(message.request_id, (record.offset, message.package_id))
-    return found
-
-
-def _records_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[Record]:
-    bounds = journal.bounds(topic)
-    reader = journal.reader(topic, max(scan_from, bounds.earliest_offset))
-    try:
-        while reader.next_offset < bounds.next_offset:
-            batch = reader.read(_READ, 0.0)
-            yield from batch.records
-            if batch.is_at_end and not batch.records:
-                return
-    finally:
-        reader.close()
 
 
 def _intent(one: Prepared, identity: LogIdentity, scan_from: Offset) -> Intent:
