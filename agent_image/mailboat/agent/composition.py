@@ -47,10 +47,10 @@ class Workspace:
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """The blob store."""
-        from mailboat.blobs.directory import DirectoryBlobStore
+        """The blob store, one for the whole process. Raises: as `open_blobs`."""
+        from mailboat.agent.stores import open_blobs
 
-        store = DirectoryBlobStore(self.home.blobs_path, self.clock)
+        store = open_blobs(self.home, self.clock)
         self._opened.callback(store.close)
         return store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -17,23 +18,34 @@ MAINTENANCE_SECONDS: Final = 3600.0
 
 _LOG: Final = logging.getLogger(__name__)
 _MARK: Final = ".maintained"
+_SWEPT_MARK: Final = ".swept"
 _STOP_SECONDS: Final = 10.0
 
 
 def maintain(workspace: Workspace) -> None:
-    """Apply the journal's retention, if nobody did within the last hour, and the journal does not do so by itself."""
-    if workspace.journal.upkeep.is_automatic:
-        return
-    mark = workspace.home.publishers_path / _MARK
+    """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come."""
+    if not workspace.journal.upkeep.is_automatic and _is_due(workspace, _MARK, MAINTENANCE_SECONDS):
+        remove_expired(workspace)
+    sweep_seconds = workspace.home.config.blobs.sweep_seconds
+    if sweep_seconds is not None and _is_due(workspace, _SWEPT_MARK, sweep_seconds):
+        from mailboat.agent.sweeping import sweep
+
+        sweep(workspace)
+
+
+def _is_due(workspace: Workspace, name: str, seconds: float) -> bool:
+    """Whether nobody of this home did it for so long; from now on somebody has."""
+    mark = workspace.home.publishers_path / name
     now = workspace.clock.now().timestamp()
-    if mark.exists() and now - mark.stat().st_mtime < MAINTENANCE_SECONDS:
-        return
+    if mark.exists() and now - mark.stat().st_mtime < seconds:
+        return False
     mark.touch()
-    remove_expired(workspace)
+    os.utime(mark, (now, now))
+    return True
 
 
 class Maintainer:
-    """Applies the retention from a thread of its own, now and then, while a subscriber runs.
+    """Applies the retention, and sweeps, from a thread of its own, now and then, while a subscriber runs.
 
     A home whose publishers are silent would keep everything for ever. A failure is no reason to stop: it is logged, and
     the next turn comes in its time. Begin when the subscriber is current, or it takes away what it has yet to import.
@@ -61,7 +73,7 @@ class Maintainer:
             try:
                 maintain(self._workspace)
             except (MailboatError, OSError) as error:
-                _LOG.warning("the journal's retention was not applied: %s", error)
+                _LOG.warning("retention or sweep did not come to its end: %s", error)
             if self._workspace.clock.wait(self._stopping, MAINTENANCE_SECONDS):
                 return
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.content import (
     CHUNK_BYTES,
@@ -104,7 +104,7 @@ class S3BlobStore:
 
     def list(self) -> Iterator[BlobInfo]:
         """See `BlobStore.list`: one request for a thousand. Keys that are no blob's are passed over."""
-        place = {"Bucket": self._bucket, "Prefix": f"{self._connection.settings.prefix}{_FOLDER}"}
+        place: dict[str, Any] = {"Bucket": self._bucket, "Prefix": f"{self._connection.settings.prefix}{_FOLDER}"}
         while True:
             page = self._connection.call("listing the blobs", partial(_list_page, place))
             for found in page.get("Contents", []):
@@ -201,7 +201,7 @@ class S3BlobStore:
 
     def _put_object(self, digest: Digest, content: bytes, *, is_replacing: bool) -> bool:
         """One request; the server compares the digest. False when there is an object that is not to be replaced."""
-        arguments = {
+        request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Key": self._key(digest),
             "Body": content,
@@ -212,7 +212,7 @@ class S3BlobStore:
         try:
             self._connection.call(
                 f"storing sha256:{digest.hex()}",
-                lambda client: client.put_object(**arguments),  # type: ignore[arg-type]  # one dictionary for all
+                lambda client: client.put_object(**request),
             )
         except RequestAnsweredError:
             return False
@@ -258,8 +258,8 @@ class _Measured:
         return self._hash.digest()
 
 
-def _list_page(place: dict[str, str], client: S3Client) -> ListObjectsV2OutputTypeDef:
-    return client.list_objects_v2(**place)  # type: ignore[arg-type]  # one dictionary for all
+def _list_page(place: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTypeDef:
+    return client.list_objects_v2(**place)
 
 
 def _is_seekable(content: BinaryIO) -> bool:

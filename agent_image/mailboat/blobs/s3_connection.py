@@ -30,6 +30,7 @@ from mailboat.clock import Clock
 from mailboat.config.keys import MEBIBYTE
 
 if TYPE_CHECKING:
+    from botocore.response import StreamingBody
     from types_boto3_s3 import S3Client
 
 CONNECTIONS: Final = 16
@@ -167,7 +168,7 @@ class ResumingBody(io.RawIOBase):
         self._failures = 0
         response = connection.call(doing, lambda client: client.get_object(Bucket=self._bucket, Key=key))
         self.length_bytes = response["ContentLength"]
-        self._stream = response["Body"]
+        self._stream: StreamingBody | io.BytesIO = response["Body"]
 
     def readable(self) -> bool:
         return True

@@ -21,6 +21,7 @@ from typing import Any, Final
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,  # noqa: A004  # botocore's own, which is no OSError
     CredentialRetrievalError,
     HTTPClientError,
     IncompleteReadError,
@@ -37,6 +38,7 @@ _LONGEST_WISH_SECONDS: Final = 120.0
 _EXPIRED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired", "InvalidAccessKeyId"}
 )
+_UNTOLD: Final = frozenset({"400", "403"})  # an answer to HEAD has no body, and so no code: it may be an expired token
 _PASSING: Final = frozenset(
     {
         "BadDigest",
@@ -52,6 +54,7 @@ _PASSING: Final = frozenset(
         "TooManyRequests",
     }
 )
+_CUT: Final = (ConnectionError, HTTPClientError, IncompleteReadError)
 _NO_CREDENTIALS: Final = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 
@@ -98,7 +101,7 @@ def classify(error: BotoCoreError | ClientError) -> Failure:
         return _classify_answer(error.response)
     if isinstance(error, _NO_CREDENTIALS):
         return Failure(FailureKind.DENIED, str(error))
-    if isinstance(error, HTTPClientError | IncompleteReadError):
+    if isinstance(error, _CUT):
         return Failure(FailureKind.PASSING, str(error))
     return Failure(FailureKind.REFUSED, str(error))
 
@@ -137,7 +140,7 @@ def _kind_of(code: str, status: int) -> FailureKind:
         return FailureKind.MISSING
     if code in {"PreconditionFailed", "412"}:
         return FailureKind.TAKEN
-    if code in _EXPIRED:
+    if code in _EXPIRED or code in _UNTOLD:
         return FailureKind.EXPIRED
     if code in _PASSING or status >= 500 or status in {408, 429}:
         return FailureKind.PASSING

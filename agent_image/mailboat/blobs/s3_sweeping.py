@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.blobs.port import Digest
 from mailboat.blobs.s3_connection import S3Connection
@@ -90,7 +90,7 @@ def remove_unrenewed(
 
 def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetime) -> int:
     """Abort the uploads of killed processes; how many."""
-    place = {"Bucket": connection.settings.bucket, "Prefix": f"{connection.settings.prefix}{folder}"}
+    place: dict[str, Any] = {"Bucket": connection.settings.bucket, "Prefix": f"{connection.settings.prefix}{folder}"}
     count = 0
     while True:
         page = connection.call(
@@ -119,7 +119,10 @@ class _Turn:
     def __init__(self, connection: S3Connection, clock: Clock) -> None:
         self._connection = connection
         self._bucket = connection.settings.bucket
-        self._key = f"{connection.settings.prefix}{ANNOUNCEMENT}"
+        self._place: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Key": f"{connection.settings.prefix}{ANNOUNCEMENT}",
+        }
         self._sweeper = uuid.uuid4().hex
         self._lease = Deadline(clock, LEASE_SECONDS)
         self._deleting = Deadline(clock, LEASE_SECONDS / 2)
@@ -148,16 +151,11 @@ class _Turn:
         if found is None or not found.is_expired or not self._store(body, {"IfMatch": found.etag}):
             raise SweepBusyError(f"another sweep of {self._connection.settings.description} is under way")
 
-    def _store(self, body: str, condition: dict[str, str]) -> bool:
+    def _store(self, body: str, condition: dict[str, Any]) -> bool:
         try:
             self._connection.call(
                 "announcing a sweep",
-                lambda client: client.put_object(
-                    Bucket=self._bucket,
-                    Key=self._key,
-                    Body=body.encode(),
-                    **condition,  # type: ignore[arg-type]  # one condition or the other
-                ),
+                lambda client: client.put_object(**self._place, **condition, Body=body.encode()),
             )
         except RequestAnsweredError:
             return False
@@ -184,9 +182,7 @@ class _Turn:
 
     def _take_back(self) -> None:
         if not self._lease.is_over():  # else it may be another's by now
-            self._connection.call(
-                "ending a sweep", lambda client: client.delete_object(Bucket=self._bucket, Key=self._key)
-            )
+            self._connection.call("ending a sweep", lambda client: client.delete_object(**self._place))
 
 
 def _read(client: S3Client, connection: S3Connection) -> Announcement:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 from mailboat.blobs.content import CHUNK_BYTES
 from mailboat.blobs.s3_connection import S3Connection
@@ -48,7 +48,7 @@ class MultipartUpload:
     def __init__(self, connection: S3Connection, key: str, metadata: dict[str, str]) -> None:
         """Begin. Raises: BlobStoreUnavailableError."""
         self._connection = connection
-        self._place = {"Bucket": connection.settings.bucket, "Key": key}
+        self._place: dict[str, Any] = {"Bucket": connection.settings.bucket, "Key": key}
         self._doing = f"storing {key}"
         self._parts: list[CompletedPartTypeDef] = []
         self._pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="upload")
@@ -70,11 +70,11 @@ class MultipartUpload:
 
     def complete(self, *, is_replacing: bool) -> bool:
         """Make the object visible; False when another one is there already, and is not to be replaced."""
-        condition = {} if is_replacing else {"IfNoneMatch": "*"}
+        condition: dict[str, Any] = {} if is_replacing else {"IfNoneMatch": "*"}
         try:
             self._connection.call(
                 self._doing,
-                lambda client: client.complete_multipart_upload(  # type: ignore[call-overload]  # two dictionaries
+                lambda client: client.complete_multipart_upload(
                     **self._place, **condition, UploadId=self._upload_id, MultipartUpload={"Parts": self._parts}
                 ),
             )

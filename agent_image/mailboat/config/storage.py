@@ -102,9 +102,9 @@ class S3Config:
     access_key_id: Annotated[Secret | None, Setting("Access key id; null asks the chain.")] = None
     secret_access_key: Annotated[Secret | None, Setting("Its secret.")] = None
     ca_file: Annotated[str | None, Setting("Who signed the server's certificate, PEM.")] = None
-    multipart_bytes: Annotated[int, Setting("Size of the parts of large uploads.", minimum=5 * MEBIBYTE)] = (
-        16 * MEBIBYTE
-    )
+    multipart_bytes: Annotated[
+        int, Setting("Size of the parts of large uploads; a handful are in memory at a time.", minimum=5 * MEBIBYTE)
+    ] = 8 * MEBIBYTE
     max_attempts: Annotated[int, Setting("Attempts of one request before it counts as failed.", minimum=1)] = 5
 
 
@@ -116,6 +116,10 @@ class BlobsConfig:
     s3: Annotated[S3Config | None, Setting("The bucket; null is the folder.")] = None
     grace_seconds: Annotated[
         float, Setting("Unreferenced blobs younger than this are never swept: they may be on their way in.", minimum=0)
+    ] = DAY_SECONDS
+    sweep_seconds: Annotated[
+        float | None,
+        Setting("How often agents sweep blobs that no message names; null leaves it to `blobs sweep`.", minimum=60),
     ] = DAY_SECONDS
 
 

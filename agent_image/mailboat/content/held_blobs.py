@@ -47,12 +47,13 @@ class HeldBlobs:
             raise BlobMissingError(f"{self._folder} lacks the blob {digest.hex()} that a node names")
         return self._store().open(digest, found.length_bytes)
 
-    def sweep(self, is_named: Callable[[bytes], bool]) -> int:
-        """Delete blobs that no node names; how many."""
+    def sweep(self, is_named: Callable[[bytes], bool], *, is_dry_run: bool = False) -> int:
+        """Delete blobs that no node names; how many, also when they are only counted."""
         if not self._folder.is_dir():
             return 0
         store = self._store()
-        return sum(store.delete(info.digest) for info in store.list() if not is_named(info.digest))
+        unnamed = (info.digest for info in store.list() if not is_named(info.digest))
+        return sum(is_dry_run or store.delete(digest) for digest in unnamed)
 
     def _store(self) -> BlobStore:
         if self._opened is None:

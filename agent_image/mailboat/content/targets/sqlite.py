@@ -51,8 +51,13 @@ def open_sqlite_target(file: Path) -> TreeTarget:
     return TreeTarget(TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), lambda: SqliteSource(file)))
 
 
-def sweep_blobs(file: Path) -> int:
-    """Delete the blobs of a target that no node names; how many. The target must be closed: its lock is taken."""
+def sweep_blobs(file: Path, *, is_dry_run: bool = False) -> int:
+    """Delete the blobs of a target that no node names, or only count them. The target must be closed.
+
+    Raises:
+        TargetBusyError: It is not closed: its lock is taken.
+        TargetCorruptError, UsageError, StorageReadOnlyError, StorageFailedError.
+    """
     uri = f"{KIND}:{file}"
     lock = TargetLock(file.with_name(f"{file.name}.lock"), uri)
     try:
@@ -60,7 +65,7 @@ def sweep_blobs(file: Path) -> int:
             check_database(file, KIND, uri)
             connection = connect_database(file, uri)
             try:
-                return HeldBlobs(file).sweep(_named_blobs(connection))
+                return HeldBlobs(file).sweep(_named_blobs(connection), is_dry_run=is_dry_run)
             finally:
                 connection.close()
     finally:

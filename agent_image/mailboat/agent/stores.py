@@ -1,0 +1,91 @@
+"""Which blob store a home has: its folder, or a bucket where the configuration names one.
+
+`open_blobs` is the only place that knows the adapters; everybody else has the port. Called by the composition.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mailboat.agent.journals import ClientMissingError
+from mailboat.clock import Clock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.storage import S3Config
+
+if TYPE_CHECKING:
+    from mailboat.agent.home import Home
+    from mailboat.blobs.port import BlobStore
+    from mailboat.blobs.s3_connection import S3Keys, S3Settings
+
+_SECTION: Final = "blobs.s3"
+
+
+def open_blobs(home: Home, clock: Clock) -> BlobStore:
+    """The blob store of a home. No request is sent to a bucket before it is needed.
+
+    Raises:
+        ClientMissingError: The extra `s3` is not installed.
+        ConfigInvalidError: Half of the credentials are named, or a file is missing.
+        StorageFullError, StorageReadOnlyError, RetryableError: Of the folder.
+    """
+    s3 = home.config.blobs.s3
+    if s3 is not None:
+        return _open_bucket(home, s3, clock)
+    from mailboat.blobs.directory import DirectoryBlobStore
+
+    return DirectoryBlobStore(home.blobs_path, clock)
+
+
+def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
+    """The adapter's settings. `folder` is the home, which relative files belong to. Raises: ConfigInvalidError."""
+    from mailboat.blobs.s3_connection import S3Settings
+
+    if (s3.access_key_id is None) is not (s3.secret_access_key is None):
+        raise ConfigInvalidError(
+            f"{_SECTION} has one of access_key_id and secret_access_key, and needs both or neither", key=_SECTION
+        )
+    return S3Settings(
+        bucket=s3.bucket,
+        prefix=s3.prefix,
+        endpoint_url=s3.endpoint_url,
+        region=s3.region,
+        is_path_style=s3.is_path_style,
+        ca_file=None if s3.ca_file is None else _file(folder / Path(s3.ca_file).expanduser()),
+        part_bytes=s3.multipart_bytes,
+        max_attempts=s3.max_attempts,
+        read_keys=None if s3.access_key_id is None else lambda: _read_keys(s3, folder),
+    )
+
+
+def _open_bucket(home: Home, s3: S3Config, clock: Clock) -> BlobStore:
+    try:
+        from mailboat.blobs.s3 import S3BlobStore
+        from mailboat.blobs.s3_connection import S3Connection
+    except ImportError as error:
+        raise ClientMissingError(
+            "the configuration names an S3 bucket, but the client library boto3 is not installed",
+            next_step='pip install "mailboat[s3]"',
+        ) from error
+    settings = s3_settings(s3, home.path)
+    if settings.read_keys is not None:
+        settings.read_keys()  # a secret that can't be read is told now, not by the first package
+    return S3BlobStore(S3Connection(settings, clock), clock)
+
+
+def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
+    from mailboat.agent.secrets import read_secret
+    from mailboat.blobs.s3_connection import S3Keys
+
+    if s3.access_key_id is None or s3.secret_access_key is None:
+        raise ConfigInvalidError(f"{_SECTION} names no credentials", key=_SECTION)
+    return S3Keys(
+        read_secret(s3.access_key_id, f"{_SECTION}.access_key_id", folder),
+        read_secret(s3.secret_access_key, f"{_SECTION}.secret_access_key", folder),
+    )
+
+
+def _file(file: Path) -> str:
+    if not file.is_file():
+        raise ConfigInvalidError(f"{_SECTION}.ca_file refers to {file}, which is no file", key=f"{_SECTION}.ca_file")
+    return str(file)

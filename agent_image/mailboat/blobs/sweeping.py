@@ -1,0 +1,95 @@
+"""What a sweep may remove: blobs that no retained message names, once they are older than the grace period.
+
+    referenced   stays: a retained message names it
+    young        stays: whoever stored it may be about to append the message that names it
+    removable    goes, unless somebody renews it before (`BlobStore.remove_unrenewed`)
+
+Nothing here touches a store, and no list of blobs or references is ever whole in memory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from mailboat.blobs.port import BlobInfo, Digest
+
+_PLACE_BITS: Final = 27
+_PLACES_OF_DIGEST: Final = (0, 1, 2, 3)
+
+
+class Fate(enum.StrEnum):
+    """What becomes of a blob, and why; see the module."""
+
+    REFERENCED = "referenced"
+    YOUNG = "young"
+    REMOVABLE = "removable"
+
+
+class ReferencedDigests:
+    """A Bloom filter of digests: one that is wrongly taken for named is kept, and no named one is ever missed.
+
+    It takes 16 MiB, whatever it holds. A digest's own bits are its hashes. One in ten billion of the other blobs is
+    kept in vain with a hundred thousand references, one in 250 with ten millions.
+    """
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._bits = bytearray(1 << (_PLACE_BITS - 3))
+        self.added = 0
+
+    def add(self, digest: Digest) -> None:
+        """A message names this blob."""
+        self.added += 1
+        for place in _places(digest):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, digest: Digest) -> bool:
+        return all(self._bits[place >> 3] & 1 << (place & 7) for place in _places(digest))
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many blobs, and their bytes."""
+
+    count: int = 0
+    total_bytes: int = 0
+
+    def add(self, info: BlobInfo) -> None:
+        """Count one."""
+        self.count += 1
+        self.total_bytes += info.length_bytes
+
+
+SweepFigures = dict[Fate, Tally]
+"""What a plan came to."""
+
+
+def new_figures() -> SweepFigures:
+    """Nothing counted yet."""
+    return {fate: Tally() for fate in Fate}
+
+
+def fate_of(info: BlobInfo, referenced: ReferencedDigests, stored_before: datetime) -> Fate:
+    """What a sweep does with one blob."""
+    if info.digest in referenced:
+        return Fate.REFERENCED
+    return Fate.YOUNG if info.stored_at >= stored_before else Fate.REMOVABLE
+
+
+def plan_sweep(
+    blobs: Iterable[BlobInfo], referenced: ReferencedDigests, stored_before: datetime, figures: SweepFigures
+) -> Iterator[BlobInfo]:
+    """The blobs that may go, as a stream; all are counted in `figures` as they come by."""
+    for info in blobs:
+        fate = fate_of(info, referenced, stored_before)
+        figures[fate].add(info)
+        if fate is Fate.REMOVABLE:
+            yield info
+
+
+def _places(digest: Digest) -> list[int]:
+    return [int.from_bytes(digest[4 * at : 4 * at + 4], "big") & (1 << _PLACE_BITS) - 1 for at in _PLACES_OF_DIGEST]

@@ -1,0 +1,147 @@
+"""`mailboat blobs`: what is in the blob store and why, and away with what nobody needs."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mailboat.cli.declaring import command
+from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
+from mailboat.cli.session import Session
+
+if TYPE_CHECKING:
+    from mailboat.agent.sweeping import SweepReport, TargetSweep
+    from mailboat.blobs.port import BlobInfo
+    from mailboat.blobs.sweeping import Fate
+
+YesOption = Annotated[bool, typer.Option("--yes", help="Remove them. Without it, only say what would go.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        name="blobs", help="List the large binaries and packages, sweep those nobody needs.", no_args_is_help=True
+    )
+    group.command("ls")(list_blobs)
+    group.command("sweep")(sweep)
+    app.add_typer(group)
+
+
+@command
+def list_blobs(
+    session: Session,
+    removable: Annotated[bool, typer.Option("--removable", help="Only those that a sweep would remove.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many blobs at most.")] = None,
+) -> None:
+    """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
+    from mailboat.agent.sweeping import blobs_with_fates
+    from mailboat.blobs.sweeping import Fate
+
+    with session.workspace() as workspace:
+        found = blobs_with_fates(workspace)
+        wanted = (pair for pair in found if not removable or pair[1] is Fate.REMOVABLE)
+        rows = [_blob(info, fate) for info, fate in islice(wanted, limit)]
+    columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("FATE"))
+    session.show(
+        Report(
+            rows,
+            [row["digest"] for row in rows],
+            lambda: [
+                Table(
+                    columns,
+                    [(row["digest"], bytes_text(row["bytes"]), row["stored_at"], row["fate"]) for row in rows],
+                    empty="no blobs",
+                )
+            ],
+        )
+    )
+
+
+def _blob(info: BlobInfo, fate: Fate) -> dict[str, Any]:
+    stored_ms = int(info.stored_at.timestamp() * 1000)
+    return {
+        "digest": info.digest.hex(),
+        "bytes": info.length_bytes,
+        "stored_at": time_text(stored_ms),
+        "fate": str(fate),
+    }
+
+
+@command
+def sweep(session: Session, yes: YesOption = False) -> None:
+    """Remove blobs that no message of the log names and that are older than the grace period.
+
+    Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
+    """
+    from mailboat.agent.sweeping import sweep as sweep_store
+    from mailboat.agent.sweeping import sweep_targets
+
+    with session.workspace() as workspace:
+        report = sweep_store(workspace, is_dry_run=not yes)
+        targets = sweep_targets(workspace, is_dry_run=not yes)
+        store, grace_seconds = workspace.blobs.description, workspace.home.config.blobs.grace_seconds
+    document = {
+        "store": store,
+        "is_dry_run": not yes,
+        "messages": report.messages,
+        "references": report.references,
+        "blobs": {fate: {"count": tally.count, "bytes": tally.total_bytes} for fate, tally in report.figures.items()},
+        "removed": report.removed,
+        "abandoned_uploads": report.abandoned_uploads,
+        "unreadable": None
+        if report.unreadable is None
+        else {"offset": report.unreadable.offset, "reason": report.unreadable.reason},
+        "targets": [
+            {"subscriber": one.name, "target": one.target, "removed": one.removed, "problem": one.problem}
+            for one in targets
+        ],
+    }
+    session.show(
+        Report(document, [store], lambda: [*_store_blocks(report, store, grace_seconds), *_target_blocks(targets, yes)])
+    )
+    if not yes and (report.figures[_removable()].count or any(one.removed for one in targets)):
+        session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
+
+
+def _removable() -> Fate:
+    from mailboat.blobs.sweeping import Fate
+
+    return Fate.REMOVABLE
+
+
+def _store_blocks(report: SweepReport, store: str, grace_seconds: float) -> list[Block]:
+    from mailboat.blobs.sweeping import Fate
+
+    reasons = {
+        Fate.REFERENCED: f"named by the log's {count_text(report.messages, 'message')}",
+        Fate.YOUNG: f"younger than {seconds_text(grace_seconds)}",
+        Fate.REMOVABLE: "named by none" if report.unreadable is None else "named by none that can be read",
+    }
+    columns = (Column("FATE"), Column("BLOBS", is_number=True), Column("SIZE", is_number=True), Column("WHY"))
+    rows = [
+        (str(fate), f"{tally.count:,}", bytes_text(tally.total_bytes), reasons[fate])
+        for fate, tally in report.figures.items()
+    ]
+    blocks: list[Block] = [store, Table(columns, rows)]
+    if report.unreadable is not None:
+        blocks.append(
+            f"everything is kept: the message at {report.unreadable.offset} can't be read, so it might name any blob:"
+            f" {report.unreadable.reason}"
+        )
+    if report.removed or report.abandoned_uploads:
+        blocks.append(
+            f"removed {count_text(report.removed, 'blob')}"
+            + (f" and {count_text(report.abandoned_uploads, 'unfinished upload')}" if report.abandoned_uploads else "")
+        )
+    return blocks
+
+
+def _target_blocks(targets: list[TargetSweep], is_done: bool) -> list[Block]:
+    verb = "removed" if is_done else "would remove"
+    return [
+        f"{one.target}: "
+        + (f"left alone: {one.problem}" if one.problem else f"{verb} {count_text(one.removed, 'blob')} of its own")
+        for one in targets
+    ]
