@@ -8,8 +8,8 @@ Specified for others in `docs/formats/digest.md`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from typing import Final, Protocol, runtime_checkable
 
 from mailboat.content.port import Source
@@ -68,16 +68,17 @@ class TreeHash:
 
     def __init__(self) -> None:
         """Start with nothing."""
-        # The folders on the current path: path without a slash at its end, own digest, closed children. A child is its
-        # name, a zero and its digest in one piece, which sorts by name and takes half the room of a pair.
-        self._open: list[tuple[str, bytes, list[bytes]]] = [("", ABSENT, [])]
+        # The folders on the current path: path without a slash at its end, name, own digest, closed children. A child
+        # is its name, a zero and its digest in one piece, which sorts by name and takes half the room of a pair.
+        self._open: list[tuple[str, bytes, bytes, list[bytes]]] = [("", b"", ABSENT, [])]
 
     def add(self, path: NodePath, digest: bytes) -> None:
         """Add a node by its path and `node_digest`. Raises: ValueError when it is open already."""
         if path == "/":
             self._add_root(digest)
             return
-        parent = path[: path.rfind("/")]
+        cut = path.rfind("/")
+        parent = path[:cut]
         opened = self._open
         while (top := opened[-1][0]) != parent:
             if parent.startswith(f"{top}/"):
@@ -86,35 +87,36 @@ class TreeHash:
             if top == path:
                 raise ValueError(f"{path} comes twice or after its descendants")
             self._close()
-        opened.append((path, digest, []))
+        opened.append((path, path[cut + 1 :].encode(), digest, []))
 
     def digest(self) -> bytes:
         """The digest of everything added, 32 bytes; more may be added only below what is open."""
         while len(self._open) > 1:
             self._close()
-        _, own, children = self._open[0]
+        _, _, own, children = self._open[0]
         return _combine(own, children)
 
     def _add_root(self, digest: bytes) -> None:
-        _, own, children = self._open[0]
+        _, _, own, children = self._open[0]
         if len(self._open) > 1 or own != ABSENT or children:
             raise ValueError("/ comes twice or after its descendants")
-        self._open[0] = ("", digest, children)
+        self._open[0] = ("", b"", digest, children)
 
     def _open_absent(self, above: str, path: str) -> None:
         for name in path[len(above) + 1 :].split("/"):
             above = f"{above}/{name}"
-            self._open.append((above, ABSENT, []))
+            self._open.append((above, name.encode(), ABSENT, []))
 
     def _close(self) -> None:
-        path, own, children = self._open.pop()
-        closed = _combine(own, children) if children else hashlib.sha256(own).digest()
-        self._open[-1][2].append(b"%b\x00%b" % (path[path.rfind("/") + 1 :].encode(), closed))
+        _, name, own, children = self._open.pop()
+        closed = _combine(own, children) if children else sha256(own).digest()
+        self._open[-1][3].append(b"%b\x00%b" % (name, closed))
 
 
 def _combine(own: bytes, children: list[bytes]) -> bytes:
-    total = hashlib.sha256(own)
-    children.sort()
+    total = sha256(own)
+    if len(children) > 1:
+        children.sort()
     for child in children:
         total.update(b"%d:%b%b" % (len(child) - 33, child[:-33], child[-32:]))
     return total.digest()

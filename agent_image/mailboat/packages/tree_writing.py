@@ -6,8 +6,8 @@ binary whose content is not what its digest says means that the source changed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import islice
 from typing import BinaryIO, Final
 
@@ -46,7 +46,7 @@ class TreePackageWriter:
         """Nothing is written yet."""
         self._contents = contents
         self._into = into
-        self._hash = hashlib.sha256()
+        self._hash = sha256()
         self._length_bytes = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -68,8 +68,7 @@ class TreePackageWriter:
         for node in self._checked_nodes():
             self._write_node(node)
         self._flush()
-        self._emit(encode_trailer(Trailer(self._node_count, self._hash.digest())))
-        self._flush()
+        self._write(encode_trailer(Trailer(self._node_count, self._hash.digest())))
         return PackageSummary(
             self._length_bytes, self._hash.digest(), self._tree.digest(), self._node_count, self._content_bytes
         )
@@ -92,10 +91,11 @@ class TreePackageWriter:
 
     def _write_node(self, node: Node) -> None:
         parts = split_body(node)
-        body = parts.named()
-        self._tree.add(node.path, hashlib.sha256(body).digest())
-        if parts.binaries:
-            body = parts.joined(self._place(node.path, parts.binaries))
+        head, binaries, tail = parts
+        body = parts.named() if binaries else head + tail
+        self._tree.add(node.path, sha256(body).digest())
+        if binaries:
+            body = parts.joined(self._place(node.path, binaries))
         record = encode_node_record(node.path, body)
         if len(record) > MAX_RECORD_BYTES:
             raise LimitExceededError(
@@ -138,12 +138,14 @@ class TreePackageWriter:
             self._flush()
 
     def _flush(self) -> None:
-        data = b"".join(self._pending)
+        self._write(b"".join(self._pending))
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _write(self, data: bytes) -> None:
         self._hash.update(data)
         self._into.write(data)
         self._length_bytes += len(data)
-        self._pending.clear()
-        self._pending_bytes = 0
 
 
 def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:
@@ -152,7 +154,7 @@ def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:
         for start in range(0, binary.length_bytes, PIECE_BYTES):
             yield binary.data[start : start + PIECE_BYTES]
         return
-    digest = hashlib.sha256()
+    digest = sha256()
     left = binary.length_bytes
     with binary.open() as stream:
         while left > 0:

@@ -20,4 +20,8 @@ def varint(number: int) -> bytes:
 def framed(tag: bytes, content: bytes) -> bytes:
     """A field of bytes: its tag, the length, the content."""
     length = len(content)
-    return b"%b%c%b" % (tag, length, content) if length < 0x80 else b"%b%b%b" % (tag, varint(length), content)
+    if length < 0x80:
+        return b"%b%c%b" % (tag, length, content)
+    if length < 0x4000:
+        return b"%b%c%c%b" % (tag, length & 0x7F | 0x80, length >> 7, content)
+    return b"%b%b%b" % (tag, varint(length), content)

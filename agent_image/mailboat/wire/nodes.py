@@ -22,7 +22,7 @@ from mailboat.model.values import ValueRefusedError, canonical_value
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
 from mailboat.wire.framing import framed, varint
-from mailboat.wire.shapes import NO_COLUMNS, Columns, Shape, encode_shape, shape_of
+from mailboat.wire.shapes import NO_COLUMNS, Columns, Shape, encode_plain_shape, encode_shape, shape_of
 
 DIGEST_BYTES: Final = 32
 MAX_NAME_LENGTH: Final = shapes.MAX_NAME_LENGTH
@@ -34,6 +34,7 @@ _FEW_VALUES: Final = 3  # building a message costs more than framing so many by 
 _name: Final = attrgetter("name")
 _BINARIES_TAG: Final = b"\x1a"
 _BINARY: Final = PropertyType.BINARY
+_STRING: Final = PropertyType.STRING
 _BINARY_TYPE: Final = bytes([_BINARY])
 
 
@@ -122,12 +123,19 @@ class BodyParts(NamedTuple):
 def split_body(node: Node) -> BodyParts:
     """Encode a node, but for its binaries."""
     held = node.properties
+    if len(held) > 1:
+        held = _sorted_by_name(held)
+    names = tuple([one.name for one in held if one.type is _STRING and not one.is_multiple])
+    mixins = tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
+    order = b"" if node.child_order is None else _encode_order(node.child_order)
+    if len(names) == len(held):  # nearly all nodes, on the hot path
+        head = encode_plain_shape(node.primary_type, mixins, names)
+        texts_only = [one.values[0] for one in held]
+        return BodyParts(head + _encode_values(texts_only), [], order)  # type: ignore[arg-type]  # none is a binary
     texts, carried = NO_COLUMNS, NO_COLUMNS
     values: list[str] = []
     binaries: list[Binary] = []
     if held:
-        if len(held) > 1:
-            held = _sorted_by_name(held)
         types = bytes([one.type for one in held])
         if _BINARY in types:
             binary_properties = [one for one in held if one.type == _BINARY]
@@ -136,11 +144,8 @@ def split_body(node: Node) -> BodyParts:
             types = types.replace(_BINARY_TYPE, b"")
         if held:
             texts, values = _columns(held, types)
-    mixins = tuple(sorted(node.mixin_types)) if len(node.mixin_types) > 1 else node.mixin_types
     head = encode_shape(node.primary_type, mixins, texts, carried)
-    if values:
-        head += _encode_values(values)
-    return BodyParts(head, binaries, b"" if node.child_order is None else _encode_order(node.child_order))
+    return BodyParts(head + _encode_values(values), binaries, order)
 
 
 def encode_texts(
@@ -151,9 +156,7 @@ def encode_texts(
     child_order: tuple[str, ...] | None,
 ) -> bytes:
     """The body of a node without binaries from checked columns: for readers of other formats, which have no `Node`."""
-    head = encode_shape(primary_type, mixin_types, texts, NO_COLUMNS)
-    if values:
-        head += _encode_values(values)
+    head = encode_shape(primary_type, mixin_types, texts, NO_COLUMNS) + _encode_values(values)
     return head if child_order is None else head + _encode_order(child_order)
 
 
@@ -171,6 +174,8 @@ def _columns(held: Sequence[Property], types: bytes) -> tuple[Columns, list[Any]
 
 
 def _encode_values(values: Sequence[str]) -> bytes:
+    if len(values) == 1:
+        return framed(b"\x12", values[0].encode())
     if len(values) > _FEW_VALUES:
         return tree_pb2.NodeBody(value=values).SerializeToString()
     return b"".join([framed(b"\x12", value.encode()) for value in values])

@@ -82,6 +82,17 @@ def encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns
     return _remembered_encoding(primary_type, mixin_types, texts, binaries)
 
 
+def encode_plain_shape(primary_type: str, mixin_types: tuple[str, ...], names: tuple[str, ...]) -> bytes:
+    """The same where all properties are single texts."""
+    if len(names) > _MAX_REMEMBERED_NAMES:
+        return _encode_plain_shape(primary_type, mixin_types, names)
+    return _remembered_plain_encoding(primary_type, mixin_types, names)
+
+
+def _encode_plain_shape(primary_type: str, mixin_types: tuple[str, ...], names: tuple[str, ...]) -> bytes:
+    return _encode_shape(primary_type, mixin_types, Columns(names, bytes([_STRING]) * len(names)), NO_COLUMNS)
+
+
 def _encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Columns, binaries: Columns) -> bytes:
     names, types, counts = texts
     shape = pb.NodeShape(
@@ -96,6 +107,7 @@ def _encode_shape(primary_type: str, mixin_types: tuple[str, ...], texts: Column
     return framed(b"\x0a", shape.SerializeToString())
 
 
+_remembered_plain_encoding: Final = lru_cache(_REMEMBERED)(_encode_plain_shape)
 _remembered_encoding: Final = lru_cache(_REMEMBERED)(_encode_shape)
 
 

@@ -73,14 +73,17 @@ def encode_header(
 ) -> bytes:
     """The header, framed."""
     content = [b"\x08%b" % varint(FORMAT_VERSION)]
-    content += [framed(b"\x12", _encode_filter(one, format_pattern).SerializeToString()) for one in package_filter.sets]
+    content += [framed(b"\x12", _encode_filter(one, format_pattern)) for one in package_filter.sets]
     content += [framed(b"\x1a", _encode_node(one.path, one.body)) for one in ancestors]
     return framed(MAGIC, b"".join(content))
 
 
 def encode_node_record(path: str, body: bytes) -> bytes:
     """A node, framed."""
-    return framed(b"\x12", _encode_node(path, body))
+    encoded = path.encode()
+    path_length, body_length = varint(len(encoded)), varint(len(body))
+    length = len(encoded) + len(body) + len(path_length) + len(body_length) + 2
+    return b"\x12%b\x0a%b%b\x12%b%b" % (varint(length), path_length, encoded, body_length, body)
 
 
 def encode_piece(data: bytes, *, is_last: bool) -> bytes:
@@ -91,8 +94,7 @@ def encode_piece(data: bytes, *, is_last: bool) -> bytes:
 
 def encode_trailer(trailer: Trailer) -> bytes:
     """The trailer, framed."""
-    message = pb.TreeTrailer(node_count=trailer.node_count, digest=trailer.digest)
-    return framed(b"\x7a", message.SerializeToString())
+    return _trailer_start(trailer.node_count) + trailer.digest
 
 
 def _encode_node(path: str, body: bytes) -> bytes:
@@ -100,13 +102,15 @@ def _encode_node(path: str, body: bytes) -> bytes:
     return b"\x0a%b%b\x12%b%b" % (varint(len(encoded)), encoded, varint(len(body)), body)
 
 
-def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> pb.TreeFilter:
+def _encode_filter(one: FilterSet, format_pattern: FormatPattern) -> bytes:
+    if one.is_simple and not one.is_shallow and one.mode is ImportMode.REPLACE:
+        return framed(b"\x0a", one.root.encode())
     encoded = pb.TreeFilter(root=one.root, is_shallow=one.is_shallow or None)
     if one.rules or one.property_rules or one.mode is not ImportMode.REPLACE:
         encoded.rules.mode = one.mode.value
         encoded.rules.rule.extend([_encode_rule(rule, format_pattern) for rule in one.rules])
         encoded.rules.property_rule.extend([_encode_rule(rule, format_pattern) for rule in one.property_rules])
-    return encoded
+    return encoded.SerializeToString()
 
 
 def _encode_rule(rule: FilterRule, format_pattern: FormatPattern) -> pb.TreeFilterRule:
@@ -231,9 +235,8 @@ def digest_in_trailer(payload: bytes, node_count: int) -> tuple[bytes, int]:
 
 
 def _trailer_start(node_count: int) -> bytes:
-    if node_count < 0x80:
-        return b"\x7a\x24\x08%c\x12\x20" % node_count
-    return encode_trailer(Trailer(node_count, bytes(DIGEST_BYTES)))[:-DIGEST_BYTES]
+    count = varint(node_count)
+    return b"\x7a%c\x08%b\x12%c" % (len(count) + 3 + DIGEST_BYTES, count, DIGEST_BYTES)
 
 
 def _check_version(header: pb.TreeHeader) -> None:
