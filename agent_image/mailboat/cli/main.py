@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "content": "content",
         "package": "packages",
         "journal": "journal",
+        "blobs": "blobs",
         "config": "configuring",
         "explain": "explain",
         "completion": "completion",
