@@ -132,6 +132,7 @@ class Appender:
 
     def _append(self, batch: Sequence[Prepared], identity: LogIdentity | None = None) -> list[Placed]:
         self._ports.failpoints.reach(Failpoint.PUBLISHER_INTENT_STORED)
+        began = self._ports.clock.monotonic()
         records = []
         for one in batch:
             headers, value = encode_message(one.message)
@@ -145,6 +146,7 @@ class Appender:
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
+        self._ports.meter.appended([one.message.action for one in batch], self._ports.clock.monotonic() - began)
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]

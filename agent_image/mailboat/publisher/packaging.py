@@ -28,6 +28,7 @@ from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.publisher.pieces import PieceAppender
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
 _SPOOL_BYTES: Final = 1024 * 1024
@@ -79,7 +80,7 @@ class PackageBuilder:
             SourceChangedError: The source changed while it was read.
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
         """
-        large: dict[bytes, Binary] = {}
+        began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
         with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             stream = cast("BinaryIO", spool)
             summary = self._codec().write(self._contents(shipment, large), stream)
@@ -93,6 +94,7 @@ class PackageBuilder:
             )
             message = self._with_package(draft, stream)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
+        self._ports.meter.built(summary.length_bytes, self._ports.clock.monotonic() - began)
         return BuiltPackage(message, summary)
 
     def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
@@ -175,6 +177,7 @@ class PackageBuilder:
             user_id=request.user_id,
             request_id=request.request_id,
             created_ms=self._now_ms(),
+            trace_parent=_trace_parent_of(request, package_id),
         )
 
     def _codec(self) -> PackageCodec:
@@ -186,6 +189,11 @@ class PackageBuilder:
 
     def _now_ms(self) -> int:
         return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _trace_parent_of(request: DistributionRequest, package_id: PackageId) -> str | None:
+    found = parse_trace_parent(request.trace_parent) or context_of_package(package_id)
+    return None if found is None else str(found)
 
 
 def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNode | None = None) -> Shipment:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
-from mailboat.model.identifiers import PackageId, RequestId
+from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.publisher.appending import Appender, Prepared
@@ -15,6 +15,7 @@ from mailboat.publisher.packaging import BuiltPackage, PackageBuilder, shipment_
 from mailboat.publisher.published import StagedNode, Stager
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts
+from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,29 @@ class Preparation:
     request_id: RequestId
     prepared: Prepared
     built: BuiltPackage
+    span: PublicationSpan
 
     @property
     def message_bytes(self) -> int:
         """About how long the message is."""
         return len(self.built.message.payload or b"") + sum(map(len, self.built.message.paths))
+
+
+def end_span(preparation: Preparation, offset: Offset | None, error: Exception | None = None) -> None:
+    """The publication is over: its package stands at `offset`, or why it does not."""
+    message = preparation.built.message
+    preparation.span.end(
+        TracedPackage(
+            message.package_id,
+            message.action,
+            message.pub_agent_name,
+            offset,
+            message.paths[0] if message.paths else None,
+            message.package_length_bytes,
+            message.trace_parent,
+        ),
+        error,
+    )
 
 
 class RequestPreparer:
@@ -43,6 +62,16 @@ class RequestPreparer:
 
     def prepare(self, request: DistributionRequest, source: Source | None) -> Preparation:
         """Build the message. A request without an id gets one. Raises: as `PackageBuilder.build`."""
+        parent = parse_trace_parent(request.trace_parent)
+        span = self._ports.tracer.publication(request.action, parent)
+        context = span.context or parent
+        try:
+            return self._prepare(replace(request, trace_parent=None if context is None else str(context)), source, span)
+        except Exception as error:
+            span.end(None, error)
+            raise
+
+    def _prepare(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
         uri = None if source is None else source.uri
         published = self._ports.state.published
         source_ids = published.followed(request.action, uri, self._appender.identity())
@@ -58,7 +87,7 @@ class RequestPreparer:
             built = self._build(named, package_id, source, published.stager(package_id, source_ids))
         is_named = request.request_id is not None or bool(source_ids)
         prepared = Prepared(built.message, request.fingerprint, is_named, source_ids, uri)
-        return Preparation(named, request_id, prepared, built)
+        return Preparation(named, request_id, prepared, built, span)
 
     @staticmethod
     def _stage_removals(request: DistributionRequest, stager: Stager) -> None:

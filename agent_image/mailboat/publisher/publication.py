@@ -14,7 +14,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.plan import PublicationPlan, plan_groups, plan_request
-from mailboat.publisher.preparing import Preparation, RequestPreparer
+from mailboat.publisher.preparing import Preparation, RequestPreparer, end_span
 from mailboat.publisher.receipts import Receipt, receipt_of
 from mailboat.publisher.requests import DistributionRequest, check_request, check_source
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
@@ -54,12 +54,12 @@ class Publisher:
             for request in requests:
                 if self._is_full(pending, request):
                     yield from self._flush(pending)
-                found = self._find(request, source)
-                if found is not None:
+                found, prepared = self._found_or_prepared(request, source)
+                if prepared is not None:
+                    pending.append(prepared)
+                elif found is not None:
                     yield from self._flush(pending)
                     yield found
-                else:
-                    pending.append(self._preparer.prepare(request, source))
         except Exception:
             yield from self._flush(pending)
             raise
@@ -96,6 +96,20 @@ class Publisher:
         self._appender.reconcile()
         return plan_groups(self._shipper.groups(source, roots))
 
+    def _found_or_prepared(
+        self, request: DistributionRequest, source: Source | None
+    ) -> tuple[Receipt | None, Preparation | None]:
+        """The receipt of a request that was published before, or else its message."""
+        try:
+            found = self._find(request, source)
+            if found is None:
+                return None, self._preparer.prepare(request, source)
+        except Exception as error:
+            self._ports.meter.refused(error)
+            raise
+        self._ports.meter.repeated()
+        return found, None
+
     def _find(self, request: DistributionRequest, source: Source | None) -> Receipt | None:
         check_request(request, self._settings.max_paths)
         check_source(request, source)
@@ -116,6 +130,13 @@ class Publisher:
         if not pending:
             return
         batch, pending[:] = list(pending), []
-        placed = self._appender.append([one.prepared for one in batch])
+        try:
+            placed = self._appender.append([one.prepared for one in batch])
+        except Exception as error:
+            for one in batch:
+                self._ports.meter.refused(error)
+                end_span(one, None, error)
+            raise
         for one, place in zip(batch, placed, strict=True):
+            end_span(one, place.offset)
             yield receipt_of(one.request, one.request_id, place, one.built)

@@ -32,6 +32,7 @@ class DistributionRequest:
         request_id: The caller's name for the request. The same id again is the same request: it gives the same
             receipt, and one message. None means that the caller won't retry.
         user_id: Who asked.
+        trace_parent: W3C trace context of the caller; what is none is dropped.
     """
 
     action: Action
@@ -39,6 +40,7 @@ class DistributionRequest:
     deep_paths: frozenset[NodePath] = frozenset()
     request_id: RequestId | None = None
     user_id: str | None = None
+    trace_parent: str | None = None
 
     @property
     def filter(self) -> WorkspaceFilter:

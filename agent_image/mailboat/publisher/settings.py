@@ -15,9 +15,11 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.changes import ChangeBudget
+from mailboat.publisher.metering import PublicationMeter, SilentMeter
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.requests import MAX_PATHS
 from mailboat.publisher.state import PublisherState
+from mailboat.tracing import NoTracer, Tracer
 
 PACKAGE_TOPIC: Final = TopicName("package")
 
@@ -75,6 +77,8 @@ class PublisherPorts:
         failpoints: Where tests make it fail.
         random: For package ids; the system's source of randomness unless a test needs to foresee them.
         references: How references to packages are written, and signed where there is a key.
+        meter: Measures publications.
+        tracer: Records spans of publications.
     """
 
     journal: Journal
@@ -85,3 +89,5 @@ class PublisherPorts:
     failpoints: Failpoints = field(default_factory=NoFailpoints)
     random: random.Random = field(default_factory=random.SystemRandom)
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
+    meter: PublicationMeter = field(default_factory=SilentMeter)
+    tracer: Tracer = field(default_factory=NoTracer)

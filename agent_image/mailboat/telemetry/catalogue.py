@@ -1,0 +1,236 @@
+"""Every metric that an agent exposes: name, kind, unit, labels, meaning, and what the original calls the same thing.
+
+The names follow Prometheus: `mailboat_<part>_<what>_<unit>`, counters end in `_total`. Labels are few, and their values
+come from the configuration, from fixed lists or from the bounded picture of who is there. `docs/metrics.md` is
+generated from this list, and nothing is exposed that is not in it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+SECONDS_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 300.0)
+AGE_BUCKETS: Final = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    120.0,
+    600.0,
+    3600.0,
+    86400.0,
+)
+BYTES_BUCKETS: Final = tuple(float(4**power) for power in range(4, 18))
+COUNT_BUCKETS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+class Kind(enum.StrEnum):
+    """Prometheus' kinds, as far as they are used."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: Its name, without the `_total` that counters get.
+        kind: Its kind.
+        text: What it says, as a sentence.
+        labels: Names of its labels.
+        original: Names of the original's metrics that mean the same; empty where it has none.
+        buckets: Upper bounds of a histogram.
+    """
+
+    name: str
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+    original: str = ""
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def shown_name(self) -> str:
+        """The name as it is scraped."""
+        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
+
+    @property
+    def unit(self) -> str:
+        """The unit, which is the last part of the name; a count where that is none."""
+        last = self.name.rsplit("_", 1)[-1]
+        return last if last in {"seconds", "bytes"} else "count"
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...] = (), original: str = "") -> Metric:
+    return Metric(f"mailboat_{name}", Kind.COUNTER, text, labels, original)
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...] = (), original: str = "") -> Metric:
+    return Metric(f"mailboat_{name}", Kind.GAUGE, text, labels, original)
+
+
+def _histogram(
+    name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = (), original: str = ""
+) -> Metric:
+    return Metric(f"mailboat_{name}", Kind.HISTOGRAM, text, labels, original, buckets)
+
+
+_SUB: Final = ("subscriber",)
+_PUB: Final = ("publisher",)
+
+IMPORTED_BYTES: Final = _histogram(
+    "subscriber_imported_package_bytes", "Size of imported packages.", BYTES_BUCKETS, _SUB, "imported_package_size"
+)
+IMPORT_AGE_SECONDS: Final = _histogram(
+    "subscriber_import_age_seconds",
+    "From the log's time of a package to the commit that imported it.",
+    AGE_BUCKETS,
+    _SUB,
+    "request_distributed_duration, package_journal_distribution_duration",
+)
+BATCH_SECONDS: Final = _histogram(
+    "subscriber_batch_seconds",
+    "One import transaction, from its begin to its commit.",
+    SECONDS_BUCKETS,
+    _SUB,
+    "imported_package_duration, package_install_duration, removed_package_duration",
+)
+BATCH_PACKAGES: Final = _histogram(
+    "subscriber_batch_packages", "Packages imported in one transaction.", COUNT_BUCKETS, _SUB
+)
+IMPORTED: Final = _counter(
+    "subscriber_imported_packages",
+    "Packages imported: ADD, DELETE and INVALIDATE.",
+    _SUB,
+    "package_status_count{status=IMPORTED}, package_install_count, invalidation_process_success_count",
+)
+SKIPPED: Final = _counter(
+    "subscriber_skipped_messages", "Messages that mean nothing to the subscriber.", _SUB, "none; cf. fv_message_count"
+)
+GIVEN_UP: Final = _counter(
+    "subscriber_given_up_packages",
+    "Packages put into the error queue.",
+    _SUB,
+    "permanent_import_errors, package_status_count{status=REMOVED_FAILED}",
+)
+FAILURES: Final = _counter(
+    "subscriber_import_failures",
+    "Failed attempts that count, by the error's name; names beyond the first 50 are `Other`.",
+    ("subscriber", "error"),
+    "failed_package_imports, fv_error_count",
+)
+RECOVERED: Final = _counter(
+    "subscriber_recovered_packages",
+    "Packages that were imported after at least one failed attempt.",
+    _SUB,
+    "transient_import_errors",
+)
+BLOCKED: Final = _counter(
+    "subscriber_blocking_packages", "Packages that failed four times or more.", _SUB, "import_errors"
+)
+WAITS: Final = _counter(
+    "subscriber_waits",
+    "Times that journal or storage could not be used, by the error's name.",
+    ("subscriber", "error"),
+)
+REDRIVEN: Final = _counter("subscriber_redriven_packages", "Given-up packages that were imported after all.", _SUB)
+NODES_PUT: Final = _counter("subscriber_written_nodes", "Nodes written to the target.", _SUB)
+NODES_REMOVED: Final = _counter("subscriber_removed_nodes", "Nodes removed from the target.", _SUB)
+CONTENT_BYTES: Final = _counter("subscriber_written_bytes", "Bytes of nodes and binaries written.", _SUB)
+COMMITS: Final = _counter("subscriber_commits", "Transactions of the target.", _SUB)
+HOOK_FAILURES: Final = _counter(
+    "subscriber_after_hook_failures",
+    "Hooks after an import that failed.",
+    _SUB,
+    "import_post_process_request_count - import_post_process_success_count",
+)
+ATTEMPTS: Final = _gauge(
+    "subscriber_current_retries", "How often the package at hand has failed.", _SUB, "current_retries"
+)
+NEXT_OFFSET: Final = _gauge("subscriber_next_offset", "The offset that the subscriber reads next.", _SUB)
+LAG: Final = _gauge("subscriber_lag_offsets", "Offsets between its position and the end of the log.", _SUB)
+PHASE: Final = _gauge("subscriber_state", "1 for the state that it is in.", ("subscriber", "state"))
+READY: Final = _gauge(
+    "subscriber_ready", "1 when it may serve.", ("subscriber", "reason"), "readiness_duration{ready_reason}"
+)
+READY_SECONDS: Final = _gauge(
+    "subscriber_readiness_seconds",
+    "From its start until it was ready for the first time.",
+    _SUB,
+    "readiness_duration",
+)
+
+EXPORTED_BYTES: Final = _histogram(
+    "publisher_exported_package_bytes", "Size of published packages.", BYTES_BUCKETS, _PUB, "exported_package_size"
+)
+BUILD_SECONDS: Final = _histogram(
+    "publisher_build_seconds", "Building one package.", SECONDS_BUCKETS, _PUB, "build_package_duration"
+)
+APPEND_SECONDS: Final = _histogram(
+    "publisher_append_seconds",
+    "Appending a batch of messages until it is durable and read back.",
+    SECONDS_BUCKETS,
+    _PUB,
+    "enqueue_package_duration",
+)
+ACCEPTED: Final = _counter(
+    "publisher_accepted_requests", "Requests whose message is in the log.", ("publisher", "action"), "accepted_requests"
+)
+REPEATED: Final = _counter("publisher_repeated_requests", "Requests that were published before.", _PUB)
+REFUSED: Final = _counter(
+    "publisher_refused_requests",
+    "Requests that failed, by the error's name; names beyond the first 50 are `Other`.",
+    ("publisher", "error"),
+    "dropped_requests",
+)
+EVENTS_RAISED: Final = _counter("publisher_distributed_events", "Distributed events raised by this process.", _PUB)
+EVENTS_MISSED: Final = _counter(
+    "publisher_distributed_events_with_missed", "Events among them that name subscribers without the content.", _PUB
+)
+EVENTS_FAILURES: Final = _counter("publisher_event_failures", "Times that events had to wait for the journal.", _PUB)
+EVENTS_RAISING: Final = _gauge("publisher_raises_events", "1 in the process that raises the publisher's events.", _PUB)
+EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Everything below has had its event.", _PUB)
+WEBHOOK_POSTS: Final = _counter(
+    "publisher_webhook_posts", "Posts to the webhook, by outcome.", ("publisher", "outcome")
+)
+
+SUBSCRIBERS: Final = _gauge(
+    "publisher_subscribers",
+    "Subscribers that follow the publisher, by state.",
+    ("publisher", "state"),
+    "subscriber_count",
+)
+QUEUE_PACKAGES: Final = _gauge(
+    "publisher_queue_packages",
+    "Packages in the longest queue, of subscribers that take clear commands and of the others.",
+    ("publisher", "clearable"),
+    "queue_size{clearable}",
+)
+QUEUES: Final = _gauge("publisher_queues", "Queues in a state: IDLE, RUNNING, BLOCKED.", ("publisher", "state"))
+OLDEST_SECONDS: Final = _gauge(
+    "publisher_oldest_queued_seconds", "Age of the oldest package that somebody has not imported.", _PUB
+)
+GIVEN_UP_QUEUED: Final = _gauge("publisher_error_queue_packages", "Packages in all error queues.", _PUB)
+DELAY_SECONDS: Final = _gauge("publisher_delay_seconds", "How long a request is held up because subscribers lag.", _PUB)
+QUEUE_ERRORS: Final = _counter(
+    "agent_scrape_failures", "Scrapes at which queues or subscribers could not be told.", (), "queue_access_error_count"
+)
+ANNOUNCE_FAILURES: Final = _counter("discovery_failed_announcements", "Announcements that could not be sent.", _SUB)
+
+HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and status.", ("method", "route", "status"))
+HTTP_SECONDS: Final = _histogram("http_request_seconds", "Time of API requests.", SECONDS_BUCKETS, ("route",))
+INFO: Final = _gauge("agent_info", "Always 1; says which version runs.", ("version",))
+
+CATALOGUE: Final = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+"""All of them, in the order of this module."""

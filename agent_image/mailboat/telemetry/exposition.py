@@ -1,0 +1,125 @@
+"""The metrics of one process: who contributes, and the text that a scraper gets.
+
+One registry of prometheus_client, made here or passed in, never the global one. What a scraper accepts decides on the
+format: OpenMetrics where it asks for it, else the Prometheus text format.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+
+import mailboat
+from mailboat.errors import MailboatError
+from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.telemetry import catalogue
+from mailboat.telemetry.families import Samples
+from mailboat.telemetry.fleet import FleetFigures, collect_fleet
+from mailboat.telemetry.publishers import PublisherMetrics
+from mailboat.telemetry.requests import RequestRecorder
+from mailboat.telemetry.subscribers import SubscriberMetrics
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Exposition(NamedTuple):
+    """What a scraper gets: the bytes, and the value of `Content-Type`."""
+
+    content: bytes
+    content_type: str
+
+
+class Contributor(Protocol):
+    """Whoever has something to tell at a scrape."""
+
+    def collect(self, samples: Samples) -> None:
+        """Add it."""
+
+
+class AgentMetrics:
+    """All metrics of a process. Agents register while they are built; `render` may be called from any thread.
+
+    Attributes:
+        requests: Counts API requests; for the HTTP server to call.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """Use the registry, or make one, and add what is known of the process itself."""
+        self.requests = RequestRecorder()
+        self._registry = CollectorRegistry() if registry is None else registry
+        self._lock = threading.Lock()
+        self._contributors: list[Contributor] = [self.requests]
+        self._fleet: Callable[[], Iterable[FleetFigures]] | None = None
+        self._failed_scrapes = 0
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._registry.register(_Collector(self._families))
+
+    def subscriber(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
+        """The metrics of a subscriber; give them to it as its meter."""
+        made = SubscriberMetrics(name, statistics)
+        self.add(made)
+        return made
+
+    def publisher(self, name: str) -> PublisherMetrics:
+        """The metrics of a publisher; give them to it as its meter."""
+        made = PublisherMetrics(name)
+        self.add(made)
+        return made
+
+    def add(self, contributor: Contributor) -> None:
+        """Ask this one, too, at each scrape."""
+        with self._lock:
+            self._contributors.append(contributor)
+
+    def watch(self, fleet: Callable[[], Iterable[FleetFigures]]) -> None:
+        """Ask for queues and subscribers at each scrape. A failure is counted, and costs only these metrics."""
+        self._fleet = fleet
+
+    def render(self, accept: str = "") -> Exposition:
+        """All metrics, in the format that the `Accept` header of a scraper asks for."""
+        encode, content_type = choose_encoder(accept)
+        return Exposition(encode(self._registry), content_type)
+
+    def _families(self) -> Iterator[Family]:
+        samples = Samples()
+        samples.add(catalogue.INFO, (mailboat.__version__,), 1.0)
+        with self._lock:
+            contributors: Sequence[Contributor] = list(self._contributors)
+        for one in contributors:
+            one.collect(samples)
+        self._collect_fleet(samples)
+        samples.add(catalogue.QUEUE_ERRORS, (), self._failed_scrapes)
+        yield from samples.families()
+
+    def _collect_fleet(self, samples: Samples) -> None:
+        if self._fleet is None:
+            return
+        try:
+            for figures in self._fleet():
+                collect_fleet(figures, samples)
+        except MailboatError as error:
+            self._failed_scrapes += 1
+            _LOG.warning("queues and subscribers could not be told to a scraper: %s", error)
+
+
+class _Collector:
+    """What a registry wants to have."""
+
+    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Family]:
+        """All families of this moment."""
+        return self._families()
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing: asking at the registration would ask those who are not built yet."""
+        return ()

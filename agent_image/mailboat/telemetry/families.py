@@ -1,0 +1,120 @@
+"""The bricks that metrics are made of here: figures that are taken when somebody scrapes, and histograms fed in bulk.
+
+A subscriber imports tens of thousands of packages a second, and observing one value through prometheus_client costs
+more than a microsecond. So a `BulkHistogram` takes a whole batch of values at its commit, and everything that an agent
+counts anyway is not counted twice but asked for at the scrape.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+
+from mailboat.telemetry.catalogue import Kind, Metric
+
+OTHER: Final = "Other"
+_MOST_NAMES: Final = 50
+
+
+class BulkHistogram:
+    """A histogram of one child, to which many values are added at once. Safe to use from several threads."""
+
+    def __init__(self, buckets: Sequence[float]) -> None:
+        """No value yet; `buckets` are upper bounds, ascending."""
+        self._bounds = tuple(buckets)
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Add values; a bucket holds what is less than or equal to its bound."""
+        bounds, counts = self._bounds, self._counts
+        with self._lock:
+            for value in values:
+                counts[bisect_left(bounds, value)] += 1
+            self._sum += sum(values)
+
+    def observe(self, value: float) -> None:
+        """Add one value."""
+        self.observe_all((value,))
+
+    def buckets(self) -> tuple[list[tuple[str, float]], float]:
+        """Upper bound → how many values up to it; and the sum of all."""
+        with self._lock:
+            counts, total = list(self._counts), self._sum
+        found, running = [], 0
+        for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
+            running += count
+            found.append((_bound_of(bound), float(running)))
+        return found, total
+
+
+class NamedCounts:
+    """Counts by a name that comes from outside; only so many names are told apart. Safe to use from several threads."""
+
+    def __init__(self, most: int = _MOST_NAMES) -> None:
+        """Nothing is counted yet."""
+        self._most = most
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count; beyond the bound, under `Other`."""
+        with self._lock:
+            if name not in self._counts and len(self._counts) >= self._most:
+                name = OTHER
+            self._counts[name] = self._counts.get(name, 0) + count
+
+    def items(self) -> list[tuple[str, int]]:
+        """Name and count, by name."""
+        with self._lock:
+            return sorted(self._counts.items())
+
+
+def family_of(metric: Metric) -> Family:
+    """The family that samples of a metric are added to."""
+    if metric.kind is Kind.COUNTER:
+        return CounterMetricFamily(metric.name, metric.text, labels=metric.labels)
+    if metric.kind is Kind.GAUGE:
+        return GaugeMetricFamily(metric.name, metric.text, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.text, labels=metric.labels)
+
+
+class Samples:
+    """Collects the samples of one scrape, family by family."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._families: dict[str, Family] = {}
+
+    def add(self, metric: Metric, labels: Sequence[str], value: float | None) -> None:
+        """Add the value of a counter or gauge; None is not known, and then there is no sample."""
+        family = self._family(metric)
+        if value is not None:
+            family.add_metric(list(labels), value)  # type: ignore[attr-defined]  # of counters and gauges alike
+
+    def add_histogram(self, metric: Metric, labels: Sequence[str], histogram: BulkHistogram) -> None:
+        """Add a histogram."""
+        buckets, total = histogram.buckets()
+        self._family(metric).add_metric(list(labels), buckets, total)  # type: ignore[attr-defined]  # of histograms
+
+    def families(self) -> Iterator[Family]:
+        """All families, in the order in which they were first used."""
+        yield from self._families.values()
+
+    def add_choice(self, metric: Metric, labels: Sequence[str], choices: Iterable[str], chosen: str) -> None:
+        """Add a gauge for each of some words: 1 for the one that holds, 0 for the others."""
+        for one in choices:
+            self.add(metric, (*labels, one), float(one == chosen))
+
+    def _family(self, metric: Metric) -> Family:
+        return self._families.setdefault(metric.name, family_of(metric))
+
+
+def _bound_of(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(float(bound))

@@ -1,0 +1,170 @@
+"""Log lines: JSON objects or a line for people, on standard error, set up once by `agent run`.
+
+The engine logs through the standard library. What a line is about travels in `extra` under a few names (`FIELDS`); of
+an error that is part of the line its stable name is taken, and the facts that it holds. The words are those of errors,
+states and metrics. Passwords in URLs and bearer tokens are blotted out wherever they come from. The same line, but for
+its values, is written once a minute at most, with the number of those left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+from mailboat.clock import Clock
+from mailboat.config.document import LogFormat, LogsConfig
+from mailboat.errors import MailboatError, UsageError
+from mailboat.tracing import parse_trace_parent
+
+FIELDS: Final = (
+    "agent", "publisher", "subscriber", "topic", "offset", "package", "path", "entry", "limit", "error", "trace_id"
+)  # fmt: skip
+"""What a line may be about, beside `time`, `level`, `logger` and `message`."""
+
+REPEAT_SECONDS: Final = 60.0
+_MOST_KINDS: Final = 500
+_LONGEST_VALUE: Final = 2000
+_LONGEST_TRACE: Final = 8000
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_SECRETS: Final = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
+    (re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]*@"), "***@"),
+    (re.compile(r"(?i)\b(password|passwd|secret|token|secret_access_key)\s*[=:]\s*[^\s,;&]+"), r"\1=***"),
+)
+
+
+def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO | None = None) -> logging.Handler:
+    """Set up the logging of this process; a second call replaces the first. Gives the handler.
+
+    Args:
+        config: The format, and the least that is logged.
+        agent: What the process calls itself; stands in every JSON line.
+        clock: Tells when a line may be repeated.
+        stream: Where lines go; standard error when None.
+
+    Raises:
+        UsageError: The level is none.
+    """
+    if config.level not in _LEVELS:
+        raise UsageError(f"logs.level is {config.level!r}, not one of {', '.join(_LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter(agent) if config.format is LogFormat.JSON else ConsoleFormatter())
+    handler.addFilter(RepeatFilter(clock))
+    root = logging.getLogger()
+    for old in [one for one in root.handlers if isinstance(one.formatter, JsonFormatter | ConsoleFormatter)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING if config.level != "error" else logging.ERROR)
+    logging.getLogger("mailboat").setLevel(config.level.upper())
+    return handler
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def __init__(self, agent: str) -> None:
+        """Say `agent` in every line."""
+        super().__init__()
+        self._agent = agent
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        document: dict[str, object] = {
+            "time": _time_of(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": blotted(_message_of(record)),
+            "agent": self._agent,
+            **fields_of(record),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            document["trace"] = blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
+        return json.dumps(document, ensure_ascii=False, default=str)
+
+
+class ConsoleFormatter(logging.Formatter):
+    """A line for people: time, level, message, and what it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with a trace below it when the record has one."""
+        facts = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
+        clean = blotted(_message_of(record)).replace("\n", " ⏎ ")
+        line = f"{_time_of(record)} {record.levelname.lower():7} {clean}" + (f"   {facts}" if facts else "")
+        if record.exc_info and record.exc_info[0] is not None:
+            line += "\n" + blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
+        return line
+
+
+class RepeatFilter(logging.Filter):
+    """Lets a kind of line (its logger, level and unformatted text) through once in `REPEAT_SECONDS`."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Nothing was let through yet."""
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line may be written; it then says how many like it were not."""
+        key = (record.name, record.levelno, str(record.msg))
+        now = self._clock.monotonic()
+        with self._lock:
+            written, left_out = self._kinds.get(key, (float("-inf"), 0))
+            if now - written < REPEAT_SECONDS:
+                self._kinds[key] = written, left_out + 1
+                return False
+            self._kinds.pop(key, None)
+            while len(self._kinds) >= _MOST_KINDS:
+                del self._kinds[next(iter(self._kinds))]
+            self._kinds[key] = now, 0
+        record.left_out = left_out
+        return True
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """What the line is about: the facts of the error in it, and over them what the caller says."""
+    found: dict[str, object] = {}
+    for error in _errors_of(record):
+        found |= {name: value for name, value in error.where.items() if name in FIELDS}
+        found["error"] = error.name
+    if "error" not in found and record.exc_info and record.exc_info[0] is not None:
+        found["error"] = record.exc_info[0].__name__
+    found |= {name: record.__dict__[name] for name in FIELDS if record.__dict__.get(name) is not None}
+    parent = parse_trace_parent(record.__dict__.get("trace_parent"))
+    if parent is not None:
+        found["trace_id"] = parent.trace_id
+    return {name: _plain(found[name]) for name in FIELDS if name in found}
+
+
+def blotted(text: str) -> str:
+    """The text without what looks like a secret."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _errors_of(record: logging.LogRecord) -> Iterator[MailboatError]:
+    arguments = record.args.values() if isinstance(record.args, Mapping) else record.args or ()
+    yield from (one for one in arguments if isinstance(one, MailboatError))
+    if record.exc_info and isinstance(record.exc_info[1], MailboatError):
+        yield record.exc_info[1]
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    left_out = getattr(record, "left_out", 0)
+    return record.getMessage() + (f" ({left_out} more like this since the last)" if left_out else "")
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int | float) else blotted(str(value))[:_LONGEST_VALUE]

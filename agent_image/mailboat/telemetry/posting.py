@@ -1,0 +1,95 @@
+"""One HTTP post at a time to one place, over a connection that is kept: the little of HTTP that a webhook needs.
+
+Redirects are not followed: the token is for the host that was configured. Answers are read up to a limit and thrown
+away. The standard library is enough for it, and keeps the web's client where it belongs, in `http`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from mailboat.errors import RetryableError, UsageError
+
+_ANSWER_BYTES: Final = 64 * 1024
+
+
+class WebhookUnreachableError(RetryableError):
+    """The webhook did not take an event: no connection, no answer in time, or an answer that says to try again.
+
+    The event is posted again, after a growing pause, and those behind it wait. Nothing is lost. Look at the receiver,
+    and at `events.webhook` in the configuration.
+    """
+
+
+class Answer(NamedTuple):
+    """A receiver's answer; `retry_after_seconds` is its wish."""
+
+    status: int
+    retry_after_seconds: float | None = None
+
+
+class Poster:
+    """Posts to one URL. Belongs to one thread."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> None:
+        """Connect to nothing yet. Raises: UsageError for a URL that can't be posted to."""
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise UsageError(f"events.webhook.url names no port that can be: {error}") from error
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
+            raise UsageError(
+                "events.webhook.url is not an http or https URL without a password in it",
+                next_step="give the secret as events.webhook.token, which is sent as a bearer token",
+            )
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._headers = dict(headers)
+        self._place = f"{parts.scheme}://{parts.hostname}" + ("" if port is None else f":{port}")
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, port, timeout=timeout_seconds, context=ssl.create_default_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout_seconds)
+
+    @property
+    def place(self) -> str:
+        """Where it posts to, without path and query, which may hold secrets."""
+        return self._place
+
+    def post(self, body: bytes, now: datetime) -> Answer:
+        """Post, and give the answer. Raises: WebhookUnreachableError."""
+        try:
+            self._connection.request("POST", self._target, body, self._headers)
+            answer = self._connection.getresponse()
+            answer.read(_ANSWER_BYTES)
+            if not answer.isclosed():
+                self._connection.close()  # longer than anybody needs
+            return Answer(answer.status, _seconds_of(answer.headers.get("Retry-After"), now))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._connection.close()
+            raise WebhookUnreachableError(f"{self._place} did not take an event: {error!r:.200}") from error
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._connection.close()
+
+
+def _seconds_of(text: str | None, now: datetime) -> float | None:
+    """What `Retry-After` asks for: seconds, or a date. Source: RFC 9110, section 10.2.3."""
+    if text is None:
+        return None
+    if text.strip().isdecimal() and text.isascii():
+        return float(text.strip()[:10])
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, ((at if at.tzinfo else at.replace(tzinfo=UTC)) - now).total_seconds())

@@ -1,0 +1,75 @@
+"""What a publisher's metrics are made of: a `PublicationMeter`, and the figures of its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mailboat.errors import MailboatError
+from mailboat.model.messages import Action
+from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.telemetry import catalogue
+from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
+from mailboat.telemetry.webhook import WebhookStatistics
+
+
+class PublisherMetrics:
+    """The metrics of one publisher. Safe to use from several threads."""
+
+    def __init__(self, name: str) -> None:
+        """Nothing is counted yet."""
+        self._name = name
+        self._bytes = BulkHistogram(catalogue.BYTES_BUCKETS)
+        self._build_seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
+        self._append_seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
+        self._accepted = NamedCounts()
+        self._repeated = NamedCounts()
+        self._refused = NamedCounts()
+        self.events: Callable[[], EventStatistics] | None = None
+        self.webhook: Callable[[], WebhookStatistics] | None = None
+
+    def built(self, package_bytes: int, seconds: float) -> None:
+        """See `PublicationMeter`."""
+        self._bytes.observe(package_bytes)
+        self._build_seconds.observe(seconds)
+
+    def appended(self, actions: Sequence[Action], seconds: float) -> None:
+        """See `PublicationMeter`."""
+        self._append_seconds.observe(seconds)
+        for action in actions:
+            self._accepted.add(action)
+
+    def repeated(self) -> None:
+        """See `PublicationMeter`."""
+        self._repeated.add("")
+
+    def refused(self, error: Exception) -> None:
+        """See `PublicationMeter`."""
+        self._refused.add(error.name if isinstance(error, MailboatError) else type(error).__name__)
+
+    def collect(self, samples: Samples) -> None:
+        """Add everything to a scrape."""
+        labels = (self._name,)
+        samples.add_histogram(catalogue.EXPORTED_BYTES, labels, self._bytes)
+        samples.add_histogram(catalogue.BUILD_SECONDS, labels, self._build_seconds)
+        samples.add_histogram(catalogue.APPEND_SECONDS, labels, self._append_seconds)
+        samples.add(catalogue.REPEATED, labels, dict(self._repeated.items()).get("", 0))
+        counted = dict(self._accepted.items())
+        for action in Action:
+            samples.add(catalogue.ACCEPTED, (self._name, action), counted.get(action, 0))
+        for error, count in self._refused.items():
+            samples.add(catalogue.REFUSED, (self._name, error), count)
+        self._collect_events(samples, labels)
+
+    def _collect_events(self, samples: Samples, labels: tuple[str]) -> None:
+        if self.events is not None:
+            events = self.events()
+            samples.add(catalogue.EVENTS_RAISED, labels, events.raised)
+            samples.add(catalogue.EVENTS_MISSED, labels, events.missed)
+            samples.add(catalogue.EVENTS_FAILURES, labels, events.failures)
+            samples.add(catalogue.EVENTS_RAISING, labels, float(events.is_raising))
+            samples.add(catalogue.EVENTS_NEXT, labels, events.next_offset)
+        if self.webhook is not None:
+            posts = self.webhook()
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "delivered"), posts.delivered)
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "failed"), posts.failed)
+            samples.add(catalogue.WEBHOOK_POSTS, (*labels, "refused"), posts.refused)

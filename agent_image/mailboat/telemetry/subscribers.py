@@ -1,0 +1,108 @@
+"""What a subscriber's metrics are made of: its own figures, asked at the scrape, and what it reports at each commit.
+
+`SubscriberMetrics` is an `ImportMeter` and takes the progress of one subscriber. Nothing is looked up for a package: a
+batch costs one call, and each of its packages two searches in a short list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mailboat.errors import MailboatError
+from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
+from mailboat.telemetry import catalogue
+from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
+
+_BLOCKING_FAILURES: Final = 4
+
+
+class SubscriberMetrics:
+    """The metrics of one subscriber. `imported` and `progressed` are called by its thread, `collect` by any."""
+
+    def __init__(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> None:
+        """Ask `statistics` at each scrape."""
+        self._name = name
+        self._statistics = statistics
+        self._bytes = BulkHistogram(catalogue.BYTES_BUCKETS)
+        self._ages = BulkHistogram(catalogue.AGE_BUCKETS)
+        self._seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
+        self._packages = BulkHistogram(catalogue.COUNT_BUCKETS)
+        self._failures = NamedCounts()
+        self._waits = NamedCounts()
+        self._recovered = self._blocking = 0
+        self._attempts = 0
+        self._phase = SubscriberPhase.STARTING
+        self.readiness: Callable[[], tuple[bool, str, float | None]] | None = None
+        self.failed_announcements: Callable[[], int] | None = None
+
+    def imported(self, batch: ImportedBatch) -> None:
+        """See `ImportMeter`."""
+        now_ms = batch.committed_ms
+        self._bytes.observe_all(batch.sizes_bytes)
+        self._ages.observe_all([max(0, now_ms - record.appended_ms) / 1000 for record in batch.records])
+        self._seconds.observe(batch.seconds)
+        self._packages.observe(len(batch.records))
+
+    def progressed(self, statistics: SubscriberStatistics) -> None:
+        """Take in a snapshot: counts failures as they come and go."""
+        attempts, cause = statistics.attempts, statistics.cause
+        if attempts > self._attempts:
+            self._failures.add(cause.code if cause is not None else MailboatError.__name__)
+            self._blocking += self._attempts < _BLOCKING_FAILURES <= attempts
+        elif self._attempts and not attempts and self._phase is SubscriberPhase.RETRYING:
+            self._recovered += 1
+        if statistics.phase is SubscriberPhase.WAITING and cause is not None and cause.code:
+            self._waits.add(cause.code)
+        self._attempts, self._phase = attempts, statistics.phase
+
+    def given_up(self, statistics: SubscriberStatistics) -> None:
+        """Take in that a package went to the error queue: its last failure counts, and it did not recover."""
+        self.progressed(statistics)
+        self._attempts, self._phase = 0, SubscriberPhase.IMPORTING
+
+    def collect(self, samples: Samples) -> None:
+        """Add everything to a scrape."""
+        labels = (self._name,)
+        self._collect_figures(samples, labels)
+        for histogram, metric in (
+            (self._bytes, catalogue.IMPORTED_BYTES),
+            (self._ages, catalogue.IMPORT_AGE_SECONDS),
+            (self._seconds, catalogue.BATCH_SECONDS),
+            (self._packages, catalogue.BATCH_PACKAGES),
+        ):
+            samples.add_histogram(metric, labels, histogram)
+        for metric, counts in ((catalogue.FAILURES, self._failures), (catalogue.WAITS, self._waits)):
+            for error, count in counts.items():
+                samples.add(metric, (self._name, error), count)
+        samples.add(catalogue.RECOVERED, labels, self._recovered)
+        samples.add(catalogue.BLOCKED, labels, self._blocking)
+        if self.failed_announcements is not None:
+            samples.add(catalogue.ANNOUNCE_FAILURES, labels, self.failed_announcements())
+        self._collect_readiness(samples, labels)
+
+    def _collect_figures(self, samples: Samples, labels: tuple[str]) -> None:
+        figures = self._statistics()
+        for metric, value in (
+            (catalogue.IMPORTED, figures.imported),
+            (catalogue.SKIPPED, figures.skipped),
+            (catalogue.GIVEN_UP, figures.failed),
+            (catalogue.REDRIVEN, figures.redriven),
+            (catalogue.NODES_PUT, figures.put),
+            (catalogue.NODES_REMOVED, figures.removed),
+            (catalogue.CONTENT_BYTES, figures.content_bytes),
+            (catalogue.COMMITS, figures.commits),
+            (catalogue.HOOK_FAILURES, figures.hook_failures),
+            (catalogue.ATTEMPTS, figures.attempts),
+            (catalogue.NEXT_OFFSET, figures.next_offset),
+            (catalogue.LAG, figures.lag),
+        ):
+            samples.add(metric, labels, value)
+        samples.add_choice(catalogue.PHASE, labels, SubscriberPhase, figures.phase)
+
+    def _collect_readiness(self, samples: Samples, labels: tuple[str]) -> None:
+        if self.readiness is None:
+            return
+        is_ready, reason, seconds = self.readiness()
+        samples.add(catalogue.READY, (*labels, reason), float(is_ready))
+        samples.add(catalogue.READY_SECONDS, labels, seconds)

@@ -1,0 +1,197 @@
+"""Posts a publisher's distributed events to a webhook: each at least once, in order, over restarts.
+
+It reads the event topic with a cursor of its own, so a receiver that is away holds up nothing but itself. What the
+receiver answers decides: 2xx is taken; an event that it refuses as such (400, 413, 415, 422) is logged and passed by,
+since it would be refused for ever; everything else is tried again, after what `Retry-After` says or a growing pause.
+Of several processes only the one with the lease posts. Started and stopped by the agent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.model.messages import DistributedEvent
+from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
+from mailboat.publisher.distributed_run import EVENT_TOPIC
+from mailboat.telemetry.cloudevents import CONTENT_TYPE, encode_cloud_event
+from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
+from mailboat.wire.events import decode_event
+
+_LOG: Final = logging.getLogger(__name__)
+_READ: Final = ReadLimits(max_records=50)
+_WAIT_SECONDS: Final = 1.0
+_LEASE_SECONDS: Final = 2.0
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 300.0
+_LONGEST_WISH_SECONDS: Final = 3600.0
+_STOP_SECONDS: Final = 15.0
+_REFUSALS: Final = frozenset({400, 413, 415, 422})
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """Where to post, and for whom; `token` is sent as a bearer token."""
+
+    publisher: AgentName
+    url: str
+    token: str | None = None
+    timeout_seconds: float = 10.0
+    event_topic: TopicName = EVENT_TOPIC
+
+    def __repr__(self) -> str:
+        return f"WebhookSettings(publisher={self.publisher!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookPorts:
+    """What posting works with; nothing of it is closed."""
+
+    journal: Journal
+    memory: EventMemory
+    clock: Clock
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+    random: random.Random = field(default_factory=random.SystemRandom)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookStatistics:
+    """Counts of this process: posts that were taken, that failed and are repeated, and events that were refused."""
+
+    delivered: int = 0
+    failed: int = 0
+    refused: int = 0
+
+
+class Webhook:
+    """Posts between `start` and `stop`."""
+
+    def __init__(self, settings: WebhookSettings, ports: WebhookPorts) -> None:
+        """Post what is raised from now on, or from where an earlier process was. Raises: UsageError for the URL."""
+        headers = {"Content-Type": CONTENT_TYPE, "User-Agent": "mailboat"}
+        if settings.token is not None:
+            headers["Authorization"] = f"Bearer {settings.token}"
+        self._settings = settings
+        self._ports = ports
+        self._poster = Poster(settings.url, headers, settings.timeout_seconds)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"webhook-{settings.publisher}", daemon=True)
+        self._reader: JournalReader | None = None
+        self._statistics = WebhookStatistics()
+        self._failures_in_row = 0
+
+    @property
+    def statistics(self) -> WebhookStatistics:
+        """A snapshot, from any thread."""
+        return self._statistics
+
+    def start(self) -> None:
+        """Remember where the first event will stand, and post from now on. Raises: the journal's and state's errors."""
+        self._cursor()
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
+        """End the thread after the post at hand."""
+        self._stopping.set()
+        reader = self._reader
+        if reader is not None:
+            reader.interrupt()
+        if self._thread.is_alive():
+            self._thread.join(timeout_seconds)
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with self._ports.memory.lease(WEBHOOK_READER) as is_ours:
+                    if is_ours:
+                        self._post_until_stopped()
+                self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
+            except MailboatError as error:
+                self._wait_out(error)
+        self._poster.close()
+
+    def _post_until_stopped(self) -> None:
+        reader = self._ports.journal.reader(self._settings.event_topic, self._cursor())
+        self._reader = reader
+        try:
+            while not self._stopping.is_set():
+                for record in reader.read(_READ, _WAIT_SECONDS).records:
+                    if self._stopping.is_set():
+                        return
+                    self._deliver(record)
+        except PositionOutOfRangeError as error:
+            bounds = self._ports.journal.bounds(self._settings.event_topic)
+            _LOG.warning("events were removed before the webhook took them: %s", error, extra=self._where())
+            self._note(bounds.earliest_offset, is_restart=True)
+        finally:
+            self._reader = None
+            reader.close()
+
+    def _deliver(self, record: Record) -> None:
+        event = _event_of(record)
+        if event is not None and event.pub_agent_name == self._settings.publisher:
+            answer = self._poster.post(encode_cloud_event(event, record.appended_ms), self._ports.clock.now())
+            self._judge(answer, event)
+            self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
+        self._note(Offset(record.offset + 1))
+        self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
+        self._failures_in_row = 0
+
+    def _judge(self, answer: Answer, event: DistributedEvent) -> None:
+        if answer.status // 100 == 2:
+            self._statistics = replace(self._statistics, delivered=self._statistics.delivered + 1)
+        elif answer.status in _REFUSALS:
+            self._statistics = replace(self._statistics, refused=self._statistics.refused + 1)
+            where = {**self._where(), "package": event.package_id, "offset": event.offset}
+            _LOG.error("%s refuses an event with %d; it is passed by", self._poster.place, answer.status, extra=where)
+        else:
+            raise WebhookUnreachableError(
+                f"{self._poster.place} answered an event with {answer.status}",
+                retry_after_seconds=answer.retry_after_seconds,
+                package=event.package_id,
+            )
+
+    def _cursor(self) -> Offset:
+        topic = self._settings.event_topic
+        identity = self._ports.journal.identity(topic)
+        found = self._ports.memory.cursor(WEBHOOK_READER, identity)
+        if found is None:
+            end = self._ports.journal.bounds(topic).next_offset
+            self._note(end)
+            return end
+        return found.next_offset
+
+    def _note(self, next_offset: Offset, *, is_restart: bool = False) -> None:
+        identity, memory = self._ports.journal.identity(self._settings.event_topic), self._ports.memory
+        store = memory.restart if is_restart else memory.advance
+        store(WEBHOOK_READER, identity, EventCursor(next_offset, next_offset))
+
+    def _wait_out(self, error: MailboatError) -> None:
+        self._statistics = replace(self._statistics, failed=self._statistics.failed + 1)
+        wished = getattr(error, "retry_after_seconds", None)
+        longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures_in_row, 30), _LONGEST_PAUSE_SECONDS)
+        pause = longest * self._ports.random.uniform(0.5, 1.0)
+        pause = pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
+        self._failures_in_row += 1
+        until = self._ports.clock.now() + timedelta(seconds=pause)
+        _LOG.warning("%s; next try at %s", error, until.isoformat(timespec="seconds"), extra=self._where())
+        self._ports.clock.wait(self._stopping, pause)
+
+    def _where(self) -> dict[str, object]:
+        return {"publisher": self._settings.publisher, "topic": self._settings.event_topic}
+
+
+def _event_of(record: Record) -> DistributedEvent | None:
+    try:
+        return decode_event(record.value)
+    except UntrustedInputError:
+        return None  # anyone may write to a topic; `journal verify` names it
