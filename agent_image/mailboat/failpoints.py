@@ -22,6 +22,11 @@ class Failpoint(enum.StrEnum):
     PUBLISHER_APPENDED = "publisher-appended"
     PUBLISHER_RECEIPT_STORED = "publisher-receipt-stored"
 
+    EVENTS_APPENDED = "events-appended"
+    EVENTS_CURSOR_STORED = "events-cursor-stored"
+    WEBHOOK_POSTED = "webhook-posted"
+    WEBHOOK_CURSOR_STORED = "webhook-cursor-stored"
+
     SUBSCRIBER_BATCH_READ = "subscriber-batch-read"
     SUBSCRIBER_BATCH_BEGUN = "subscriber-batch-begun"
     SUBSCRIBER_PACKAGE_CHECKED = "subscriber-package-checked"
@@ -31,6 +36,7 @@ class Failpoint(enum.StrEnum):
     SUBSCRIBER_STATUS_SENT = "subscriber-status-sent"
     SUBSCRIBER_STATUS_MARKED = "subscriber-status-marked"
     SUBSCRIBER_ATTEMPT_STORED = "subscriber-attempt-stored"
+    SUBSCRIBER_COMMANDS_TAKEN = "subscriber-commands-taken"
 
     TARGET_REDO_STORED = "target-redo-stored"
     TARGET_FILE_REPLACED = "target-file-replaced"

@@ -118,6 +118,12 @@ IMPORTED: Final = _counter(
 SKIPPED: Final = _counter(
     "subscriber_skipped_messages", "Messages that mean nothing to the subscriber.", _SUB, "none; cf. fv_message_count"
 )
+DROPPED: Final = _counter(
+    "subscriber_dropped_packages",
+    "Packages passed by, because of a clear or of the golden subscriber.",
+    _SUB,
+    "package_status_count{status=REMOVED}",
+)
 GIVEN_UP: Final = _counter(
     "subscriber_given_up_packages",
     "Packages put into the error queue.",

@@ -16,6 +16,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 
 import mailboat
+from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.telemetry import catalogue
@@ -49,8 +50,9 @@ class AgentMetrics:
         requests: Counts API requests; for the HTTP server to call.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, clock: Clock, registry: CollectorRegistry | None = None) -> None:
         """Use the registry, or make one, and add what is known of the process itself."""
+        self._clock = clock
         self.requests = RequestRecorder()
         self._registry = CollectorRegistry() if registry is None else registry
         self._lock = threading.Lock()
@@ -64,7 +66,7 @@ class AgentMetrics:
 
     def subscriber(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
         """The metrics of a subscriber; give them to it as its meter."""
-        made = SubscriberMetrics(name, statistics)
+        made = SubscriberMetrics(name, statistics, self._clock)
         self.add(made)
         return made
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
@@ -20,10 +21,13 @@ _BLOCKING_FAILURES: Final = 4
 class SubscriberMetrics:
     """The metrics of one subscriber. `imported` and `progressed` are called by its thread, `collect` by any."""
 
-    def __init__(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> None:
+    def __init__(self, name: str, statistics: Callable[[], SubscriberStatistics], clock: Clock) -> None:
         """Ask `statistics` at each scrape."""
         self._name = name
         self._statistics = statistics
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._ready_seconds: float | None = None
         self._bytes = BulkHistogram(catalogue.BYTES_BUCKETS)
         self._ages = BulkHistogram(catalogue.AGE_BUCKETS)
         self._seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
@@ -33,7 +37,6 @@ class SubscriberMetrics:
         self._recovered = self._blocking = 0
         self._attempts = 0
         self._phase = SubscriberPhase.STARTING
-        self.readiness: Callable[[], tuple[bool, str, float | None]] | None = None
         self.failed_announcements: Callable[[], int] | None = None
 
     def imported(self, batch: ImportedBatch) -> None:
@@ -47,6 +50,8 @@ class SubscriberMetrics:
     def progressed(self, statistics: SubscriberStatistics) -> None:
         """Take in a snapshot: counts failures as they come and go."""
         attempts, cause = statistics.attempts, statistics.cause
+        if self._ready_seconds is None and statistics.is_ready:
+            self._ready_seconds = self._clock.monotonic() - self._started
         if attempts > self._attempts:
             self._failures.add(cause.code if cause is not None else MailboatError.__name__)
             self._blocking += self._attempts < _BLOCKING_FAILURES <= attempts
@@ -79,13 +84,13 @@ class SubscriberMetrics:
         samples.add(catalogue.BLOCKED, labels, self._blocking)
         if self.failed_announcements is not None:
             samples.add(catalogue.ANNOUNCE_FAILURES, labels, self.failed_announcements())
-        self._collect_readiness(samples, labels)
 
     def _collect_figures(self, samples: Samples, labels: tuple[str]) -> None:
         figures = self._statistics()
         for metric, value in (
             (catalogue.IMPORTED, figures.imported),
             (catalogue.SKIPPED, figures.skipped),
+            (catalogue.DROPPED, figures.dropped),
             (catalogue.GIVEN_UP, figures.failed),
             (catalogue.REDRIVEN, figures.redriven),
             (catalogue.NODES_PUT, figures.put),
@@ -99,10 +104,5 @@ class SubscriberMetrics:
         ):
             samples.add(metric, labels, value)
         samples.add_choice(catalogue.PHASE, labels, SubscriberPhase, figures.phase)
-
-    def _collect_readiness(self, samples: Samples, labels: tuple[str]) -> None:
-        if self.readiness is None:
-            return
-        is_ready, reason, seconds = self.readiness()
-        samples.add(catalogue.READY, (*labels, reason), float(is_ready))
-        samples.add(catalogue.READY_SECONDS, labels, seconds)
+        samples.add(catalogue.READY, (*labels, figures.ready_reason), float(figures.is_ready))
+        samples.add(catalogue.READY_SECONDS, labels, self._ready_seconds)

@@ -1,0 +1,105 @@
+"""What the processes of the events' crash tests do: raise a day's events, or post them, until they die or are done.
+
+Each function is the whole of a child process, and finds in its folder what an earlier one has left.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from mailboat.clock import SystemClock
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.sqlite import SqliteJournal
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import (
+    Action,
+    DiscoveryMessage,
+    DistributedEvent,
+    PackageMessage,
+    PackageStatus,
+    StatusMessage,
+    SubscriberState,
+    TopicRole,
+)
+from mailboat.model.paths import NodePath
+from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
+from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.crashes import KillingFailpoints
+from mailboat.wire.events import decode_event
+from mailboat.wire.messages import encode_message
+
+AUTHOR: Final = AgentName("author")
+EDGE: Final = AgentName("edge")
+SLING_ID: Final = SlingId("5a1e0000-0000-4000-8000-000000000001")
+PACKAGES: Final = 250
+EVENTS: Final = TopicName(TopicRole.EVENT)
+_MOST_SECONDS: Final = 30.0
+_SETTLED_SECONDS: Final = 1.5
+
+
+def prepare(folder: Path) -> None:
+    """A publisher that has started, and then 250 packages that one subscriber has imported or given up."""
+    with SqliteJournal.create(folder / "journal.db", ManualClock()) as journal:
+        for role in TopicRole:
+            journal.ensure_topic(TopicName(role), TopicSettings(retention_seconds=None))
+    raise_events(str(folder))
+    with SqliteJournal(folder / "journal.db", ManualClock()) as journal:
+        for number in range(PACKAGES):
+            paths = (NodePath(f"/page-{number}"),)
+            _append(journal, PackageMessage(SLING_ID, PackageId(f"p{number}"), Action.ADD, "tree", AUTHOR, paths=paths))
+        _append(journal, StatusMessage(SLING_ID, EDGE, AUTHOR, Offset(7), PackageStatus.REMOVED_FAILED))
+        _append(journal, DiscoveryMessage(SLING_ID, EDGE, (SubscriberState(AUTHOR, PACKAGES - 1),)))
+
+
+def raise_events(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Raise all events that are due; at the n-th time that `failpoint` is reached, die."""
+    clock, memory = ManualClock(), EventMemory(Path(folder) / "author.db")
+    with SqliteJournal(Path(folder) / "journal.db", clock) as journal:
+        run = EventRun(EventSettings(AUTHOR), EventPorts(journal, memory, clock, _failpoints(failpoint, count)))
+        run.step(0.0)
+        clock.advance(_SETTLED_SECONDS)
+        run.step(0.0)
+        run.close()
+    memory.close()
+
+
+def post_events(folder: str, url: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Post all events that are there; at the n-th time that `failpoint` is reached, die."""
+    clock, memory = SystemClock(), EventMemory(Path(folder) / "author.db")
+    with SqliteJournal(Path(folder) / "journal.db", clock) as journal:
+        ports = WebhookPorts(journal, memory, clock, _failpoints(failpoint, count))
+        webhook = Webhook(WebhookSettings(AUTHOR, url), ports)
+        webhook.start()
+        identity, end = journal.identity(EVENTS), journal.bounds(EVENTS).next_offset
+        started, never = clock.monotonic(), threading.Event()
+        while clock.monotonic() - started < _MOST_SECONDS:
+            cursor = memory.cursor(WEBHOOK_READER, identity)
+            if cursor is not None and cursor.next_offset >= end:
+                break
+            never.wait(0.02)
+        webhook.stop()
+    memory.close()
+
+
+def events_of(folder: Path) -> list[DistributedEvent]:
+    """The events that stand in the log."""
+    with SqliteJournal(folder / "journal.db", ManualClock()) as journal:
+        reader = journal.reader(EVENTS, Edge.EARLIEST)
+        records = reader.read(ReadLimits(100_000, 1 << 30), 0.0).records
+        reader.close()
+    return [decode_event(record.value) for record in records]
+
+
+def _append(journal: SqliteJournal, message: PackageMessage | StatusMessage | DiscoveryMessage) -> None:
+    headers, value = encode_message(message)
+    role = {PackageMessage: TopicRole.PACKAGE, StatusMessage: TopicRole.STATUS}.get(type(message), TopicRole.DISCOVERY)
+    journal.append(TopicName(role), [NewRecord(value, headers)])
+
+
+def _failpoints(failpoint: Failpoint | None, count: int) -> Failpoints:
+    return NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)

@@ -1,0 +1,104 @@
+"""SIGKILL while events are raised and posted: none is lost, the log has each once, a webhook each at least once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from mailboat.failpoints import Failpoint
+from mailboat.model.messages import MissedReason
+from mailboat.testing import event_scenario
+from mailboat.testing.event_scenario import PACKAGES
+
+RAISING = [one for one in Failpoint if one.startswith("events-")]
+POSTING = [one for one in Failpoint if one.startswith("webhook-")]
+_CHILD_SECONDS = 60
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["mailboat.testing.event_scenario"])
+
+
+def run_child(work: Callable[..., None], *arguments: object) -> int:
+    child = _processes.Process(target=work, args=arguments)
+    child.start()
+    child.join(_CHILD_SECONDS)
+    assert child.exitcode is not None, "the child hangs"
+    return child.exitcode
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("events")
+    event_scenario.prepare(folder)
+    return folder
+
+
+@pytest.fixture
+def posts() -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """A receiver, and what it took."""
+    taken: list[dict[str, object]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/events", taken
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def copy_of(prepared: Path, into: Path) -> Path:
+    return Path(shutil.copytree(prepared, into / "copy"))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("failpoint", RAISING)
+def test_a_publisher_killed_at_any_step_raises_each_event_once(
+    prepared: Path, tmp_path: Path, failpoint: Failpoint, count: int
+) -> None:
+    folder = copy_of(prepared, tmp_path)
+    assert run_child(event_scenario.raise_events, str(folder), failpoint, count) == -signal.SIGKILL
+    before = len(event_scenario.events_of(folder))
+    assert before < PACKAGES or (failpoint, count) == (failpoint, 3)
+    for _ in range(2):
+        assert run_child(event_scenario.raise_events, str(folder)) == 0
+    events = event_scenario.events_of(folder)
+    assert [one.offset for one in events] == list(range(PACKAGES))
+    assert [(one.offset, one.missed[0].reason) for one in events if one.missed] == [(7, MissedReason.FAILED)]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("failpoint", POSTING)
+def test_a_webhook_killed_at_any_step_posts_each_event_in_order(
+    prepared: Path,
+    tmp_path: Path,
+    posts: tuple[str, list[dict[str, object]]],
+    failpoint: Failpoint,
+    count: int,
+) -> None:
+    url, taken = posts
+    folder = copy_of(prepared, tmp_path)
+    assert run_child(event_scenario.post_events, str(folder), url) == 0  # it stands before the first event
+    assert taken == []
+    event_scenario.raise_events(str(folder))
+    assert run_child(event_scenario.post_events, str(folder), url, failpoint, count) == -signal.SIGKILL
+    assert run_child(event_scenario.post_events, str(folder), url) == 0
+    ids = [one["id"] for one in taken]
+    assert list(dict.fromkeys(ids)) == [f"p{number}" for number in range(PACKAGES)]
+    repeated = len(ids) - PACKAGES
+    assert repeated == (1 if failpoint is Failpoint.WEBHOOK_POSTED else 0)
