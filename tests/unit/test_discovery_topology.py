@@ -23,13 +23,14 @@ def test_the_newest_announcement_counts_also_when_its_offset_is_lower() -> None:
     assert (known.announcement.states[0].offset, known.heard_ms) == (4, 2000)
 
 
-def test_the_silent_are_alive_for_thirty_seconds_and_are_removed_then() -> None:
+def test_the_silent_are_alive_for_thirty_seconds_and_removed_after_an_hour() -> None:
     topology = Topology()
     topology.hear(announcement("quiet"), 1000)
     topology.hear(announcement("loud"), 20_000)
-    assert all(one.is_alive(31_000) for one in topology.subscribers())
-    gone = topology.remove_expired(31_001)
-    assert [one.key.name for one in gone] == ["quiet"]
+    assert [one.is_alive(31_000) for one in topology.subscribers()] == [True, True]
+    assert [one.is_alive(31_001) for one in topology.subscribers()] == [True, False]
+    assert not topology.remove_expired(3_601_000)
+    assert [one.key.name for one in topology.remove_expired(3_601_001)] == ["quiet"]
     assert [one.key.name for one in topology.subscribers()] == ["loud"]
 
 
