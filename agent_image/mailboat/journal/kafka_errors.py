@@ -6,6 +6,7 @@ Positions outside a topic are not in it: the reader reports them together with t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -81,11 +82,48 @@ DECISIONS: Final[Mapping[int, type[MailboatError]]] = {
 }
 
 _NEXT_STEPS: Final[Mapping[type[MailboatError], str]] = {
-    TopicMissingError: "make it with `mailboat journal ensure`, or check the topic's name and the brokers' address",
-    JournalAccessDeniedError: "check user, password, certificates and the rights that the brokers give this user",
+    TopicMissingError: "mailboat journal ensure",
+    JournalAccessDeniedError: "give this user the rights of its role: docs/kafka.md lists them",
     MessageTooLargeError: "raise the topic's limit with `mailboat journal ensure`, or lower the inline limit",
-    JournalUnavailableError: "check that the brokers run and can be reached from here",
+    JournalUnavailableError: "check that the brokers run, can be reached from here, and that `journal.kafka.tls` and "
+    "`sasl` are what this address wants",
 }
+
+_NOT_TRUSTED: Final = "certificate verify failed"
+_CERTIFICATE_REFUSED: Final = re.compile(
+    r"SSL alert number (4[2-9]|116)\b"
+)  # RFC 8446, 6.2: what is about certificates
+_NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - what the library says
+_TOKEN_REFUSED: Final = '"error"'  # noqa: S105 - RFC 6749, 5.2: what a server says that answers
+
+_LOGIN_CODES: Final = frozenset(
+    {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
+)
+
+
+def kind_of(error: KafkaError) -> type[MailboatError]:
+    """The class that carries the decision; what the code leaves open, the library's words tell."""
+    text = error.str()
+    if _NO_TOKEN in text and _TOKEN_REFUSED not in text:
+        return JournalUnavailableError
+    if _CERTIFICATE_REFUSED.search(text):
+        return JournalAccessDeniedError
+    return DECISIONS.get(error.code(), JournalUnavailableError)
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether one side refuses who the other is, so that repeating does not help.
+
+    A failed TLS handshake alone does not say so: a broker that goes down in the middle of one looks the same.
+    """
+    text = error.str()
+    is_login = error.code() in _LOGIN_CODES and kind_of(error) is JournalAccessDeniedError
+    return is_login or is_distrust(error) or _CERTIFICATE_REFUSED.search(text) is not None
+
+
+def is_distrust(error: KafkaError) -> bool:
+    """Whether a broker's certificate was not trusted here."""
+    return _NOT_TRUSTED in error.str()
 
 
 def error_of(raised: KafkaException | BufferError) -> KafkaError:
@@ -102,6 +140,18 @@ def mapped(error: KafkaError, doing: str, topic: TopicName | None = None) -> Mai
         doing: What was being done, such as `appending to`.
         topic: To which topic, if to one.
     """
-    kind = DECISIONS.get(error.code(), JournalUnavailableError)
+    kind = kind_of(error)
     what = doing if topic is None else f"{doing} topic {topic}"
-    return kind(f"{what} failed: {error.str()}", next_step=_NEXT_STEPS.get(kind), topic=topic, kafka=error.name())
+    return kind(f"{what} failed: {error.str()}", next_step=_next_step(kind, error), topic=topic, kafka=error.name())
+
+
+def _next_step(kind: type[MailboatError], error: KafkaError) -> str | None:
+    if is_distrust(error):
+        return "check `journal.kafka.tls.ca_file`, when the brokers' certificates expire, and which hosts they name"
+    if _CERTIFICATE_REFUSED.search(error.str()):
+        return "check `journal.kafka.tls.certificate_file`: who signed it, and when it expires"
+    if _NO_TOKEN in error.str():
+        return "check `journal.kafka.sasl`: token_url, user and password, and that the token server answers"
+    if error.code() in _LOGIN_CODES:
+        return "check `journal.kafka.sasl`: mechanism, user and password"
+    return _NEXT_STEPS.get(kind)

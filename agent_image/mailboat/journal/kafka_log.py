@@ -13,6 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from mailboat.clock import Clock
+from mailboat.journal.kafka_errors import is_refusal
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ROUTINE: Final = frozenset({"GETPID"})
@@ -58,13 +59,9 @@ class ClientLog:
             return self._last_error
 
     def refusal(self) -> KafkaError | None:
-        """The last error, if it says that the brokers refuse who we are: repeating does not help.
-
-        A failed TLS handshake does not count: a broker that goes down in the middle of one looks the same.
-        """
+        """The last error, if it says that one side refuses who the other is: repeating does not help."""
         error = self.reason()
-        refused = KafkaError._AUTHENTICATION  # noqa: SLF001 - as above
-        return error if error is not None and error.code() == refused else None
+        return error if error is not None and is_refusal(error) else None
 
     def succeeded(self) -> None:
         """A request was answered: errors noted before it explain nothing any more."""

@@ -17,10 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from mailboat.clock import Clock, Deadline
-from mailboat.errors import JournalUnavailableError, TopicMissingError, UsageError
-from mailboat.journal.kafka_errors import DECISIONS, MISSING, OUT_OF_RANGE, error_of, mapped
+from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
+from mailboat.journal.kafka_errors import DECISIONS, MISSING, OUT_OF_RANGE, error_of, is_distrust, mapped
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
+from mailboat.journal.kafka_trust import distrust_reason
 from mailboat.journal.refusals import out_of_range, topic_missing
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
@@ -277,7 +278,7 @@ class KafkaTopics:
         self._hear()
         refusal = self._log.refusal()
         if refusal is not None:
-            raise mapped(refusal, doing, topic)
+            raise self._refused(refusal, doing, topic)
         if topic is not None and error.code() in MISSING:
             if when_missing is None:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
@@ -286,6 +287,15 @@ class KafkaTopics:
             raise mapped(error, doing, topic)
         if deadline.is_over():
             raise mapped(self._log.reason() or error, doing, topic)
+
+    def _refused(self, refusal: KafkaError, doing: str, topic: TopicName | None) -> MailboatError:
+        """The error of a refusal; for a certificate that is not trusted with the reason."""
+        error, tls = mapped(refusal, doing, topic), self._settings.security.tls
+        if tls is not None and is_distrust(refusal):
+            reason = distrust_reason(refusal.str(), tls, self._attempt_seconds)
+            if reason is not None:
+                error.message = f"the broker's certificate is not trusted: {reason}"
+        return error
 
 
 def _only(asked: Mapping[Any, Future[Any]]) -> Any:
