@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Start
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import Message
 from mailboat.wire.messages import decode_message
 
@@ -39,6 +39,11 @@ class StatusFollower:
         self._journal = journal
         self._topic = topic
         self._reader: JournalReader = journal.reader(topic, start)
+
+    @property
+    def next_offset(self) -> Offset:
+        """The status that is read next; those before it were heard."""
+        return self._reader.next_offset
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""

@@ -6,7 +6,7 @@ threads keep it current (`followers.py`). Nobody who looks at it waits for a thr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -98,6 +98,11 @@ class Picture:
         """Read what is new on the status topic. Not while a thread does."""
         _read_all(self.status_follower)
         self.failed.trim(self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset)
+
+    def statuses_mark(self) -> Callable[[], bool]:
+        """Whether the statuses are heard that are there now, to be asked later."""
+        end = self._workspace.journal.bounds(self._workspace.topic(TopicRole.STATUS)).next_offset
+        return lambda: self.status_follower.next_offset >= end
 
     def hear_packages(self) -> None:
         """Read what is new on the package topic. Not while a thread does."""
