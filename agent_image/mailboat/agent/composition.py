@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
+    from mailboat.agent.observability import Observability
     from mailboat.blobs.port import BlobStore
     from mailboat.config.document import Config, LimitsConfig
     from mailboat.journal.port import Journal
@@ -37,6 +39,14 @@ class Workspace:
         self.home = home
         self.clock: Clock = SystemClock() if clock is None else clock
         self._opened = ExitStack()
+        self.observability: Observability | None = None
+
+    def observe(self) -> Observability:
+        """Measure and trace what is made from now on; for processes that stay. Raises: ConfigInvalidError."""
+        from mailboat.agent.observability import Observability
+
+        self.observability = Observability(self)
+        return self.observability
 
     @cached_property
     def journal(self) -> Journal:
@@ -113,7 +123,11 @@ class Workspace:
             pieces=PieceSettings(piece_bytes=config.piece_bytes),
             changes=ChangeBudget(max_content_bytes=config.changed_package_bytes),
         )
-        return Publisher(settings, PublisherPorts(self.journal, self.blobs, self.codecs, state, self.clock))
+        ports = PublisherPorts(self.journal, self.blobs, self.codecs, state, self.clock)
+        if self.observability is not None:
+            observed = self.observability
+            ports = replace(ports, meter=observed.publisher_meter(agent), tracer=observed.tracer)
+        return Publisher(settings, ports)
 
     def publisher_names(self) -> Sequence[AgentName]:
         """The publishers that ever published from this home, and the default one."""

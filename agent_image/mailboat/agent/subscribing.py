@@ -7,7 +7,7 @@ The subscriber's thread is the caller's; announcements and the journal's upkeep 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mailboat.agent.composition import Workspace
@@ -25,6 +25,7 @@ from mailboat.subscriber.subscription import Subscriber, Until
 
 if TYPE_CHECKING:
     from mailboat.config.document import SubscriberConfig
+    from mailboat.telemetry.subscribers import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]
 
@@ -57,13 +58,16 @@ class SubscriberProcess:
         self._subscription = subscription
         self._listener = listener
         self._target = open_target(subscription.target)
+        self._meter: SubscriberMetrics | None = None
         try:
-            self._subscriber = Subscriber(
-                subscriber_settings(workspace, subscription),
-                SubscriberPorts(
-                    workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
-                ),
+            ports = SubscriberPorts(
+                workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
             )
+            observed = workspace.observability
+            if observed is not None:
+                self._meter = observed.subscriber_meter(subscription.name, self.statistics)
+                ports = replace(ports, meter=self._meter, tracer=observed.tracer)
+            self._subscriber = Subscriber(subscriber_settings(workspace, subscription), ports)
         except BaseException:
             self._target.close()
             raise
@@ -74,6 +78,8 @@ class SubscriberProcess:
             AnnouncerSettings(workspace.topic(TopicRole.DISCOVERY), workspace.home.config.subscriber.announce_seconds),
             workspace.clock,
         )
+        if self._meter is not None:
+            self._meter.failed_announcements = lambda: self._announcer.failures
 
     def claim(self) -> None:
         """Make the target this subscriber's before anybody hears of it. Raises: TargetOwnedError."""
@@ -104,13 +110,21 @@ class SubscriberProcess:
         """See `Observer`."""
         if statistics.phase is SubscriberPhase.CURRENT:
             self._maintainer.begin()
+        if self._meter is not None:
+            self._meter.progressed(statistics)
         self._announcer.announce_soon()
         self._listener(statistics)
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""
+        if self._meter is not None:
+            self._meter.given_up(statistics)
         self._announcer.announce_soon()
         self._listener(statistics)
+
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment, from any thread."""
+        return self._subscriber.statistics()
 
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._subscriber.statistics()

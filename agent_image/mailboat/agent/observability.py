@@ -1,0 +1,158 @@
+"""What an agent's process tells about itself, put together: metrics, spans, distributed events and their webhook.
+
+Made by `agent run` only; commands on a home measure nothing. The publishers' events are raised here, as threads beside
+the control room: they need a process that stays. Everything is stopped within the deadline of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from mailboat.agent.control.views import QueueView, SubscriberStatusView
+from mailboat.agent.secrets import read_secret
+from mailboat.clock import Deadline
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.failpoints import NoFailpoints
+from mailboat.model.identifiers import parse_agent_name
+from mailboat.model.messages import TopicRole
+from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
+from mailboat.publisher.distributed_run import EventSettings
+from mailboat.queues.standing import Capability, QueueState
+from mailboat.telemetry.exposition import AgentMetrics, Exposition
+from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.publishers import PublisherMetrics
+from mailboat.telemetry.requests import RequestRecorder
+from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.tracing import NoTracer, Tracer
+
+if TYPE_CHECKING:
+    from mailboat.agent.composition import Workspace
+    from mailboat.agent.control.port import Control
+    from mailboat.subscriber.progress import SubscriberStatistics
+
+
+class Observability:
+    """One for a process. Agents ask it for their meters while they are made."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        """Nothing is started. Raises: ConfigInvalidError when traces are wanted and can't be sent."""
+        self._workspace = workspace
+        self._metrics = AgentMetrics(workspace.clock)
+        self._publishers: dict[str, PublisherMetrics] = {}
+        self._running: list[DistributedNotifier | Webhook] = []
+        self._opened = ExitStack()
+        self.tracer = self._open_tracer()
+
+    @property
+    def requests(self) -> RequestRecorder:
+        """Counts API requests; for the HTTP server to call."""
+        return self._metrics.requests
+
+    def render(self, accept: str = "") -> Exposition:
+        """What `/metrics` answers to a scraper that sends this `Accept` header."""
+        return self._metrics.render(accept)
+
+    def subscriber_meter(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
+        """The meter of a subscriber."""
+        return self._metrics.subscriber(name, statistics)
+
+    def publisher_meter(self, name: str) -> PublisherMetrics:
+        """The meter of a publisher, the same one each time."""
+        if name not in self._publishers:
+            self._publishers[name] = self._metrics.publisher(name)
+        return self._publishers[name]
+
+    def start(self, control: Control) -> None:
+        """Raise the events of the configured publishers, and tell scrapers what the control room sees.
+
+        Raises: ConfigInvalidError for the webhook; the journal's errors, and those of the publishers' states.
+        """
+        names = tuple(one.name for one in self._workspace.home.config.agents.publishers)
+        for name in names:
+            self._start_events(name)
+        self._metrics.watch(lambda: fleet_figures(control, self._workspace, names))
+
+    def stop(self, deadline: Deadline) -> None:
+        """End the threads within the deadline; the last spans are sent, if there is time."""
+        for one in self._running:
+            one.stop(deadline.remaining_seconds())
+        self._running.clear()
+        self._opened.close()
+
+    def _start_events(self, name: str) -> None:
+        workspace, meter = self._workspace, self.publisher_meter(name)
+        memory = EventMemory(workspace.home.publishers_path / f"{name}.db")
+        self._opened.callback(memory.close)
+        settings = EventSettings(
+            parse_agent_name(name),
+            workspace.topic(TopicRole.PACKAGE),
+            workspace.topic(TopicRole.STATUS),
+            workspace.topic(TopicRole.DISCOVERY),
+            workspace.topic(TopicRole.EVENT),
+            workspace.home.config.events.silent_seconds,
+        )
+        webhook = self._webhook(settings, memory)
+        if webhook is not None:
+            meter.webhook = lambda: webhook.statistics
+            webhook.start()  # before the first event is raised: it posts what comes from now on
+            self._running.append(webhook)
+        notifier = DistributedNotifier(
+            settings, NotifierPorts(workspace.journal, memory, workspace.clock, NoFailpoints())
+        )
+        meter.events = lambda: notifier.statistics
+        notifier.start()
+        self._running.append(notifier)
+
+    def _webhook(self, events: EventSettings, memory: EventMemory) -> Webhook | None:
+        config, home = self._workspace.home.config.events.webhook, self._workspace.home
+        if config is None:
+            return None
+        token = None if config.token is None else read_secret(config.token, "events.webhook.token", home.path)
+        settings = WebhookSettings(events.publisher, config.url, token, config.timeout_seconds, events.event_topic)
+        return Webhook(settings, WebhookPorts(self._workspace.journal, memory, self._workspace.clock))
+
+    def _open_tracer(self) -> Tracer:
+        endpoint = self._workspace.home.config.tracing.otlp_endpoint
+        if endpoint is None:
+            return NoTracer()
+        try:
+            from mailboat.telemetry.otlp import otlp_tracer
+        except ImportError as error:
+            raise ConfigInvalidError(
+                "tracing.otlp_endpoint needs OpenTelemetry, which is not installed",
+                next_step="pip install 'mailboat[tracing]', or leave the key out",
+                key="tracing.otlp_endpoint",
+            ) from error
+        tracer = otlp_tracer("mailboat", endpoint)
+        self._opened.callback(tracer.close)
+        return tracer
+
+
+def fleet_figures(control: Control, workspace: Workspace, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:
+    """What each of the publishers sees, from the answers of the control port. Raises: as `Control.status`."""
+    status = control.status()
+    now_ms = int(workspace.clock.now().timestamp() * 1000)
+    delays = {one.name: one.delay_seconds for one in status.publishers}
+    for name in publishers:
+        queues = control.queues(name)
+        yield FleetFigures(
+            name,
+            now_ms,
+            tuple(_state_of(one) for one in status.subscribers if not one.follow or name in one.follow),
+            tuple(_figures_of(one) for one in queues if one.state != QueueState.PASSIVE),
+            sum(one.count for one in queues if one.state == QueueState.PASSIVE),
+            delays.get(name, 0.0),
+        )
+
+
+def _state_of(subscriber: SubscriberStatusView) -> str:
+    return subscriber.state.split(" ", 1)[0]  # `waiting-for` is followed by a name, which is no label
+
+
+def _figures_of(queue: QueueView) -> QueueFigures:
+    oldest_ms = None if queue.head is None else queue.head.queued_ms
+    return QueueFigures(queue.state, queue.count, Capability.CLEARABLE in queue.capabilities, oldest_ms)
