@@ -1,4 +1,4 @@
-"""Sending confirmations so that each is in the log exactly once.
+"""Sending confirmations, and answers to commands, so that each is in the log exactly once.
 
 They are stored with the content that they confirm, appended to the status topic after the commit, and forgotten then.
 From before the append until they are forgotten it is not certain what the status topic holds: a crash, a failed append
@@ -17,7 +17,7 @@ from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.messages import StatusMessage
+from mailboat.model.messages import CommandResult, StatusMessage
 from mailboat.wire.messages import decode_message, encode_message
 
 _PORTION: Final = 500
@@ -114,7 +114,7 @@ class Confirmations:
         except UntrustedInputError:
             return False
         return (
-            isinstance(message, StatusMessage)
+            isinstance(message, StatusMessage | CommandResult)
             and message.sub_sling_id == self._sender.sling_id
             and message.sub_agent_name == self._sender.name
         )

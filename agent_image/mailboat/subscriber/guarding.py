@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import ImportTimeoutError
@@ -12,28 +12,50 @@ from mailboat.model.nodes import NodeRecord
 
 
 class StopAskedError(Exception):
-    """The time for finishing the batch at hand is over; it is rolled back. Never leaves the subscriber."""
+    """The batch at hand must not be finished: it is rolled back. Never leaves the subscriber."""
+
+
+class ClearAskedError(StopAskedError):
+    """A command came that drops the package at hand."""
 
 
 class ImportGuard:
-    """Watches over imports, and carries the wish to stop. Any thread may ask to stop."""
+    """Watches over imports, and carries the wish to stop. Any thread may ask to stop, or wake the subscriber.
+
+    Attributes:
+        stopping: Somebody wants the subscriber to end.
+        woken: There is news for a subscriber that waits: a command, or the wish to stop.
+        is_cleared: Tells whether a command drops the package at hand; None where nobody takes commands.
+    """
 
     def __init__(self, clock: Clock, timeout_seconds: float | None) -> None:
         """Allow each package `timeout_seconds`; None sets no limit."""
         self._clock = clock
         self._timeout_seconds = timeout_seconds
         self.stopping = threading.Event()
+        self.woken = threading.Event()
+        self.is_cleared: Callable[[], bool] | None = None
         self._stop_by: Deadline | None = None
 
     def stop(self, deadline: Deadline | None) -> None:
         """Ask to stop: at the next package, or in the midst of one when the deadline is over."""
         self._stop_by = deadline
         self.stopping.set()
+        self.woken.set()
+
+    def wake(self) -> None:
+        """Tell the subscriber that there is news."""
+        self.woken.set()
 
     def check(self) -> None:
-        """Go on, unless the subscriber should have stopped by now. Raises: StopAskedError."""
+        """Go on, unless the subscriber should have stopped by now, or the package at hand is not wanted any more.
+
+        Raises: StopAskedError.
+        """
         if self._stop_by is not None and self._stop_by.is_over():
             raise StopAskedError
+        if self.is_cleared is not None and self.woken.is_set() and self.is_cleared():
+            raise ClearAskedError
 
     def guarded(self, change: TreeChange) -> TreeChange:
         """The same change, whose records end in an error when the time is over.

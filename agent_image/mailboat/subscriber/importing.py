@@ -30,8 +30,9 @@ from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, Pack
 from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.registry import UnknownPackageTypeError
+from mailboat.subscriber.gating import Gate, Passage
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
-from mailboat.subscriber.package_runs import SMALL_BYTES, PackageRuns, Reading, Run
+from mailboat.subscriber.package_runs import PackageRuns, Reading, Run
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.processors import ProcessedPackage, Processor, processed_package
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings, UndecodablePolicy
@@ -57,6 +58,9 @@ class Outcome:
         done: How many were done, from the first on; all are, unless something failed or the batch grew heavy.
         imported: Packages among them that were imported.
         skipped: Messages among them that mean nothing to this subscriber.
+        left_out: Their offsets, and those of dropped packages.
+        far_bytes: Size of each package that did not travel in its message, by offset.
+        dropped: Packages among them that were passed by, because of a clear or of the golden subscriber.
         put: Nodes written.
         removed: Nodes removed.
         content_bytes: Bytes written.
@@ -64,11 +68,15 @@ class Outcome:
         processed: For the hooks after the commit.
         error: Why the record after the done ones failed.
         message: That record's message, if it could be decoded.
+        is_waiting: The record after the done ones is not to be imported yet; `message` is its message.
     """
 
     done: int = 0
     imported: int = 0
     skipped: int = 0
+    left_out: set[Offset] = field(default_factory=set)
+    far_bytes: dict[Offset, int] = field(default_factory=dict)
+    dropped: int = 0
     put: int = 0
     removed: int = 0
     content_bytes: int = 0
@@ -76,6 +84,12 @@ class Outcome:
     processed: list[ProcessedPackage] = field(default_factory=list)
     error: Exception | None = None
     message: PackageMessage | None = None
+    is_waiting: bool = False
+
+    def skip(self, offset: Offset) -> None:
+        """Count a message that means nothing here."""
+        self.skipped += 1
+        self.left_out.add(offset)
 
     def count(self, count: ChangeCount) -> None:
         """Add what a package amounted to."""
@@ -84,13 +98,23 @@ class Outcome:
         self.content_bytes += count.content_bytes
 
 
+class _NotYetError(Exception):
+    """The package waits for another subscriber. Never leaves this module."""
+
+
 class Importer:
     """Imports for one subscriber, from one thread."""
 
     def __init__(
-        self, settings: SubscriberSettings, ports: SubscriberPorts, payloads: Payloads, guard: ImportGuard
+        self,
+        settings: SubscriberSettings,
+        ports: SubscriberPorts,
+        payloads: Payloads,
+        guard: ImportGuard,
+        gate: Gate | None = None,
     ) -> None:
-        """Nothing is read yet."""
+        """Nothing is read yet. Without a gate, everything is imported that is wanted."""
+        self._gate = gate
         self._settings = settings
         self._ports = ports
         self._payloads = payloads
@@ -100,7 +124,8 @@ class Importer:
         self._follow, self._limits, self._codecs = settings.follow, settings.limits, ports.codecs
         self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
         self._reach = ports.failpoints.reach
-        self._is_bare = hooks.before is None and hooks.after is None and not settings.is_editable
+        has_hooks = hooks.before is not None or hooks.after is not None
+        self._is_bare = gate is None and not has_hooks and not settings.is_editable
         self.attempts_before: tuple[Offset, int] | None = None
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
@@ -120,7 +145,7 @@ class Importer:
             is_package = record.headers == PACKAGE_HEADERS
             if not is_package and record.headers == PIECE_HEADERS:
                 self._payloads.pieces.take(record, self._follow)
-                outcome.skipped += 1
+                outcome.skip(record.offset)
                 continue
             message = None
             try:
@@ -128,6 +153,9 @@ class Importer:
                 import_one(batch, record.offset, message, outcome)
             except StopAskedError:
                 raise
+            except _NotYetError:
+                outcome.message, outcome.done, outcome.is_waiting = message, index, True
+                return outcome
             except Exception as error:  # noqa: BLE001  # whatever it is, it is this package's failure, to be decided on
                 outcome.error = error if message is not None else self._undecodable(record, error)
                 outcome.message, outcome.done = message, index
@@ -192,7 +220,9 @@ class Importer:
 
     def _import_unless_skipped(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         if not self.is_wanted(message):
-            outcome.skipped += 1
+            outcome.skip(offset)
+            return
+        if self._gate is not None and not self._may_pass(self._gate, batch, offset, message, outcome):
             return
         if message.required_features and not KNOWN_FEATURES.issuperset(message.required_features):
             raise _unknown_feature(offset, message)
@@ -200,6 +230,20 @@ class Importer:
         self._import_with_care(batch, offset, message, outcome)
         outcome.imported += 1
         self._reach(Failpoint.SUBSCRIBER_PACKAGE_APPLIED)
+
+    def _may_pass(self, gate: Gate, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> bool:
+        match gate.decide(offset, message):
+            case Passage.IMPORT:
+                return True
+            case Passage.WAIT:
+                raise _NotYetError
+            case Passage.REMOVE:
+                outcome.dropped += 1
+                outcome.left_out.add(offset)
+                outcome.left_out.add(offset)
+                if self._settings.is_editable:
+                    outcome.statuses += self.confirm(batch, offset, message, PackageStatus.REMOVED)
+        return False
 
     def _import_with_care(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         hooks = self._ports.processors
@@ -213,26 +257,31 @@ class Importer:
             case _:
                 _run_hook(hooks.before, package)
                 outcome.count(self._apply(batch, offset, message))
+                if message.payload is None:
+                    outcome.far_bytes[offset] = message.package_length_bytes
         if hooks.after is not None and message.action is not Action.INVALIDATE:
             outcome.processed.append(package)
         if self._settings.is_editable:
             outcome.statuses += self.confirm(batch, offset, message)
 
-    def confirm(self, batch: Batch, offset: Offset, message: PackageMessage) -> int:
-        """Add the confirmation of an imported package; how many were added."""
+    def confirm(
+        self, batch: Batch, offset: Offset, message: PackageMessage, status: PackageStatus = PackageStatus.IMPORTED
+    ) -> int:
+        """Add the confirmation of a package; how many were added."""
         if message.pub_agent_name is None:
             return 0
         before = self.attempts_before
         attempts = before[1] if before is not None and before[0] == offset else 0
+        attempts += status is PackageStatus.IMPORTED
         batch.add_status(
             StatusMessage(
                 self._settings.sling_id,
                 self._settings.name,
                 message.pub_agent_name,
                 offset,
-                PackageStatus.IMPORTED,
+                status,
                 message.package_id,
-                attempts=attempts + 1,
+                attempts=attempts,
                 created_ms=int(self._ports.clock.now().timestamp() * 1000),
             )
         )
@@ -245,8 +294,7 @@ class Importer:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
             _check_owned(message, change)
-            is_quick = len(message.payload) <= SMALL_BYTES and not message.binaries
-            return batch.apply(change if is_quick else self._guard.guarded(change), offset)
+            return batch.apply(self._guard.guarded(change), offset)
         with self._payloads.open(message, offset, self._guard.check) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
@@ -308,7 +356,7 @@ def _run_hook(hook: Processor | None, package: ProcessedPackage) -> None:
         return
     try:
         hook.process(package)
-    except MailboatError:
+    except (MailboatError, StopAskedError):
         raise
     except Exception as error:
         raise ProcessorFailedError(

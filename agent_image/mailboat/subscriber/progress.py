@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from mailboat.model.identifiers import Offset
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause
 from mailboat.model.positions import LogIdentity
 
@@ -29,6 +31,9 @@ class SubscriberPhase(enum.StrEnum):
     WAITING = "waiting"
     """Journal or storage is not usable at the moment. No attempt is counted and nothing is given up."""
 
+    WAITING_FOR = "waiting-for"
+    """It waits for its golden subscriber, whose name follows, to import the next package. No attempt is counted."""
+
     STOPPED = "stopped"
     """It ended: asked to, or because going on could lose content; then the cause is a named state."""
 
@@ -47,6 +52,7 @@ class SubscriberStatistics:
         put: Nodes written to the target.
         failed: Packages given up.
         skipped: Messages of publishers that are not followed, and TESTs.
+        dropped: Packages passed by, because of a clear or of the golden subscriber.
         redriven: Entries of the error queue that were imported after all.
         still_given_up: Entries of the error queue that were tried again, and failed again.
         redrive_cause: Why the last one of them failed again.
@@ -56,6 +62,9 @@ class SubscriberStatistics:
         next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
         cause: Why it is retrying, waiting or stopped.
         hook_failures: `after` hooks that failed.
+        waiting_for: The golden subscriber that it waits for.
+        is_ready: Whether it may serve.
+        ready_reason: Why, or why not: a `ReadyReason`.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -67,6 +76,7 @@ class SubscriberStatistics:
     put: int = 0
     failed: int = 0
     skipped: int = 0
+    dropped: int = 0
     redriven: int = 0
     still_given_up: int = 0
     redrive_cause: FailureCause | None = None
@@ -76,6 +86,14 @@ class SubscriberStatistics:
     next_try_ms: int | None = None
     cause: FailureCause | None = None
     hook_failures: int = 0
+    waiting_for: AgentName | None = None
+    is_ready: bool = False
+    ready_reason: str = "starting"
+
+    @property
+    def state(self) -> str:
+        """The phase, with the name of the subscriber that is waited for."""
+        return self.phase if self.waiting_for is None else f"{self.phase} {self.waiting_for}"
 
     @property
     def lag(self) -> int | None:
@@ -83,6 +101,31 @@ class SubscriberStatistics:
         if self.next_offset is None or self.log_next_offset is None:
             return None
         return max(0, self.log_next_offset - self.next_offset)
+
+
+class ImportedBatch(NamedTuple):
+    """Packages that one transaction has imported.
+
+    Attributes:
+        records: The records that brought them.
+        sizes_bytes: Size of each package; that of its message where it travelled in it.
+        began_ms: When the transaction began, milliseconds since 1970 UTC.
+        committed_ms: When it was durable.
+        seconds: How long it took.
+    """
+
+    records: Sequence[Record]
+    sizes_bytes: Sequence[int]
+    began_ms: int
+    committed_ms: int
+    seconds: float
+
+
+class ImportMeter(Protocol):
+    """Who measures imports. Called from the subscriber's thread, once a commit; must not block."""
+
+    def imported(self, batch: ImportedBatch) -> None:
+        """A transaction that imported packages is durable."""
 
 
 class Observer(Protocol):

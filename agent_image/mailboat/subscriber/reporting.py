@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from mailboat.clock import Deadline
 from mailboat.content.port import Attempt
 from mailboat.errors import MailboatError
 from mailboat.journal.port import RecordBatch
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import Verdict, cause_of
+from mailboat.subscriber.gauging import ReadinessGauge
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.importing import Outcome
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
-_NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType({"attempts": 0, "next_try_ms": None, "cause": None})
+_NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
+    {"attempts": 0, "next_try_ms": None, "cause": None, "waiting_for": None}
+)
 
 
 class Reporter:
-    """The figures are written by the subscriber's thread and read by any."""
+    """The figures are written by the subscriber's thread and read by any.
+
+    Attributes:
+        is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
+    """
 
     def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, guard: ImportGuard) -> None:
         """All figures are zero."""
@@ -36,12 +44,16 @@ class Reporter:
         self._lock = threading.Lock()
         self._snapshot = SubscriberStatistics()
         self._is_at_end = False
+        self.gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
+        self.is_wanted: Callable[[], bool] | None = None
 
     @property
     def statistics(self) -> SubscriberStatistics:
         """The figures of this moment."""
         with self._lock:
-            return self._snapshot
+            snapshot = self._snapshot
+        readiness = self.gauge.readiness(snapshot)
+        return replace(snapshot, is_ready=readiness.is_ready, ready_reason=readiness.reason)
 
     @property
     def log_next_offset(self) -> Offset | None:
@@ -51,6 +63,7 @@ class Reporter:
     def opened(self, position: Position, log_next_offset: Offset) -> None:
         """The position is known, and fits."""
         self._is_at_end = position.next_offset >= log_next_offset
+        self.gauge.opened(log_next_offset)
         self._set(identity=position.identity, next_offset=position.next_offset, log_next_offset=log_next_offset)
 
     def read(self, batch: RecordBatch) -> None:
@@ -73,6 +86,7 @@ class Reporter:
             next_offset=position.next_offset,
             imported=before.imported + outcome.imported,
             skipped=before.skipped + outcome.skipped,
+            dropped=before.dropped + outcome.dropped,
             put=before.put + outcome.put,
             removed=before.removed + outcome.removed,
             content_bytes=before.content_bytes + outcome.content_bytes,
@@ -112,6 +126,11 @@ class Reporter:
         self._ports.observer.on_given_up(self.statistics)
         self._set(**_NO_TROUBLE)
 
+    def waits_for(self, golden: AgentName, cause: FailureCause | None) -> None:
+        """The golden subscriber has not imported the next package; `cause` says why that may last."""
+        self._set(phase=SubscriberPhase.WAITING_FOR, **{**_NO_TROUBLE, "waiting_for": golden, "cause": cause})
+        self._tell()
+
     def hook_failed(self) -> None:
         """A hook after an import failed."""
         self._set(hook_failures=self.statistics.hook_failures + 1)
@@ -136,14 +155,24 @@ class Reporter:
     def stopped(self, error: MailboatError | None) -> SubscriberStatistics:
         """The run is over; the last snapshot."""
         cause = None if error is None else cause_of(error)
-        self._set(phase=SubscriberPhase.STOPPED, cause=cause, next_try_ms=None)
+        self._set(phase=SubscriberPhase.STOPPED, cause=cause, next_try_ms=None, waiting_for=None)
         self._tell()
         return self.statistics
 
     def _wait(self, pause_seconds: float, phase: SubscriberPhase, **values: Any) -> None:
-        self._set(phase=phase, next_try_ms=self._now_ms() + int(pause_seconds * 1000), **values)
+        values = {"waiting_for": None, "next_try_ms": self._now_ms() + int(pause_seconds * 1000), **values}
+        self._set(phase=phase, **values)
         self._tell()
-        self._ports.clock.wait(self._guard.stopping, pause_seconds)
+        self._pause(pause_seconds)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait so long; a stop ends it, and a command that makes the pause needless."""
+        deadline = Deadline(self._ports.clock, seconds)
+        while not deadline.is_over():
+            self._guard.woken.clear()
+            if self._guard.stopping.is_set() or (self.is_wanted is not None and self.is_wanted()):
+                return
+            self._ports.clock.wait(self._guard.woken, deadline.remaining_seconds())
 
     def _tell_phase(self, phase: SubscriberPhase) -> None:
         before = self.statistics
@@ -153,7 +182,8 @@ class Reporter:
 
     def _set(self, **values: Any) -> None:
         with self._lock:
-            self._snapshot = replace(self._snapshot, **values)
+            self._snapshot = snapshot = replace(self._snapshot, **values)
+        self.gauge.heed(snapshot)
 
     def _tell(self) -> None:
         self._ports.observer.on_progress(self.statistics)

@@ -14,22 +14,27 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from mailboat.clock import Deadline
 from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
+from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
 from mailboat.subscriber.continuity import decide_start
 from mailboat.subscriber.failing import Failure, FailureDesk
+from mailboat.subscriber.gating import Gate
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
+from mailboat.subscriber.measuring import Measuring
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.redriving import Redriver, StillGivenUp
 from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.staging import GoldenWatch
 
 _LOOK_SECONDS: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
@@ -39,9 +44,15 @@ class ImportRun:
     """The state of one run. All of it belongs to the thread that runs it."""
 
     def __init__(
-        self, settings: SubscriberSettings, ports: SubscriberPorts, guard: ImportGuard, reporter: Reporter
+        self,
+        settings: SubscriberSettings,
+        ports: SubscriberPorts,
+        guard: ImportGuard,
+        reporter: Reporter,
+        commands: CommandDesk,
     ) -> None:
         """Nothing is read yet."""
+        self._commands = commands
         self._settings = settings
         self._ports = ports
         self._guard = guard
@@ -50,12 +61,18 @@ class ImportRun:
         self._reach = ports.failpoints.reach
         pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
         self._payloads = Payloads(ports.blobs, ports.references, pieces, settings.limits.max_total_bytes)
-        self._importer = Importer(settings, ports, self._payloads, guard)
+        self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
+        needs_gate = settings.is_editable or self._golden is not None
+        gate = Gate(commands, self._golden, guard) if needs_gate else None
+        self._importer = Importer(settings, ports, self._payloads, guard, gate)
+        self._measuring = Measuring(settings, ports)
         self._desk = FailureDesk(settings, ports)
-        self._redriver = Redriver(settings, ports, self._importer)
+        self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, guard))
+        reporter.is_wanted = self._is_pause_needless
         sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
         self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
         self._has_pending = True
+        self._owes_pause = False
         self._is_lost = False
         self._has_read = False
         self._may_replay = settings.is_gap_accepted  # until the journal has shown that it knows the position
@@ -77,8 +94,7 @@ class ImportRun:
         self._target.ledger.claim(self._settings.name)
         is_open = self._patiently(lambda: self._open(keep_reader, is_gap_accepted=self._settings.is_gap_accepted))
         goal = None if is_endless else self._reporter.log_next_offset
-        if is_open:
-            self._wait_for_stored_attempt()
+        self._owes_pause = self._desk.attempt is not None
         while not self._guard.stopping.is_set():
             if self._is_done(goal):
                 break
@@ -90,6 +106,9 @@ class ImportRun:
 
     def close(self) -> None:
         """Release what the run holds."""
+        self._commands.close()
+        if self._golden is not None:
+            self._golden.close()
         self._payloads.close()
         if self._reader is not None:
             self._reader.close()
@@ -99,6 +118,7 @@ class ImportRun:
     def _step(self, keep_reader: Callable[[JournalReader], None]) -> None:
         if self._is_lost:
             self._open(keep_reader, is_gap_accepted=False)
+        self._take_commands()
         if self._has_pending:
             self._confirmations.send()
             self._has_pending = False
@@ -106,7 +126,9 @@ class ImportRun:
         self._look_around()
         if not self._todo:
             self._read(keep_reader)
-        if self._todo:
+        if self._todo and self._owes_pause:
+            self._wait_for_stored_attempt()
+        elif self._todo:
             self._import_next()
         else:
             self._reporter.current()
@@ -155,6 +177,11 @@ class ImportRun:
         )
         if start != stored:
             self._target.ledger.reset_position(start)
+            if stored is not None and start.next_offset < stored.next_offset:
+                self._commands.refuse_clears("the log lost its end, and other packages may stand there now")
+        self._commands.listen()
+        if self._golden is not None:
+            self._golden.start_at(start.next_offset)
         self._desk.load()
         self._position = self._stored = start
         self._after_todo = start.next_offset
@@ -203,6 +230,8 @@ class ImportRun:
     def _import_next(self) -> None:
         size = min(self._sizes[0], len(self._todo)) if self._sizes else len(self._todo)
         records = list(islice(self._todo, size))
+        self._reporter.gauge.take_up(records[0].appended_ms or None)
+        began = self._measuring.begin()
         try:
             outcome, is_committed = self._import(records)
         except StopAskedError:
@@ -215,8 +244,12 @@ class ImportRun:
                 raise
             self._narrow_unattributed(records, error)
             return
-        if outcome.error is None:
+        if outcome.is_waiting and outcome.done == 0:
+            self._wait_for_golden(records[0], outcome)
+        elif outcome.error is None:
             self._advance(records, outcome, is_committed=is_committed)
+            if is_committed:
+                self._measuring.committed(records, outcome, began)
         elif outcome.done == 0 and size == 1:
             self._fail(Failure(records[0], outcome.error, outcome.message))
         else:
@@ -224,14 +257,18 @@ class ImportRun:
 
     def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
         self._importer.attempts_before = self._attempts_before()
+        self._commands.begin()
         with self._target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, records)
-            is_worth_a_commit = outcome.imported > 0 or self._skipped + outcome.done >= self._most_skipped()
+            has_effect = outcome.imported + outcome.dropped > 0
+            is_worth_a_commit = has_effect or self._skipped + outcome.done >= self._most_skipped()
             if outcome.error is not None or not is_worth_a_commit:
                 return outcome, False
+            after = self._after(records, outcome.done)
+            outcome.statuses += self._commands.settle(batch, after)
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
-            outcome.count(batch.commit(self._after(records, outcome.done)))
+            outcome.count(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         return outcome, True
 
@@ -254,6 +291,9 @@ class ImportRun:
     def _note_commit(self) -> None:
         self._stored = self._position
         self._desk.forget()
+        self._commands.committed()
+        if self._golden is not None and self._position is not None:
+            self._golden.trim(self._position.next_offset)
         self._skipped = 0
         self._committed_at = self._ports.clock.monotonic()
 
@@ -303,10 +343,12 @@ class ImportRun:
             self._reporter.wait_for(verdict)
 
     def _wait_for_stored_attempt(self) -> None:
+        """A failure of an earlier run has its pause, too."""
+        self._owes_pause = False
         attempt = self._desk.attempt
         if attempt is not None:
-            self._reporter.wait_for_attempt(attempt, self._settings.retry.longest_pause_seconds)
             self._sizes = deque([1])
+            self._reporter.wait_for_attempt(attempt, self._settings.retry.longest_pause_seconds)
 
     # -------------------------------------------------------------------------------------------------- at the border
 
@@ -325,6 +367,47 @@ class ImportRun:
             self._note_commit()
             self._run_after_hooks(redriven.outcome)
             self._reporter.redriven(redriven.outcome)
+        self._has_pending = self._commands.settle_redrives() or self._has_pending
+
+    def _take_commands(self) -> None:
+        """Take what was heard, and answer what is over."""
+        position = self._position
+        if position is None or self._is_lost:
+            return
+        if self._commands.take(position):
+            self._has_pending = True
+            self._looked_at = float("-inf")
+        self._has_pending = self._commands.settle_due(position) or self._has_pending
+
+    def _is_pause_needless(self) -> bool:
+        """Whether a clear drops the package that the pause is for; what else was heard is answered meanwhile."""
+        try:
+            self._take_commands()
+            if self._has_pending and not self._is_lost:
+                self._confirmations.send()
+                self._has_pending = False
+            return any(self._is_cleared(record) for record in self._todo if self._is_stuck(record))
+        except MailboatError:
+            return False  # it is done, or told, when the pause is over
+
+    def _is_stuck(self, record: Record) -> bool:
+        attempt = self._desk.attempt
+        return record is self._todo[0] if attempt is None else record.offset == attempt.offset
+
+    def _is_cleared(self, record: Record) -> bool:
+        publisher = self._importer.decode(record).pub_agent_name
+        return self._commands.covering(record.offset, publisher) is not None
+
+    def _wait_for_golden(self, record: Record, outcome: Outcome) -> None:
+        """Wait until the golden subscriber has said what became of the package; a while, then look anew."""
+        staging, message, clock = self._settings.staging, outcome.message, self._ports.clock
+        if staging is None or self._golden is None or message is None:
+            raise ValueError("nobody is waited for")
+        self._reporter.waits_for(staging.golden, self._golden.obstacle(message))
+        deadline = Deadline(clock, staging.look_seconds)
+        while not (self._guard.stopping.is_set() or deadline.is_over() or self._is_pause_needless()):
+            if self._golden.wait(record.offset, min(_LOOK_SECONDS, deadline.remaining_seconds())):
+                return
 
     def _current_position(self) -> Position:
         if self._position is None:

@@ -17,8 +17,10 @@ from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.packages.port import PackageCodec, PackageLimits
 from mailboat.subscriber.processors import Processors
-from mailboat.subscriber.progress import Observer, SilentObserver
+from mailboat.subscriber.progress import ImportMeter, Observer, SilentObserver
+from mailboat.subscriber.readiness import ReadinessPolicy
 from mailboat.subscriber.retries import RetryPolicy
+from mailboat.tracing import NoTracer, Tracer
 
 PACKAGE_TOPIC: Final = TopicName("package")
 STATUS_TOPIC: Final = TopicName("status")
@@ -48,6 +50,21 @@ class SkipCommits:
 
 
 @dataclass(frozen=True, slots=True)
+class StagingSettings:
+    """Import a package only after another subscriber did.
+
+    Attributes:
+        golden: That subscriber's name, in whatever instance it runs.
+        look_seconds: One wait for its confirmation lasts so long; then it is told again that this subscriber waits.
+        announcement_seconds: How long its last announcement is believed before it is looked up again.
+    """
+
+    golden: AgentName
+    look_seconds: float = 60.0
+    announcement_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberSettings:
     """What a subscriber is told.
 
@@ -57,7 +74,11 @@ class SubscriberSettings:
         follow: The publishers whose packages are imported; None imports all.
         package_topic: Where packages come from.
         status_topic: Where confirmations go.
-        is_editable: Confirm every package, not only those given up.
+        command_topic: Where commands come from; None takes none.
+        discovery_topic: Where a golden subscriber's announcements are; None asks for none.
+        is_editable: Take clear commands, and confirm every package, not only those given up.
+        staging: Wait for a golden subscriber; None waits for nobody.
+        readiness: When this one counts as ready to serve.
         retry: When a failed package is tried again, and when it is given up.
         read: How much is read, and imported in one transaction, at most.
         limits: What packages may be.
@@ -72,7 +93,11 @@ class SubscriberSettings:
     follow: frozenset[AgentName] | None = None
     package_topic: TopicName = PACKAGE_TOPIC
     status_topic: TopicName = STATUS_TOPIC
+    command_topic: TopicName | None = None
+    discovery_topic: TopicName | None = None
     is_editable: bool = False
+    staging: StagingSettings | None = None
+    readiness: ReadinessPolicy = field(default_factory=ReadinessPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     read: ReadLimits = field(default_factory=ReadLimits)
     limits: PackageLimits = field(default_factory=PackageLimits)
@@ -97,6 +122,8 @@ class SubscriberPorts:
         references: How references to packages are read, and checked where there is a key.
         processors: Hooks before and after an import.
         observer: Is told of progress.
+        meter: Measures imports; None measures nothing.
+        tracer: Records spans of imports.
     """
 
     journal: Journal
@@ -109,3 +136,5 @@ class SubscriberPorts:
     references: ReferenceCodec = field(default_factory=ReferenceCodec)
     processors: Processors = field(default_factory=Processors)
     observer: Observer = field(default_factory=SilentObserver)
+    meter: ImportMeter | None = None
+    tracer: Tracer = field(default_factory=NoTracer)

@@ -12,6 +12,7 @@ import enum
 from mailboat.clock import Deadline
 from mailboat.errors import MailboatError
 from mailboat.journal.port import JournalReader
+from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.reporting import Reporter
@@ -38,7 +39,16 @@ class Subscriber:
         self._ports = ports
         self._guard = ImportGuard(ports.clock, settings.package_timeout_seconds)
         self._reporter = Reporter(settings, ports, self._guard)
+        self._commands = CommandDesk(settings, ports, self._guard)
         self._reader: JournalReader | None = None
+
+    def prepare(self) -> None:
+        """Store where commands to a new target begin; call it before anybody can hear of the subscriber.
+
+        Raises: the journal's and the target's errors; `run` does it, too.
+        """
+        self._ports.target.ledger.claim(self._settings.name)
+        self._commands.claim_position()
 
     def run(self, until: Until = Until.FOREVER) -> SubscriberStatistics:
         """Import until asked to stop, or until caught up. Returns the last snapshot.
@@ -48,7 +58,7 @@ class Subscriber:
                 UnknownRequiredFeature, TargetCorrupt, …): the position stands before what could not be done; a person
                 decides.
         """
-        work = ImportRun(self._settings, self._ports, self._guard, self._reporter)
+        work = ImportRun(self._settings, self._ports, self._guard, self._reporter, self._commands)
         try:
             work.run(self._keep_reader, is_endless=until is Until.FOREVER)
         except MailboatError as error:

@@ -15,8 +15,8 @@ from typing import Final
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import NewRecord, ReadLimits
-from mailboat.model.identifiers import PackageId, RequestId
-from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.pieces import PieceSettings
@@ -26,6 +26,8 @@ from mailboat.subscriber.subscription import Until
 from mailboat.testing.crashes import KillingFailpoints
 from mailboat.testing.engines import (
     AUTHOR,
+    COMMANDS,
+    EDGE,
     PACKAGES,
     SLING_ID,
     Engine,
@@ -37,6 +39,8 @@ from mailboat.testing.engines import (
 from mailboat.wire.messages import encode_message
 
 POISON: Final = RequestId("poison")
+CLEARED: Final = Offset(0)
+"""The package that a command drops; `all` brings its content later."""
 _CHILD_SECONDS: Final = 60.0
 _MISSING_BLOB: Final = f"sha256:{'00' * 32}:5"
 _FIRST: Final[dict[str, str | bytes]] = {
@@ -79,12 +83,24 @@ def publish(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> 
 
 
 def subscribe(folder: str, kind: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
-    """Import everything that is there; at the n-th time that `failpoint` is reached, die."""
+    """Import everything that is there, and do as commanded; at the n-th time that `failpoint` is reached, die."""
     parts = EngineParts(failpoints=_failpoints(failpoint, count))
     with Engine(Path(folder) / "home", parts) as engine:
         target = engine.target(kind)
-        engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=3))).run(Until.CAUGHT_UP)
+        settings = engine.with_settings(read=ReadLimits(max_records=3), command_topic=COMMANDS)
+        engine.subscriber(target, settings).prepare()
+        _send_once(engine, 1, CommandMessage(SLING_ID, EDGE, CLEARED, AUTHOR, "clear"))
+        engine.subscriber(target, settings).run(Until.CAUGHT_UP)
+        (given_up,) = target.ledger.given_up()
+        _send_once(engine, 2, RedriveMessage(SLING_ID, EDGE, given_up.offset, AUTHOR, "redrive"))
+        engine.subscriber(target, settings).run(Until.CAUGHT_UP)
         target.close()
+
+
+def _send_once(engine: Engine, number: int, command: CommandMessage | RedriveMessage) -> None:
+    """Send the n-th command, if an earlier process did not."""
+    if len(engine.records(COMMANDS)) < number:
+        engine.send(COMMANDS, command)
 
 
 def import_without_room(home: str, kind: str) -> None:

@@ -26,10 +26,10 @@ from mailboat.content.targets.generations import open_generations_target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, Journal, ReadLimits, Record, TopicSettings
+from mailboat.journal.port import Edge, Journal, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.messages import StatusMessage
+from mailboat.model.messages import CommandResult, Message, StatusMessage
 from mailboat.model.nodes import Binary, Node, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.positions import Position
@@ -49,12 +49,14 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
-from mailboat.wire.messages import decode_message
+from mailboat.wire.messages import decode_message, encode_message
 
 AUTHOR: Final = AgentName("author")
 EDGE: Final = AgentName("edge")
 PACKAGES: Final = TopicName("package")
 STATUSES: Final = TopicName("status")
+COMMANDS: Final = TopicName("command")
+ANNOUNCEMENTS: Final = TopicName("discovery")
 SLING_ID: Final = SlingId("5a1e0000-0000-4000-8000-000000000001")
 TARGET_KINDS: Final = ("sqlite", "files", "generations")
 _C = TypeVar("_C", bound="_Closable")
@@ -95,7 +97,7 @@ class Engine:
         self.journal = journal or self._opened.enter_context(
             SqliteJournal.create(folder / "journal.db", self.parts.clock)
         )
-        for topic in (PACKAGES, STATUSES):
+        for topic in (PACKAGES, STATUSES, COMMANDS, ANNOUNCEMENTS):
             self.journal.ensure_topic(topic, TopicSettings())
         self.blobs = blobs or self._close_later(DirectoryBlobStore(folder / "blobs", self.parts.clock))
         self.state = self._close_later(PublisherState(folder / "author.db", self.parts.clock, self.parts.synchronous))
@@ -157,6 +159,15 @@ class Engine:
         """All confirmations in the log."""
         messages = [decode_message(record.headers, record.value) for record in self.records(STATUSES)]
         return [message for message in messages if isinstance(message, StatusMessage)]
+
+    def results(self) -> list[CommandResult]:
+        """All answers to commands in the log."""
+        messages = [decode_message(record.headers, record.value) for record in self.records(STATUSES)]
+        return [message for message in messages if isinstance(message, CommandResult)]
+
+    def send(self, topic: TopicName, *messages: Message) -> None:
+        """Append messages to a topic."""
+        self.journal.append(topic, [NewRecord(*reversed(encode_message(one))) for one in messages])
 
     def publishing_with(self, **values: object) -> PublisherSettings:
         """The publisher's settings with some replaced."""

@@ -1,0 +1,252 @@
+"""Importing only after a golden subscriber did: what it confirmed, and what that means for a package.
+
+The golden subscriber's confirmations are read from the status topic, one byte a package, and kept from this
+subscriber's position on. A package without a confirmation waits, also when later ones have theirs: a gap is no import.
+Retention may have removed a confirmation; then, and only for packages older than the oldest status that is left, the
+golden subscriber's announced position counts. Called from the subscriber's thread.
+
+Source: SLING-12024, where a gap is taken for an import.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
+from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import DiscoveryMessage, FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
+from mailboat.wire.messages import decode_message
+
+_READ: Final = ReadLimits(max_records=1000)
+_RECENT_ANNOUNCEMENTS: Final = 2000
+_NONE, _IMPORTED, _REMOVED = 0, 1, 2
+_STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
+
+
+class Precondition(enum.Enum):
+    """What the golden subscriber's doings mean for a package here."""
+
+    ACCEPT = enum.auto()
+    SKIP = enum.auto()
+    WAIT = enum.auto()
+
+
+def decide_precondition(
+    status: PackageStatus | None, offset: Offset, *, is_status_lost: bool, golden_next_offset: Offset | None
+) -> Precondition:
+    """Whether a package may be imported.
+
+    Args:
+        status: What the golden subscriber confirmed of it; None when nothing is known.
+        offset: The package's.
+        is_status_lost: Retention may have removed the confirmation.
+        golden_next_offset: What the golden subscriber says that it reads next; None when it says nothing.
+    """
+    if status is PackageStatus.IMPORTED:
+        return Precondition.ACCEPT
+    if status is not None:
+        return Precondition.SKIP
+    is_past = golden_next_offset is not None and offset < golden_next_offset
+    return Precondition.ACCEPT if is_status_lost and is_past else Precondition.WAIT
+
+
+class GoldenStatuses:
+    """What one subscriber confirmed, from an offset on: a byte a package."""
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._base = Offset(0)
+        self._codes = bytearray()
+
+    @property
+    def base(self) -> Offset:
+        """Nothing below it is kept."""
+        return self._base
+
+    def restart(self, base: Offset) -> None:
+        """Forget everything, and keep what concerns packages from `base` on."""
+        self._base = base
+        self._codes = bytearray()
+
+    def note(self, offset: Offset, status: PackageStatus) -> None:
+        """Keep a confirmation; the newest of a package counts."""
+        at = offset - self._base
+        if at < 0:
+            return
+        if at >= len(self._codes):
+            self._codes.extend(bytes(at + 1 - len(self._codes)))
+        self._codes[at] = _IMPORTED if status is PackageStatus.IMPORTED else _REMOVED
+
+    def of(self, offset: Offset) -> PackageStatus | None:
+        """What was confirmed of a package."""
+        at = offset - self._base
+        return _STATUSES[self._codes[at]] if 0 <= at < len(self._codes) else None
+
+    def trim(self, base: Offset) -> None:
+        """Forget what is below `base`."""
+        if base > self._base:
+            del self._codes[: base - self._base]
+            self._base = base
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+
+class GoldenWatch:
+    """Watches the golden subscriber of one staged subscriber."""
+
+    def __init__(self, staging: StagingSettings, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
+        """Nothing is read yet."""
+        self._staging = staging
+        self._settings = settings
+        self._journal = ports.journal
+        self._clock = ports.clock
+        self._mark = staging.golden.encode()
+        self._statuses = GoldenStatuses()
+        self._reader: JournalReader | None = None
+        self._lost_before_ms: int | None = None
+        self._log_next_offset = Offset(0)
+        self._announcement: DiscoveryMessage | None = None
+        self._asked_at = float("-inf")
+
+    def start_at(self, position: Offset) -> None:
+        """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
+        if self._reader is None or position < self._statuses.base:
+            self._statuses.restart(position)
+            self._open()
+        else:
+            self._statuses.trim(position)
+
+    def trim(self, position: Offset) -> None:
+        """This subscriber has gone on to that position."""
+        self._statuses.trim(position)
+
+    def decide(self, offset: Offset, message: PackageMessage) -> Precondition:
+        """Whether a package may be imported now. Raises: the journal's errors."""
+        if self._statuses.of(offset) is None:
+            self._read_all()
+        status = self._statuses.of(offset)
+        is_lost = status is None and self._is_lost(message)
+        announced = self._announced_offset() if is_lost else None
+        return decide_precondition(status, offset, is_status_lost=is_lost, golden_next_offset=announced)
+
+    def wait(self, offset: Offset, seconds: float) -> bool:
+        """Wait for news at most so long; whether the package's status is known now. Raises: the journal's errors."""
+        self._read(seconds)
+        return self._statuses.of(offset) is not None
+
+    def obstacle(self, message: PackageMessage) -> FailureCause | None:
+        """Why waiting may be in vain, for people. Raises: the journal's errors."""
+        golden, announced = self._staging.golden, self._announced()
+        if announced is None:
+            text = f"{golden} has not announced itself lately"
+        elif not announced.is_editable:
+            text = f"{golden} is not editable, so it confirms nothing"
+        elif message.pub_agent_name not in {one.pub_agent_name for one in announced.states}:
+            text = f"{golden} does not follow {message.pub_agent_name}"
+        else:
+            return None
+        return FailureCause("GoldenSilent", text)
+
+    def close(self) -> None:
+        """Release what is held."""
+        if self._reader is not None:
+            self._reader.close()
+
+    # ---------------------------------------------------------------------------------------------------- statuses
+
+    def _open(self) -> None:
+        topic = self._settings.status_topic
+        if self._reader is not None:
+            self._reader.close()
+        bounds = self._journal.bounds(topic)
+        self._reader = self._journal.reader(topic, Edge.EARLIEST)
+        self._lost_before_ms = None
+        if bounds.earliest_offset > 0:
+            self._lost_before_ms = int(self._clock.now().timestamp() * 1000)  # or what the oldest record says
+
+    def _read_all(self) -> None:
+        while self._read(0.0):
+            pass
+
+    def _read(self, wait_seconds: float) -> bool:
+        """Read once; whether there is more."""
+        if self._reader is None:
+            raise ValueError("the watch was not started")
+        try:
+            batch = self._reader.read(_READ, wait_seconds)
+        except PositionOutOfRangeError:  # retention was faster; what was read stays known
+            self._open()
+            return True
+        for record in batch.records:
+            self._note(record)
+        return not batch.is_at_end
+
+    def _note(self, record: Record) -> None:
+        if self._lost_before_ms is not None:
+            self._lost_before_ms = min(self._lost_before_ms, record.appended_ms)
+        if self._mark not in record.value:
+            return
+        try:
+            message = decode_message(record.headers, record.value)
+        except UntrustedInputError:
+            return
+        if (
+            isinstance(message, StatusMessage)
+            and message.sub_agent_name == self._staging.golden
+            and self._is_in_log(message.offset)
+        ):
+            self._statuses.note(message.offset, message.status)
+
+    def _is_in_log(self, offset: Offset) -> bool:
+        """A status of a package that the log can't hold would cost memory up to its offset."""
+        if offset >= self._log_next_offset:
+            self._log_next_offset = self._journal.bounds(self._settings.package_topic).next_offset
+        return offset < self._log_next_offset
+
+    def _is_lost(self, message: PackageMessage) -> bool:
+        before_ms = self._lost_before_ms
+        return before_ms is not None and (message.created_ms is None or message.created_ms < before_ms)
+
+    # ------------------------------------------------------------------------------------------------ announcements
+
+    def _announced_offset(self) -> Offset | None:
+        announced = self._announced()
+        return None if announced is None else announced.next_offset
+
+    def _announced(self) -> DiscoveryMessage | None:
+        """What the golden subscriber announced last, looked up once a look."""
+        now = self._clock.monotonic()
+        if now - self._asked_at >= self._staging.announcement_seconds:
+            self._asked_at = now
+            self._announcement = self._last_announcement()
+        return self._announcement
+
+    def _last_announcement(self) -> DiscoveryMessage | None:
+        topic = self._settings.discovery_topic
+        if topic is None:
+            return None
+        bounds = self._journal.bounds(topic)
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - _RECENT_ANNOUNCEMENTS))
+        reader, found = self._journal.reader(topic, start), None
+        try:
+            while reader.next_offset < bounds.next_offset and (records := reader.read(_READ, 0.0).records):
+                for record in records:
+                    found = self._announcement_in(record) or found
+        finally:
+            reader.close()
+        return found
+
+    def _announcement_in(self, record: Record) -> DiscoveryMessage | None:
+        if self._mark not in record.value:
+            return None
+        try:
+            message = decode_message(record.headers, record.value)
+        except UntrustedInputError:
+            return None
+        if isinstance(message, DiscoveryMessage) and message.sub_agent_name == self._staging.golden and message.states:
+            return message
+        return None

@@ -1,0 +1,461 @@
+"""Commands: what each comes to, what a clear covers, that each is done once and answered once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.content.commands import OpenCommand
+from mailboat.content.port import Target
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
+from mailboat.model.messages import (
+    Action,
+    CommandMessage,
+    CommandState,
+    CommandVerb,
+    PackageMessage,
+    PackageStatus,
+    RedriveMessage,
+)
+from mailboat.model.paths import NodePath
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.publisher.requests import add_request
+from mailboat.subscriber.commanding import CommandFacts, Verdict, decide_command
+from mailboat.subscriber.listening import MOST_UNTAKEN, Addressee, CommandListener
+from mailboat.subscriber.processors import ProcessedPackage, Processors
+from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.retries import RetryPolicy
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscription import Subscriber, Until
+from mailboat.testing.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
+
+OTHER = AgentName("other")
+STRANGER = SlingId("ffffffff-0000-4000-8000-000000000001")
+FACTS = CommandFacts(True, None, Offset(5), Offset(10), {Offset(3)})
+
+
+def clear(offset: int, command_id: str | None = "clear-1", publisher: AgentName | None = AUTHOR) -> CommandMessage:
+    return CommandMessage(SLING_ID, EDGE, Offset(offset), publisher, command_id)
+
+
+def redrive(offset: int, command_id: str | None = "redrive-1") -> RedriveMessage:
+    return RedriveMessage(SLING_ID, EDGE, Offset(offset), AUTHOR, command_id)
+
+
+# ---------------------------------------------------------------------------------------------------- the decision
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "state", "reason"),
+    [
+        (clear(7), replace(FACTS, is_editable=False), CommandState.REFUSED, "not editable"),
+        (clear(7), replace(FACTS, follow={OTHER}), CommandState.REFUSED, "does not follow author"),
+        (clear(10), FACTS, CommandState.REFUSED, "beyond the log, which ends at 10"),
+        (clear(2**62), FACTS, CommandState.REFUSED, "beyond the log"),
+        (clear(4), FACTS, CommandState.DONE, "was done before"),
+        (redrive(4), FACTS, CommandState.REFUSED, "no package at the offset 4 is in the error queue"),
+    ],
+)
+def test_a_command_that_is_over_at_once_says_why(
+    command: CommandMessage | RedriveMessage, facts: CommandFacts, state: CommandState, reason: str
+) -> None:
+    verdict = decide_command(command, facts)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.state, reason in verdict.message) == (state, True)
+
+
+@pytest.mark.parametrize(
+    "command", [clear(5), clear(9), clear(9, publisher=None), clear(9, publisher=OTHER), redrive(3)]
+)
+def test_a_command_that_has_something_to_do_is_open(command: CommandMessage | RedriveMessage) -> None:
+    assert decide_command(command, FACTS) is None
+
+
+# ------------------------------------------------------------------------------------------------------- with a log
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with Engine(tmp_path) as opened:
+        opened.subscribing = opened.with_settings(command_topic=COMMANDS, retry=RetryPolicy(None, 3600.0, 3600.0))
+        yield opened
+
+
+@pytest.fixture
+def target(engine: Engine) -> Iterator[Target]:
+    opened = engine.target("sqlite")
+    yield opened
+    opened.close()
+
+
+def publish(engine: Engine, *paths: str, publisher: AgentName = AUTHOR) -> int:
+    request = add_request(map(NodePath, paths))
+    return engine.publisher(engine.publishing_with(name=publisher)).publish(request, page_source(*paths)).offset
+
+
+def poison(engine: Engine, publisher: AgentName = AUTHOR) -> int:
+    """A package whose blob nobody has."""
+    plain = PackageMessage(SLING_ID, PackageId("poison"), Action.ADD, "tree", publisher, paths=(NodePath("/bad"),))
+    message = plain._replace(payload_ref=f"sha256:{'22' * 32}:9", package_length_bytes=9)
+    engine.send(PACKAGES, message)
+    return engine.journal.bounds(PACKAGES).next_offset - 1
+
+
+def catch_up(engine: Engine, target: Target, settings: SubscriberSettings | None = None) -> Any:
+    return engine.subscriber(target, settings).run(Until.CAUGHT_UP)
+
+
+def prepared(engine: Engine, target: Target) -> None:
+    engine.subscriber(target).prepare()
+
+
+def paths_in(target: Target) -> set[str]:
+    source = target.source()
+    try:
+        return {node.path for node in source.walk(NodePath("/"))}
+    finally:
+        source.close()
+
+
+def statuses(engine: Engine) -> dict[int, PackageStatus]:
+    found: dict[int, PackageStatus] = {one.offset: one.status for one in engine.statuses()}
+    assert len(found) == len(engine.statuses()), "a package was confirmed twice"
+    return found
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def has_results(engine: Engine, count: int) -> bool:
+    return len(engine.results()) == count
+
+
+class Running:
+    """A subscriber in a thread of its own."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.subscriber = subscriber
+        self._thread = threading.Thread(target=subscriber.run)
+
+    def __enter__(self) -> Subscriber:
+        self._thread.start()
+        return self.subscriber
+
+    def __exit__(self, *_: object) -> None:
+        self.subscriber.stop()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+def test_a_clear_drops_the_packages_up_to_its_offset_and_says_how_many(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    for number in range(5):
+        publish(engine, f"/page-{number}")
+    engine.send(COMMANDS, clear(2))
+    statistics = catch_up(engine, target)
+    assert paths_in(target) == {"/page-3", "/page-4"}
+    assert (statistics.dropped, statistics.imported) == (3, 2)
+    removed, imported = PackageStatus.REMOVED, PackageStatus.IMPORTED
+    assert statuses(engine) == {0: removed, 1: removed, 2: removed, 3: imported, 4: imported}
+    (result,) = engine.results()
+    assert (result.command_id, result.state, result.removed) == ("clear-1", CommandState.DONE, 3)
+    assert result.message == "3 packages were dropped"
+
+
+def test_a_clear_is_limited_to_the_publisher_whose_queue_it_clears(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/mine")
+    publish(engine, "/theirs", publisher=OTHER)
+    publish(engine, "/mine-too")
+    engine.send(COMMANDS, clear(2))
+    catch_up(engine, target)
+    assert paths_in(target) == {"/theirs"}
+    assert [one.removed for one in engine.results()] == [2]
+
+
+def test_a_clear_of_the_original_names_no_publisher_means_all_and_gets_no_answer(
+    engine: Engine, target: Target
+) -> None:
+    prepared(engine, target)
+    publish(engine, "/mine")
+    publish(engine, "/theirs", publisher=OTHER)
+    engine.send(COMMANDS, clear(1, None, None))
+    catch_up(engine, target)
+    assert paths_in(target) == set()
+    assert engine.results() == []
+    assert not target.ledger.commands.open_commands()
+
+
+def test_a_lower_clear_after_a_higher_one_takes_nothing_back(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    for number in range(3):
+        publish(engine, f"/page-{number}")
+    engine.send(COMMANDS, clear(1, "high"), clear(0, "low"))
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page-2"}
+    assert {one.command_id: one.removed for one in engine.results()} == {"high": 2, "low": 0}
+
+
+def test_packages_that_are_read_later_than_the_clear_are_dropped_too(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    for number in range(7):
+        publish(engine, f"/page-{number}")
+    engine.send(COMMANDS, clear(5))
+    few = engine.with_settings(read=replace(engine.subscribing.read, max_records=2))
+    catch_up(engine, target, few)
+    assert paths_in(target) == {"/page-6"}
+    assert [one.removed for one in engine.results()] == [6]
+
+
+def test_a_clear_beyond_the_log_is_refused_and_touches_nothing_that_comes(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/page-0")
+    engine.send(COMMANDS, clear(1))
+    catch_up(engine, target)
+    publish(engine, "/page-1")
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page-0", "/page-1"}
+    (result,) = engine.results()
+    assert (result.state, result.message) == (
+        CommandState.REFUSED,
+        "the offset 1 is beyond the log, which ends at 1",
+    )
+
+
+def test_one_that_is_not_editable_refuses_clears_and_takes_redrives(engine: Engine, target: Target) -> None:
+    plain = engine.with_settings(is_editable=False, retry=RetryPolicy(0))
+    engine.subscriber(target, plain).prepare()
+    failed = poison(engine)
+    catch_up(engine, target, plain)
+    engine.send(COMMANDS, clear(0), redrive(failed))
+    catch_up(engine, target, plain)
+    results = {one.command_id: (one.state, one.message) for one in engine.results()}
+    assert results["clear-1"] == (CommandState.REFUSED, "edge is not editable, so it takes no clear commands")
+    assert results["redrive-1"][0] is CommandState.REFUSED
+    assert "BlobMissing" in str(results["redrive-1"][1])
+
+
+def test_a_redrive_imports_what_was_given_up_and_says_so(engine: Engine, target: Target) -> None:
+    strict = engine.with_settings(retry=RetryPolicy(0))
+    engine.subscriber(target, strict).prepare()
+    failing = [True]
+
+    class Hook:
+        def process(self, package: ProcessedPackage) -> None:  # noqa: ARG002  # part of the port
+            if failing[0]:
+                raise ValueError("not now")
+
+    def hooked(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, processors=Processors(before=Hook()))
+
+    offset = publish(engine, "/page")
+    engine.subscriber(target, strict, hooked).run(Until.CAUGHT_UP)
+    assert statuses(engine) == {offset: PackageStatus.REMOVED_FAILED}
+    failing[0] = False
+    engine.send(COMMANDS, redrive(offset), redrive(17, "redrive-2"))
+    engine.subscriber(target, strict, hooked).run(Until.CAUGHT_UP)
+    assert paths_in(target) == {"/page"}
+    assert {one.command_id: (one.state, one.removed, one.message) for one in engine.results()} == {
+        "redrive-1": (CommandState.DONE, 1, "the package was imported"),
+        "redrive-2": (CommandState.REFUSED, 0, "no package at the offset 17 is in the error queue"),
+    }
+
+
+def test_a_redrive_is_not_dropped_by_a_clear_that_is_still_open(engine: Engine, target: Target) -> None:
+    strict = engine.with_settings(retry=RetryPolicy(0))
+    engine.subscriber(target, strict).prepare()
+    failed = poison(engine)
+    catch_up(engine, target, strict)
+    publish(engine, "/next")
+    publish(engine, "/page", publisher=OTHER)
+    engine.send(COMMANDS, clear(2), redrive(failed))
+    catch_up(engine, target, strict)
+    assert [one.offset for one in target.ledger.given_up()] == [failed]
+
+
+def test_a_repeated_command_is_done_once_and_answered_alike(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    for number in range(3):
+        publish(engine, f"/page-{number}")
+    engine.send(COMMANDS, clear(1), clear(1), clear(99, "wrong"), clear(99, "wrong"))
+    catch_up(engine, target)
+    publish(engine, "/page-3")
+    engine.send(COMMANDS, clear(1), clear(3))  # the second has the same id, so it is the same command
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page-2", "/page-3"}
+    assert len({one for one in engine.results() if one.command_id == "clear-1"}) == 1
+    assert len({one for one in engine.results() if one.command_id == "wrong"}) == 1
+
+
+def test_commands_that_are_for_others_or_make_no_sense_are_passed_over(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/page")
+    engine.send(
+        COMMANDS,
+        replace(clear(0), sub_sling_id=STRANGER),
+        replace(clear(0), sub_agent_name=AgentName("edge-2")),
+        replace(redrive(0), sub_sling_id=STRANGER),
+        replace(redrive(0), sub_agent_name=AgentName("another-edge")),
+    )
+    garbage = [NewRecord(b"edge \xff\xff", (("type", b"4"), ("version", b"1"))), NewRecord(b"", ())]
+    engine.journal.append(COMMANDS, garbage)
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page"}
+    assert engine.results() == []
+
+
+def test_commands_that_were_sent_before_a_target_was_made_are_not_meant_for_it(engine: Engine, target: Target) -> None:
+    publish(engine, "/page")
+    engine.send(COMMANDS, clear(0))
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page"}
+    assert engine.results() == []
+
+
+def test_a_command_topic_that_was_made_anew_is_read_from_its_start(engine: Engine, target: Target) -> None:
+    gone = Position(LogIdentity("another", "topic"), Offset(900))
+    target.ledger.commands.take([], [], gone)
+    publish(engine, "/page")
+    engine.send(COMMANDS, clear(0))
+    catch_up(engine, target)
+    assert paths_in(target) == set()
+    position = target.ledger.commands.position()
+    assert position is not None
+    assert position.identity == engine.journal.identity(COMMANDS)
+
+
+def test_commands_that_retention_removed_are_passed_over(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/page-0")
+    publish(engine, "/page-1")
+    engine.send(COMMANDS, clear(1, "gone"), clear(0, "there"))
+    engine.journal.truncate(COMMANDS, Offset(1))
+    catch_up(engine, target)
+    assert paths_in(target) == {"/page-1"}
+    assert [one.command_id for one in engine.results()] == ["there"]
+
+
+def test_a_replay_after_a_lost_tail_refuses_the_clears_that_are_open(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    publish(engine, "/page-0")
+    publish(engine, "/page-1")
+    catch_up(engine, target)
+    target.ledger.reset_position(Position(engine.journal.identity(PACKAGES), Offset(9)))
+    opened = OpenCommand(0, CommandVerb.CLEAR, Offset(9), AUTHOR, "clear-1")
+    target.ledger.commands.take([opened], [], Position(engine.journal.identity(COMMANDS), Offset(0)))
+    catch_up(engine, target, engine.with_settings(is_gap_accepted=True))
+    (result,) = engine.results()
+    assert result.state is CommandState.REFUSED
+    assert "lost its end" in str(result.message)
+    assert paths_in(target) == {"/page-0", "/page-1"}
+
+
+# ------------------------------------------------------------------------------------------------- while it is stuck
+
+
+def test_a_clear_ends_the_pause_of_the_package_that_it_drops(engine: Engine, target: Target) -> None:
+    failed = poison(engine)
+    publish(engine, "/behind")
+    with Running(engine.subscriber(target)) as subscriber:
+        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        engine.send(COMMANDS, clear(failed))
+        eventually(lambda: len(engine.results()) == 1)
+        eventually(lambda: len(statuses(engine)) == 2)
+    assert statuses(engine) == {failed: PackageStatus.REMOVED, failed + 1: PackageStatus.IMPORTED}
+    assert paths_in(target) == {"/behind"}
+    assert target.ledger.attempt() is None
+
+
+def test_a_clear_ends_the_pause_that_an_earlier_run_began(engine: Engine, target: Target) -> None:
+    failed = poison(engine)
+    with Running(engine.subscriber(target)) as subscriber:
+        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+    with Running(engine.subscriber(target)) as subscriber:
+        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        engine.send(COMMANDS, clear(failed))
+        eventually(lambda: len(engine.results()) == 1)
+    assert statuses(engine) == {failed: PackageStatus.REMOVED}
+
+
+def test_other_commands_are_answered_during_a_pause_and_do_not_use_up_attempts(engine: Engine, target: Target) -> None:
+    poison(engine)
+    with Running(engine.subscriber(target)) as subscriber:
+        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        for number in range(3):
+            engine.send(COMMANDS, clear(99, f"wrong-{number}"))
+            eventually(partial(has_results, engine, number + 1))
+        assert subscriber.statistics().attempts == 1
+        assert subscriber.statistics().phase is SubscriberPhase.RETRYING
+    assert {one.state for one in engine.results()} == {CommandState.REFUSED}
+
+
+def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Target) -> None:
+    """The hook holds up the first package until the clear was heard; then its records are not read to the end."""
+    hooked, offset = threading.Event(), publish(engine, "/page")
+
+    class Hook:
+        def process(self, package: ProcessedPackage) -> None:  # noqa: ARG002  # part of the port
+            hooked.set()
+            eventually(heard.is_set)
+
+    heard = threading.Event()
+
+    def change(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, processors=Processors(before=Hook()))
+
+    subscriber = engine.subscriber(target, None, change)
+    guard = subscriber._guard  # the thread that hears commands tells it, and nobody else can know
+    with Running(subscriber):
+        eventually(hooked.is_set)
+        engine.send(COMMANDS, clear(offset))
+        eventually(lambda: guard.is_cleared is not None and guard.is_cleared())
+        heard.set()
+        eventually(lambda: len(engine.results()) == 1)
+    assert statuses(engine) == {offset: PackageStatus.REMOVED}
+    assert paths_in(target) == set()
+
+
+def test_a_stop_is_heard_during_a_pause(engine: Engine, target: Target) -> None:
+    poison(engine)
+    with Running(engine.subscriber(target)) as subscriber:
+        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+
+
+# ---------------------------------------------------------------------------------------------------- the listener
+
+
+def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
+    listener = CommandListener(Addressee(SLING_ID, EDGE, COMMANDS), engine.journal, engine.parts.clock, lambda: None)
+    listener.catch_up(Position(engine.journal.identity(COMMANDS), Offset(0)))
+    listener.start()
+    try:
+        for _ in range(5):
+            engine.send(COMMANDS, *(clear(0, f"clear-{number}") for number in range(500)))
+        eventually(lambda: held(listener) >= MOST_UNTAKEN)
+        assert held(listener) < 2 * MOST_UNTAKEN + 1
+        total = 0
+        while total < 2500:
+            count = held(listener)
+            listener.drop(count)
+            total += count
+        assert total == 2500
+    finally:
+        listener.close()
+
+
+def held(listener: CommandListener) -> int:
+    heard = listener.untaken()
+    return 0 if heard is None else len(heard.commands)
