@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_config
+from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes, encode_config
 from mailboat.config.document import (
     AgentsConfig,
     Config,
@@ -35,6 +35,16 @@ def test_an_empty_document_means_all_defaults() -> None:
 def test_what_is_encoded_is_decoded_to_the_same() -> None:
     config = replace(Config(), publisher=replace(Config().publisher, name="editor", package_type=PackageType.FILEVAULT))
     assert decode_config(json.loads(json.dumps(encode_config(config)))) == config
+
+
+def test_what_differs_from_the_defaults_is_the_same_configuration() -> None:
+    assert encode_changes(Config()) == {}
+    kafka = KafkaConfig(("broker:9092",))
+    config = replace(Config(), journal=JournalConfig(kafka=kafka), publisher=replace(Config().publisher, name="ann"))
+    changes = encode_changes(config)
+    assert changes.keys() == {"journal", "publisher"}
+    assert changes["publisher"] == {"name": "ann"}
+    assert decode_config(changes) == config
 
 
 def test_the_commented_file_says_the_same_as_the_configuration() -> None:

@@ -219,7 +219,7 @@ def test_a_full_disk_while_reading_again_is_told_and_leaves_nothing_behind(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message, offset = bench.append(b"x" * 30)
-    monkeypatch.setattr("mailboat.subscriber.pieces.SpooledTemporaryFile", lambda _: FullFile())
+    monkeypatch.setattr("mailboat.subscriber.pieces._spool", FullFile)
     with pytest.raises(StorageFullError):
         bench.open(message, offset)
 

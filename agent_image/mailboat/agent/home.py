@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_config
+from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
@@ -250,7 +250,7 @@ def read_config(file: Path) -> Config:
         document = _parse_yaml(text, file)
         config = decode_config(document, where=str(file))
         with suppress(MailboatError):  # a home that can't be written is read all the same
-            write_text(kept, json.dumps({"digest": digest, "document": encode_config(config)}))
+            write_text(kept, json.dumps({"digest": digest, "document": encode_changes(config)}))
         return config
     return decode_config(document, where=str(file))
 

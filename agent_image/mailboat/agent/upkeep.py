@@ -6,12 +6,14 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
-from mailboat.agent.inspection import Finding, recent_publishers
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import AgentName, TopicName
+
+if TYPE_CHECKING:
+    from mailboat.agent.inspection import Finding
 
 MAINTENANCE_SECONDS: Final = 3600.0
 """The journal's retention is applied at most this often, by whoever publishes or subscribes."""
@@ -86,10 +88,14 @@ def remove_expired(workspace: Workspace) -> int:
 
 def journal_damage(workspace: Workspace) -> Sequence[Finding]:
     """What the journal itself finds wrong with its storage."""
+    from mailboat.agent.inspection import Finding
+
     return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]
 
 
 def last_published(workspace: Workspace) -> Mapping[AgentName, int | None]:
     """When each publisher's newest message among the last ones was appended, milliseconds since 1970 UTC."""
+    from mailboat.agent.inspection import recent_publishers
+
     names: dict[AgentName, int | None] = dict.fromkeys(workspace.publisher_names())
     return {**names, **recent_publishers(workspace.journal, workspace.package_topic)}

@@ -41,6 +41,21 @@ def encode_config(config: Config) -> dict[str, Any]:
     return _encode_record(config)
 
 
+def encode_changes(config: Config) -> dict[str, Any]:
+    """The same document without what it says of defaults: short, and quick to decode."""
+    return _without(encode_config(config), encode_config(Config()))
+
+
+def _without(document: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, value in document.items():
+        same: Any = known.get(name)
+        if value != same:
+            are_sections = isinstance(value, dict) and isinstance(same, dict)
+            changes[name] = _without(value, same) if are_sections else value
+    return changes
+
+
 def _decode_record(kind: type[R], document: object, where: str, prefix: str) -> R:
     if not isinstance(document, Mapping):
         raise ConfigInvalidError(f"{where}: {prefix.rstrip('.') or 'the document'} is not a mapping of keys to values")

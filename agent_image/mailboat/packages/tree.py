@@ -29,7 +29,6 @@ from mailboat.packages.tree_reading import (
     check_lengths,
     not_covered,
 )
-from mailboat.packages.tree_writing import TreePackageWriter
 from mailboat.wire.nodes import OpenBinary
 from mailboat.wire.tree import Header, TreePackage, digest_in_trailer, parse_package, take_header, take_nodes
 
@@ -52,6 +51,8 @@ class TreeCodec:
 
     def write(self, contents: PackageContents, into: BinaryIO) -> PackageSummary:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
+        from mailboat.packages.tree_writing import TreePackageWriter  # noqa: PLC0415  # a subscriber writes none
+
         return TreePackageWriter(contents, into).write()
 
     def read_bytes(

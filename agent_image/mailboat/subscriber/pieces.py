@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
@@ -96,7 +95,7 @@ class _Collection:
         self.touched = now
         self.count = 0
         self.length_bytes = 0
-        self.file = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the store closes it
+        self.file = _spool()
 
     def add(self, content: bytes) -> None:
         self.file.write(content)
@@ -240,7 +239,7 @@ class PieceStore:
         return collection.file
 
     def _read_again(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> BinaryIO:
-        file = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115  # the caller closes it
+        file = _spool()
         count = length = 0
         try:
             with TranslatedFailures("the folder for temporary files"):
@@ -307,3 +306,10 @@ def _check_digest(file: BinaryIO, message: PackageMessage, topic: TopicName, che
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:
     return key.package_id[:80], collection.count, collection.first_offset
+
+
+def _spool() -> BinaryIO:
+    """A temporary file, to be closed by its owner."""
+    from tempfile import SpooledTemporaryFile  # noqa: PLC0415  # most starts meet no pieces
+
+    return cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))

@@ -8,7 +8,6 @@ written may have any name now. The counts are for people and tests.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Final
 
@@ -73,6 +72,8 @@ class Durability:
     def _sync_all(self) -> None:
         handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            import ctypes  # noqa: PLC0415  # most targets never need it
+
             syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
             if syncfs is None:
                 os.sync()

@@ -16,7 +16,6 @@ from typing import Protocol, Self
 from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import translate_failure
 from mailboat.content.port import GivenUp, Source
-from mailboat.content.targets.filtered import apply_filtered
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Intake, TreeTable
@@ -154,6 +153,8 @@ class TreeBatch:
             self._table.flush()
             if change.filter.is_simple:
                 return self._table.apply_simple(change, self._changes)
+            from mailboat.content.targets.filtered import apply_filtered  # noqa: PLC0415  # for few packages
+
             return apply_filtered(self._table, change, self._changes)
         except BaseException as error:
             self._has_failed = True
