@@ -139,7 +139,7 @@ def test_waiting_for_nobody_is_over_at_once(boat: Any, site: Path) -> None:
     ran = boat.run("publish", site, "/", "--wait", "10")
     assert (ran.code, ran.lines[-1]) == (3, "no subscriber is known: nobody was waited for")
     followers = boat.run("publish", site, "/", "--wait", "10", "-o", "json").document["followers"]
-    assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], {}, True)
+    assert (followers["imported"], followers["waiting"], followers["seconds"] < 5) == ([], [], True)
 
 
 def test_traces_are_printed_when_asked_for(boat: Any, site: Path) -> None:

@@ -1,4 +1,4 @@
-"""`mailboat content`: list, read, digest and compare sources and targets."""
+"""`mailboat content`: list, read, digest and compare sources and targets; `snapshots` copies targets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mailboat.cli import snapshots
 from mailboat.cli.declaring import command
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
@@ -32,13 +33,12 @@ DIFFERENT_EXIT_CODE = 1
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(
-        name="content", help="List, read, digest and compare sources and targets.", no_args_is_help=True
-    )
+    group = typer.Typer(name="content", help="List, read, compare and copy sources and targets.", no_args_is_help=True)
     group.command("ls")(list_nodes)
     group.command("cat")(cat)
     group.command("digest")(digest)
     group.command("diff")(diff)
+    snapshots.register(group)
     app.add_typer(group)
 
 

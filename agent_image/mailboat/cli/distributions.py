@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -120,13 +120,34 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
-def followed_lines(one: DistributionView, seconds: float) -> Iterator[str]:
-    """Who has a package after `seconds` of waiting, for those who have just published it."""
-    total = _audience(one)
+class Followed(NamedTuple):
+    """What became of what was published.
+
+    Attributes:
+        view: The last package, with everybody who lacks any of them.
+        seconds: How long it took to wait.
+        states: Of the subscribers that are still waited for.
+    """
+
+    view: DistributionView
+    seconds: float
+    states: Mapping[str, str]
+
+
+def followed(control: Control, views: Sequence[DistributionView], seconds: float) -> Followed:
+    """Put it together; who is still waited for is asked for its state."""
+    view = merged(views)
+    members = control.status().subscribers if view.waiting else ()
+    return Followed(view, seconds, {one.name: one.state for one in members if one.name in view.waiting})
+
+
+def followed_lines(found: Followed) -> Iterator[str]:
+    """Who has a package, and who has not, for those who have just published it."""
+    one, total = found.view, _audience(found.view)
     if not total:
         yield "no subscriber is known: nobody was waited for"
         return
-    yield f"imported by {len(one.imported)}/{total} in {seconds_text(seconds)}"
+    yield f"imported by {len(one.imported)}/{total} in {seconds_text(found.seconds)}"
     yield from (f"  given up by {name}: {error_text(cause)}" for name, cause in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
-    yield from (f"  not yet by {name}" for name in one.waiting)
+    yield from (f"  not yet by {name}: {found.states.get(name, 'gone')}" for name in one.waiting)

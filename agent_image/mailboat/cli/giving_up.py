@@ -110,8 +110,9 @@ def _entry(control: Control, name: str, offset: int) -> GivenUpView:
 
 def _without_trace(document: dict[str, Any]) -> dict[str, Any]:
     """For a list: the trace of one entry is what `errors show` is for."""
-    error = document["error"]
-    return document if error is None else {**document, "error": {**error, "trace": None}}
+    if document["error"] is not None:
+        del document["error"]["trace"]
+    return document
 
 
 def whole_lines(excerpt: str) -> str:

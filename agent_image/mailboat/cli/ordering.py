@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mailboat.cli.distributions import end_by, followed_lines, merged, waited_for
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
 from mailboat.cli.rendering import Report, bytes_text
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
@@ -35,15 +35,16 @@ def order_all(session: Session, requests: Sequence[DistributionRequest], deliver
     """
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
-    with session.control() as control:
+    outcome = None
+    with session.control(publishing=name) as control:
         started = clock.monotonic()
         found = [control.distribute(name, _order_of(one)) for one in requests]
         if delivery.wait is not None:
             later = waited_for(control, name, [one.package_id for one in found], clock, delivery.wait)
             found = [replace(new, is_repeat=old.is_repeat) for old, new in zip(found, later, strict=True)]
-    seconds = None if delivery.wait is None else clock.monotonic() - started
-    session.show(_report(found, seconds))
-    if seconds is not None:
+            outcome = followed(control, found, clock.monotonic() - started)
+    session.show(_report(found, outcome))
+    if outcome is not None:
         end_by(found)
 
 
@@ -55,19 +56,19 @@ def _order_of(request: DistributionRequest) -> Any:
     )
 
 
-def _report(found: Sequence[DistributionView], seconds: float | None) -> Report:
+def _report(found: Sequence[DistributionView], outcome: Followed | None) -> Report:
     return Report(
         {"packages": [asdict(one) for one in found]},
         [one.package_id for one in found],
-        lambda: list(_lines(found, seconds)),
+        lambda: list(_lines(found, outcome)),
     )
 
 
-def _lines(found: Sequence[DistributionView], seconds: float | None) -> Iterator[str]:
+def _lines(found: Sequence[DistributionView], outcome: Followed | None) -> Iterator[str]:
     for one in found:
         yield f"{one.package_id}  offset {one.offset}  {one.action} {paths_text(one.paths)}{_remark(one)}"
-    if seconds is not None:
-        yield from followed_lines(merged(found), seconds)
+    if outcome is not None:
+        yield from followed_lines(outcome)
 
 
 def _remark(one: DistributionView) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mailboat.cli.declaring import PublisherOption, command, remote_command
-from mailboat.cli.distributions import end_by, followed_lines, merged, waited_for
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
 from mailboat.cli.ordering import order_all, paths_text
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -22,7 +22,6 @@ from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.control.views import DistributionView
     from mailboat.content.port import Source
     from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher
@@ -261,33 +260,27 @@ def _publish(
     clock = workspace.clock
     started = clock.monotonic()
     receipts = list(ship(workspace.publisher(name)))
-    followed = None
+    outcome = None
     if delivery.wait is not None and receipts:
         with session.control() as control:
             views = waited_for(control, name, [one.package_id for one in receipts], clock, delivery.wait)
-        followed = Followed(merged(views), clock.monotonic() - started)
+            outcome = followed(control, views, clock.monotonic() - started)
     maintain(workspace)
-    session.show(_receipts_report(receipts, followed))
-    if followed is not None:
-        end_by([followed.view])
+    session.show(_receipts_report(receipts, outcome))
+    if outcome is not None:
+        end_by([outcome.view])
 
 
-class Followed(NamedTuple):
-    """Who has what was published, and how long that took in seconds."""
-
-    view: DistributionView
-    seconds: float
-
-
-def _receipts_report(receipts: Sequence[Receipt], followed: Followed | None) -> Report:
+def _receipts_report(receipts: Sequence[Receipt], outcome: Followed | None) -> Report:
     document: dict[str, Any] = {"packages": [receipt_document(one) for one in receipts]}
-    if followed is not None:
-        view = asdict(followed.view)
+    if outcome is not None:
+        view = asdict(outcome.view)
         document["followers"] = {
             **{name: view[name] for name in ("state", "imported", "waiting", "removed", "failed")},
-            "seconds": round(followed.seconds, 3),
+            "states": dict(outcome.states),
+            "seconds": round(outcome.seconds, 3),
         }
-    return Report(document, [one.package_id for one in receipts], lambda: list(_receipt_lines(receipts, followed)))
+    return Report(document, [one.package_id for one in receipts], lambda: list(_receipt_lines(receipts, outcome)))
 
 
 def receipt_document(one: Receipt) -> dict[str, Any]:
@@ -307,13 +300,13 @@ def receipt_document(one: Receipt) -> dict[str, Any]:
     }
 
 
-def _receipt_lines(receipts: Sequence[Receipt], followed: Followed | None) -> Iterator[str]:
+def _receipt_lines(receipts: Sequence[Receipt], outcome: Followed | None) -> Iterator[str]:
     if not receipts:
         yield "nothing to publish"
     for one in receipts:
         yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {paths_text(one.paths)}{_counts_text(one)}"
-    if followed is not None:
-        yield from followed_lines(*followed)
+    if outcome is not None:
+        yield from followed_lines(outcome)
 
 
 def _action_text(one: Receipt) -> str:

@@ -55,8 +55,12 @@ class Session:
         return Workspace(self.home())
 
     @contextmanager
-    def control(self) -> Iterator[Control]:
-        """The verbs, answered by the agent at the URL, else by the home itself."""
+    def control(self, publishing: str | None = None) -> Iterator[Control]:
+        """The verbs, answered by the agent at the URL, else by the home itself.
+
+        Args:
+            publishing: A publisher that is to publish: on a home it begins to exist with that.
+        """
         if self.url is not None:
             from mailboat.http.client import HttpControl
 
@@ -65,9 +69,11 @@ class Session:
             return
         from mailboat.agent.control.room import ControlRoom
 
-        with self.workspace() as workspace, closing(ControlRoom(workspace)) as room:
-            room.catch_up()
-            yield room
+        with self.workspace() as workspace:
+            if publishing is not None:
+                workspace.publisher(publishing)
+            with closing(ControlRoom(workspace)) as room:
+                yield room
 
     def default_publisher(self, given: str | None) -> str:
         """Whose queues and packages a command means."""

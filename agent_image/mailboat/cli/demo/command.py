@@ -51,10 +51,10 @@ def demo(
         typer.Option("--seconds", min=0, help="Publish slowly, over this time, so that there is something to see."),
     ] = 12.0,
 ) -> None:
-    """Publish a directory to subscribers in processes of their own, let things go wrong, and prove that all have the same.
+    """Publish a directory to many subscribers, let things go wrong, and prove that all have the same in the end.
 
-    A golden subscriber checks every package before the others get it. On the way a delete is asked for by mistake, a
-    process is killed, and a subscriber joins late.
+    Agents run as processes. A golden subscriber checks every package before the others get it; on the way a delete is
+    asked for by mistake, a process is killed, and a subscriber joins late.
     """
     folder = _source_folder(source)
     home = _new_home(session)

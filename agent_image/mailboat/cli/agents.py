@@ -1,0 +1,125 @@
+"""`mailboat agent run`: the agents of a configuration in one process, until SIGTERM or Ctrl-C.
+
+Puts the process (`agent/running.py`) and its HTTP server (`http/server.py`) together, says when they are ready, and
+ends both within one deadline. What a pod runs is this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mailboat.cli.configuring import configuration
+from mailboat.cli.declaring import command
+from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
+from mailboat.cli.rendering import Output, count_text, printable
+from mailboat.cli.session import Session
+
+if TYPE_CHECKING:
+    from mailboat.agent.running import AgentProcess
+    from mailboat.http.server import HttpServer
+
+_NAMED_SUBSCRIBERS = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(name="agent", help="Run publishers and subscribers as a process.", no_args_is_help=True)
+    group.command("run")(run)
+    app.add_typer(group)
+
+
+@command
+def run(
+    session: Session,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="YAML or JSON; without --home, state is kept beside it. Or the home's own."
+        ),
+    ] = None,
+) -> None:
+    """Run the agents that a configuration names, with their HTTP API, until SIGTERM or Ctrl-C.
+
+    Prints one line when all are started. Ends with the exit code of the first subscriber that stopped in a named state.
+    """
+    from mailboat.agent.checking import check_config
+    from mailboat.agent.composition import prepare
+    from mailboat.agent.running import AgentProcess
+    from mailboat.cli.serving import server_of
+
+    home, where = configuration(session, config)
+    check_config(home, where, needs_agents=True)
+    prepare(home)
+    with ExitStack() as opened:
+        process = opened.enter_context(AgentProcess(home))
+        received = opened.enter_context(_stopped_by_signals(process))
+        process.start()
+        server = server_of(process)
+        server.start()
+        try:
+            _say_ready(session, process, server)
+            process.wait()
+        finally:
+            deadline = process.deadline()
+            server.stop(deadline)
+            code = process.stop(deadline)
+    if signal.SIGINT in received and not code:
+        code = INTERRUPTED_EXIT_CODE
+    if code:
+        raise typer.Exit(code)
+
+
+@contextmanager
+def _stopped_by_signals(process: AgentProcess) -> Iterator[set[int]]:
+    """SIGTERM and Ctrl-C end the process in order; a second Ctrl-C at once. Gives the signals received."""
+    received: set[int] = set()
+
+    def stop(number: int, _: object) -> None:
+        received.add(number)
+        process.ask_to_stop()
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_ready(session: Session, process: AgentProcess, server: HttpServer) -> None:
+    document = {
+        "state": "ready",
+        "publishers": [one.name for one in process.config.agents.publishers],
+        "subscribers": [one.name for one in process.config.agents.subscribers],
+        "url": server.url,
+        "home": str(process.workspace.home.path.absolute()),
+        "pid": os.getpid(),
+    }
+    line = json.dumps(document, ensure_ascii=False) if session.output is Output.JSON else ready_text(document)
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def ready_text(document: dict[str, Any]) -> str:
+    """The line that says that everything runs."""
+    publishers, subscribers = document["publishers"], document["subscribers"]
+    parts = [f"publisher {name}" for name in publishers]
+    if len(subscribers) <= _NAMED_SUBSCRIBERS:
+        parts += [f"subscriber {name}" for name in subscribers]
+    else:
+        parts.append(f"{count_text(len(subscribers), 'subscriber')} {subscribers[0]} … {subscribers[-1]}")
+    api = "API" if publishers else "probes"
+    return printable(
+        f"ready: {', '.join(parts)}; {api} at {document['url']}; home {document['home']}; pid {document['pid']}"
+    )

@@ -1,0 +1,51 @@
+"""The HTTP server of an agent's process: the whole API where it has a publisher, else probes and metrics alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mailboat.agent.health import Health
+from mailboat.clock import SystemClock
+from mailboat.http.probes import create_probe_app
+from mailboat.http.server import HttpServer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from mailboat.agent.running import AgentProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """See `ProbePorts`."""
+
+    health: Health
+    metrics: Callable[[], str]
+
+
+def server_of(process: AgentProcess) -> HttpServer:
+    """The server of a started process; it listens nowhere yet.
+
+    Raises: ConfigInvalidError for tokens that can't be read, or an address that needs them.
+    """
+    return HttpServer(_app_of(process), process.config.http, process.stopping)
+
+
+def _app_of(process: AgentProcess) -> ASGIApp:
+    config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
+    if process.room is None:
+        return create_probe_app(Probes(process, _no_metrics), config, folder, clock)
+    from mailboat.agent.control.archive import JournalArchive
+    from mailboat.http.application import create_app
+    from mailboat.http.audit import AuditTrail
+    from mailboat.http.ports import ApiPorts
+
+    archive = JournalArchive(process.workspace)
+    ports = ApiPorts(process.room, archive, process, _no_metrics, clock, AuditTrail(clock), process.stopping)
+    return create_app(ports, config, folder)
+
+
+def _no_metrics() -> str:
+    return ""

@@ -1,0 +1,152 @@
+"""What is found in a configuration before anything is started, and what is shown of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.checking import check_config, problems_of, shown_document
+from mailboat.agent.composition import Workspace, prepare
+from mailboat.agent.home import Home, configured_home
+from mailboat.config.decoding import ConfigInvalidError, decode_config
+from mailboat.errors import JournalMissingError
+
+EDGE = {"name": "edge-1", "target": "files:edge-1"}
+
+
+def home_of(tmp_path: Path, **document: Any) -> Home:
+    return Home(tmp_path, decode_config(document))
+
+
+def found(tmp_path: Path, **document: Any) -> list[str]:
+    return [str(one) for one in problems_of(home_of(tmp_path, **document))]
+
+
+def subscribers(*documents: dict[str, Any]) -> dict[str, Any]:
+    return {"subscribers": list(documents)}
+
+
+def test_a_sound_configuration_has_no_problems(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "token").write_text("secret")
+    golden = {"name": "golden", "target": "sqlite:golden.db", "is_editable": True}
+    edge = {**EDGE, "staging": {"golden": "golden"}, "follow": ["author"]}
+    agents = {**subscribers(golden, edge), "publishers": [{"name": "author", "source": "site"}]}
+    http = {"tokens": [{"name": "me", "token": {"file": "token"}}]}
+    assert found(tmp_path, agents=agents, http=http) == []
+    check_config(home_of(tmp_path, agents=agents, http=http), "x.yaml", needs_agents=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "problem"),
+    [
+        ({**EDGE, "name": "-x"}, "agents.subscribers[0].name: '-x' is not an agent name"),
+        ({**EDGE, "target": "edge"}, "agents.subscribers[0].target: 'edge' is not a target"),
+        ({**EDGE, "follow": ["a b"]}, "agents.subscribers[0].follow[0]: 'a b' is not an agent name"),
+        (
+            {**EDGE, "staging": {"golden": "edge-1"}},
+            "agents.subscribers[0].staging.golden: edge-1 can't wait for itself",
+        ),
+        ({**EDGE, "staging": {"golden": "/"}}, "agents.subscribers[0].staging.golden: '/' is not an agent name"),
+    ],
+)
+def test_a_subscriber_that_can_not_be_meant_is_named(tmp_path: Path, one: dict[str, Any], problem: str) -> None:
+    (text,) = found(tmp_path, agents=subscribers(one))
+    assert text.startswith(problem)
+
+
+def test_two_subscribers_share_neither_name_nor_target(tmp_path: Path) -> None:
+    twin = {"name": "edge-1", "target": f"files:{tmp_path / 'edge-1'}"}
+    assert found(tmp_path, agents=subscribers(EDGE, twin)) == [
+        "agents.subscribers: edge-1 is the name of several",
+        f"agents.subscribers: files:{tmp_path / 'edge-1'} is the target of several",
+    ]
+
+
+def test_nobody_waits_for_one_that_confirms_nothing(tmp_path: Path) -> None:
+    staged = {"name": "edge-2", "target": "files:edge-2", "staging": {"golden": "edge-1"}}
+    assert found(tmp_path, agents=subscribers(EDGE, staged)) == [
+        "agents.subscribers[1].staging.golden: edge-1 is not editable, so it confirms nothing to wait for"
+    ]
+
+
+def test_a_source_that_is_not_there_is_named_with_its_place(tmp_path: Path) -> None:
+    publishers = [{"name": "author", "source": "site"}, {"name": "bob", "source": "sqlite:no.db"}]
+    assert found(tmp_path, agents={"publishers": publishers}) == [
+        f"agents.publishers[0].source: there is nothing at {tmp_path / 'site'}",
+        f"agents.publishers[1].source: there is nothing at {tmp_path / 'no.db'}",
+    ]
+
+
+def test_every_secret_must_be_readable_and_none_is_said(tmp_path: Path) -> None:
+    (tmp_path / "good").write_text("never said")
+    tokens = [
+        {"name": "me", "token": {"file": "good"}},
+        {"name": "me", "token": {"env": "NOT_SET_ANYWHERE"}},
+        {"name": "you", "token": {}},
+    ]
+    problems = found(tmp_path, http={"tokens": tokens})
+    assert problems == [
+        "http.tokens: me is the name of several",
+        "http.tokens[1].token: refers to the variable NOT_SET_ANYWHERE of the environment, which holds nothing",
+        "http.tokens[2].token: names its secret by either `file` or `env`",
+    ]
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    home = home_of(tmp_path, agents=subscribers(EDGE, EDGE))
+    with pytest.raises(ConfigInvalidError, match="2 problems") as caught:
+        check_config(home, "x.yaml", needs_agents=True)
+    assert list(caught.value.where) == ["1", "2"]
+
+
+def test_a_configuration_without_agents_can_be_checked_but_not_run(tmp_path: Path) -> None:
+    check_config(home_of(tmp_path), "x.yaml", needs_agents=False)
+    with pytest.raises(ConfigInvalidError, match="names no publisher and no subscriber"):
+        check_config(home_of(tmp_path), "x.yaml", needs_agents=True)
+
+
+def test_what_is_shown_masks_the_user_of_a_url(tmp_path: Path) -> None:
+    events = {"webhook": {"url": "https://me:pa/ss@hooks.example/x"}}
+    home = home_of(tmp_path, events=events, blobs={"s3": {"bucket": "b", "endpoint_url": "http://me:word@s3:9000"}})
+    shown = shown_document(home.config)
+    assert shown["blobs"]["s3"]["endpoint_url"] == "http://***@s3:9000"
+    assert "word" not in str(shown)
+
+
+def test_a_home_is_made_beside_a_configuration_from_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "agent.json"
+    file.write_text('{"agents": {"publishers": [{"name": "author"}]}}')
+    home = configured_home(file)
+    assert (home.path, home.is_made) == (tmp_path, False)
+    prepare(home)
+    identity = home.sling_id
+    assert home.journal_path.is_file()
+    prepare(home)
+    assert home.sling_id == identity
+
+
+def test_the_state_of_a_configuration_from_elsewhere_can_be_kept_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("journal: {path: ../shared.db}\n")
+    first, second = configured_home(file, tmp_path / "one"), configured_home(file, tmp_path / "two")
+    prepare(first)
+    prepare(second)
+    assert (tmp_path / "shared.db").is_file()
+    assert first.sling_id != second.sling_id
+    assert first.resolve("files:out") == f"files:{tmp_path / 'one' / 'out'}"
+    assert first.resolve("site") == str(tmp_path / "one" / "site")
+    assert first.resolve("/site") == "/site"
+
+
+def test_a_journal_that_was_lost_is_not_made_anew(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("")
+    home = configured_home(file)
+    prepare(home)
+    for part in tmp_path.glob("journal.db*"):
+        part.unlink()
+    prepare(home)
+    with Workspace(home) as workspace, pytest.raises(JournalMissingError):
+        _ = workspace.journal
