@@ -1,0 +1,231 @@
+"""Where requests of many callers come together: who is served with whom, in which order, and who gets which answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+from mailboat.content.port import Source
+from mailboat.errors import JournalUnavailableError, SourceMissingError, ThrottledError, UsageError
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
+from mailboat.publisher.counter import MAX_BATCH, MAX_WAITING_OF_ONE, PublishingCounter
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.testing.journal_harness import PATIENCE_SECONDS
+from mailboat.testing.memory_content import MemorySource
+
+
+class PlayedPublisher:
+    """Publishes when the test opens the gate, and fails for the paths that the test names."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.sources: list[object] = []
+        self.failures: dict[str, BaseException] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.users = 0
+
+    def publish_all(self, requests: Sequence[DistributionRequest], source: Source | None) -> Iterator[Receipt]:
+        self.users += 1
+        assert self.users == 1, "two at once"
+        try:
+            self.batches.append([one.paths[0] for one in requests])
+            self.sources.append(source)
+            self.entered.set()
+            assert self.gate.wait(PATIENCE_SECONDS)
+            for one in requests:
+                if one.paths[0] in self.failures:
+                    raise self.failures[one.paths[0]]
+                name = one.paths[0]
+                yield Receipt(
+                    one.action, one.paths, PackageId(f"package{name}"), Offset(7), RequestId(f"request{name}")
+                )
+        finally:
+            self.users -= 1
+
+    def locate(self, identifier: str) -> Offset | None:
+        return Offset(99) if identifier == "old" else None
+
+
+@pytest.fixture
+def publisher() -> PlayedPublisher:
+    return PlayedPublisher()
+
+
+@pytest.fixture
+def counter(publisher: PlayedPublisher) -> PublishingCounter:
+    return counter_of(publisher)
+
+
+def counter_of(
+    publisher: PlayedPublisher, open_source: Callable[[], Source] | None = lambda: cast("Source", ClosableSource())
+) -> PublishingCounter:
+    return PublishingCounter(AgentName("author"), cast("Publisher", publisher), open_source)
+
+
+class ClosableSource(MemorySource):
+    """A source that knows whether it was closed."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def request(name: str, action: Action = Action.DELETE) -> DistributionRequest:
+    return DistributionRequest(action, (NodePath(f"/{name}"),))
+
+
+def in_line(counter: PublishingCounter, publisher: PlayedPublisher, pool: ThreadPoolExecutor) -> list[Future[Any]]:
+    """Somebody is at work; until the gate opens, others stand in line."""
+    publisher.gate.clear()
+    publisher.entered.clear()
+    first = pool.submit(counter.publish, request("first"), "first")
+    assert publisher.entered.wait(PATIENCE_SECONDS)
+    return [first]
+
+
+def await_line(counter: PublishingCounter, length: int) -> None:
+    deadline = threading.Event()
+    for _ in range(int(PATIENCE_SECONDS * 200)):
+        if len(counter._turns) == length:
+            return
+        deadline.wait(0.005)
+    raise AssertionError(f"{len(counter._turns)} in line instead of {length}")
+
+
+def test_those_who_come_while_one_is_at_work_are_published_together(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        done = in_line(counter, publisher, pool)
+        done += [pool.submit(counter.publish, request(str(n)), f"user-{n}") for n in range(6)]
+        await_line(counter, 6)
+        publisher.gate.set()
+        assert {one.result(PATIENCE_SECONDS).paths[0] for one in done} == {"/first", *(f"/{n}" for n in range(6))}
+    first, second = publisher.batches
+    assert (first, sorted(second)) == (["/first"], [f"/{n}" for n in range(6)])
+
+
+def test_a_burst_of_one_caller_does_not_starve_another(counter: PublishingCounter, publisher: PlayedPublisher) -> None:
+    with ThreadPoolExecutor(MAX_BATCH + 40) as pool:
+        in_line(counter, publisher, pool)
+        for number in range(MAX_BATCH + 20):
+            pool.submit(counter.publish, request(f"burst-{number}"), "burst")
+        await_line(counter, MAX_BATCH + 20)
+        hers = pool.submit(counter.publish, request("hers"), "ann")
+        await_line(counter, MAX_BATCH + 21)
+        publisher.gate.set()
+        hers.result(PATIENCE_SECONDS)
+    assert "/hers" in publisher.batches[1][:10]
+
+
+def test_a_line_that_is_full_is_told_and_only_to_its_caller(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    with ThreadPoolExecutor(MAX_WAITING_OF_ONE + 10) as pool:
+        in_line(counter, publisher, pool)
+        for number in range(MAX_WAITING_OF_ONE):
+            pool.submit(counter.publish, request(str(number)), "burst")
+        await_line(counter, MAX_WAITING_OF_ONE)
+        with pytest.raises(ThrottledError, match="100 requests of burst wait"):
+            counter.publish(request("more"), "burst")
+        hers = pool.submit(counter.publish, request("hers"), "ann")
+        publisher.gate.set()
+        assert hers.result(PATIENCE_SECONDS).offset == 7
+
+
+def test_what_reads_content_is_published_apart_from_what_does_not(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        in_line(counter, publisher, pool)
+        for number in range(4):
+            pool.submit(counter.publish, request(str(number), Action.ADD if number % 2 else Action.DELETE), "ann")
+        await_line(counter, 4)
+        publisher.gate.set()
+    assert list(map(sorted, publisher.batches[1:])) == [["/1", "/3"], ["/0", "/2"]]
+    source = publisher.sources[1]
+    assert isinstance(source, ClosableSource)
+    assert source.is_closed
+    assert publisher.sources[2] is None
+
+
+def test_a_request_that_can_not_be_published_fails_alone(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    publisher.failures["/2"] = SourceMissingError("/2 is not there")
+    with ThreadPoolExecutor(8) as pool:
+        in_line(counter, publisher, pool)
+        done = [pool.submit(counter.publish, request(str(number)), "ann") for number in range(5)]
+        await_line(counter, 5)
+        publisher.gate.set()
+        for number, one in enumerate(done):
+            if number == 2:
+                with pytest.raises(SourceMissingError):
+                    one.result(PATIENCE_SECONDS)
+            else:
+                assert one.result(PATIENCE_SECONDS).paths == (f"/{number}",)
+
+
+def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        in_line(counter, publisher, pool)
+        done = [pool.submit(counter.publish, request(str(number)), "ann") for number in range(5)]
+        await_line(counter, 5)
+        publisher.failures["/0"] = JournalUnavailableError("no broker")
+        publisher.gate.set()
+        for one in done:
+            with pytest.raises(JournalUnavailableError):
+                one.result(PATIENCE_SECONDS)
+    assert len(publisher.batches) == 2
+
+
+def test_a_defect_is_answered_and_the_next_request_is_served(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    publisher.failures["/bad"] = RuntimeError("a defect")
+    with pytest.raises(RuntimeError):
+        counter.publish(request("bad"), "ann")
+    assert counter.publish(request("good"), "ann").offset == 7
+
+
+def test_an_interrupt_of_who_is_at_work_leaves_nobody_waiting(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    publisher.failures["/bad"] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        counter.publish(request("bad"), "ann")
+    assert counter.publish(request("good"), "ann").offset == 7
+
+
+def test_a_source_that_can_not_be_opened_fails_what_reads_it_only(publisher: PlayedPublisher) -> None:
+    def open_source() -> Source:
+        raise SourceMissingError("the folder is gone")
+
+    counter = counter_of(publisher, open_source)
+    with pytest.raises(SourceMissingError):
+        counter.publish(request("page", Action.ADD), "ann")
+    assert counter.publish(request("page"), "ann").offset == 7
+
+
+def test_without_a_source_there_is_nothing_to_read(publisher: PlayedPublisher) -> None:
+    with pytest.raises(UsageError, match="no source"):
+        counter_of(publisher, None).publish(request("page", Action.ADD), "ann")
+
+
+def test_what_was_published_is_located_without_asking_and_the_rest_by_the_publisher(counter: PublishingCounter) -> None:
+    counter.publish(request("a"), "ann")
+    assert [counter.locate(one) for one in ("package/a", "request/a", "old", "nobody")] == [7, 7, 99, None]
