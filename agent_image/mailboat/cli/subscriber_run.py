@@ -97,7 +97,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     if isinstance(error, JournalIncompleteError):
         ways.append("mailboat publish SOURCE /   (then the journal holds the whole tree again)")
     if isinstance(error, JournalIncompleteError | JournalTrimmedError):
-        ways.append(f"mailboat content restore FILE --into {kind_of(subscription.target)}:NEW   (from a snapshot)")
+        ways.append("mailboat content restore FILE --into TARGET   (makes a new target of a newer snapshot)")
     if is_gap:
         again = f"mailboat subscribe {subscription.name} --accept-gap"
         ways.append(f"{again}   (content may differ from the source until it is published again)")

@@ -105,7 +105,8 @@ def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedE
     return JournalTrimmedError(
         f"{name} stands at {stands_at}, the journal's oldest package is {bounds.earliest_offset}:"
         f" {gone} {'package is' if gone == 1 else 'packages are'} gone",
-        next_step="restore the target from a snapshot, or go on with --accept-gap (content may differ from the source)",
+        next_step="subscribe on a target restored from a newer snapshot (mailboat content restore), or go on with"
+        " --accept-gap (content may differ from the source)",
         subscriber=name,
         position=stands_at,
         earliest=bounds.earliest_offset,

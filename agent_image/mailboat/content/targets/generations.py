@@ -45,7 +45,7 @@ _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{8}\Z")
 _LONGEST_FOLDER: Final = f"/{0:020d}-{0:08x}"
 _BUILDING: Final = "building"
 _DISCARDED: Final = "discarded"
-_NOTHING: Final = "nothing"
+NOTHING: Final = "nothing"
 
 
 def open_generations_target(
@@ -82,8 +82,8 @@ def open_generations_source(folder: Path) -> FolderSource:
         SourceMissingError: There is no such target.
     """
     current = folder / CURRENT
-    if not current.exists() and (folder / STATE_FOLDER / _NOTHING).is_dir():
-        current = folder / STATE_FOLDER / _NOTHING
+    if not current.exists() and (folder / STATE_FOLDER / NOTHING).is_dir():
+        current = folder / STATE_FOLDER / NOTHING
     return FolderSource(current, uri=f"{KIND}:{folder}")
 
 
@@ -102,7 +102,7 @@ class _Generations:
         self._names = _stored_generations(state.connection)
         self._built: list[str] | None = None
         self._flipped: str | None = None
-        os.makedirs(f"{self._own}/{_NOTHING}", exist_ok=True)  # noqa: PTH103
+        os.makedirs(f"{self._own}/{NOTHING}", exist_ok=True)  # noqa: PTH103
         self._recover()
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:

@@ -1,0 +1,299 @@
+"""Snapshots: a target's content with its position in one file, so that a new target can start near the log's end.
+
+The file is a frame around a package (`docs/formats/snapshot.md`): what it stands for, the package, what that came to,
+and a SHA-256 of it all, which is checked before anything of it is believed. `open_view` gives a target's content and
+position as one, also while a subscriber imports into it, where the kind of target can do so. The codec is the caller's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
+
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.port import GivenUp
+from mailboat.errors import UntrustedInputError, UsageError
+from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
+from mailboat.model.messages import FailureCause
+from mailboat.model.paths import parse_path
+from mailboat.model.positions import LogIdentity, Position
+
+MAGIC: Final = b"mailboat-snap-1\n"
+MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
+_LENGTH: Final = struct.Struct(">I")
+_DIGEST_BYTES: Final = 32
+
+
+class SnapshotCorruptError(UntrustedInputError):
+    """The file is no snapshot, or it is damaged or cut short. Nothing of it was restored.
+
+    Take another copy of it, or a new snapshot with `mailboat content snapshot`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """What a snapshot stands for.
+
+    Attributes:
+        position: Where the content stands in the log.
+        given_up: The packages that the content lacks, as its error queue has them.
+        target: The target that it was taken of, for people.
+        taken_ms: When, milliseconds since 1970 UTC.
+    """
+
+    position: Position
+    given_up: tuple[GivenUp, ...]
+    target: str
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTail:
+    """What the package came to.
+
+    Attributes:
+        package_bytes: Its length.
+        node_count: Its nodes.
+        tree_digest: The canonical digest of the content, in hexadecimal.
+    """
+
+    package_bytes: int
+    node_count: int
+    tree_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot that was checked as a whole; `package` is a seekable stream over its package alone."""
+
+    head: SnapshotHead
+    tail: SnapshotTail
+    package: BinaryIO
+
+
+def write_snapshot(file: Path, head: SnapshotHead, write_package: Callable[[BinaryIO], SnapshotTail]) -> SnapshotTail:
+    """Write a snapshot beside its place, make it durable, and rename it: a name always stands for a whole one.
+
+    Args:
+        file: Where to; what is there is replaced.
+        head: What it stands for.
+        write_package: Writes the package, front to back, into the stream that it is given.
+
+    Raises:
+        StorageFullError, StorageReadOnlyError, StorageFailedError; what `write_package` raises.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    with TranslatedFailures(str(file)):
+        try:
+            with draft.open("xb") as stream:
+                hashed = _HashedWriter(stream)
+                hashed.write(MAGIC + _framed(_encode_head(head)))
+                tail = write_package(cast("BinaryIO", hashed))
+                document = json.dumps(asdict(tail)).encode()
+                hashed.write(document + _LENGTH.pack(len(document)))
+                stream.write(hashed.digest())
+                stream.flush()
+                os.fsync(stream.fileno())
+            draft.rename(file)
+            _synchronise(file.parent)
+        finally:
+            with suppress(FileNotFoundError):
+                draft.unlink()
+    return tail
+
+
+@contextmanager
+def opened_snapshot(file: Path) -> Iterator[Snapshot]:
+    """Open a snapshot, and read it once from end to end to check it.
+
+    Raises:
+        SnapshotCorruptError: It is none, or damaged.
+        UsageError: There is no such file.
+    """
+    with TranslatedFailures(str(file)):
+        if not file.is_file():
+            raise UsageError(f"there is no snapshot {file}")
+        with file.open("rb") as stream:
+            yield _checked(stream, file)
+
+
+def _checked(stream: BinaryIO, file: Path) -> Snapshot:
+    size = os.fstat(stream.fileno()).st_size
+    if stream.read(len(MAGIC)) != MAGIC:
+        raise SnapshotCorruptError(f"{file} is no snapshot of this version", file=file)
+    _check_digest(stream, size, file)
+    try:
+        stream.seek(len(MAGIC))
+        head = _decode_head(_read_framed(stream, size))
+        package_at = stream.tell()
+        tail_end = size - _DIGEST_BYTES - _LENGTH.size
+        stream.seek(tail_end)
+        (tail_bytes,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+        package_end = tail_end - tail_bytes
+        if not package_at <= package_end:
+            raise ValueError("its parts overlap")
+        stream.seek(package_end)
+        tail = _decode_tail(stream.read(tail_bytes))
+        if tail.package_bytes != package_end - package_at:
+            raise ValueError("the package has another length than it says")
+    except (ValueError, TypeError, KeyError, struct.error) as error:
+        raise SnapshotCorruptError(f"{file} can't be understood: {error}", file=file) from error
+    return Snapshot(head, tail, cast("BinaryIO", io.BufferedReader(_Window(stream, package_at, package_end))))
+
+
+def _check_digest(stream: BinaryIO, size: int, file: Path) -> None:
+    total = hashlib.sha256(MAGIC)
+    left = size - len(MAGIC) - _DIGEST_BYTES
+    while left > 0 and (chunk := stream.read(min(left, _CHUNK_BYTES))):
+        total.update(chunk)
+        left -= len(chunk)
+    if left != 0 or stream.read(_DIGEST_BYTES) != total.digest():
+        raise SnapshotCorruptError(
+            f"{file} is damaged or cut short: it does not have the digest that it says", file=file
+        )
+
+
+def _framed(document: bytes) -> bytes:
+    return _LENGTH.pack(len(document)) + document
+
+
+def _read_framed(stream: BinaryIO, size: int) -> bytes:
+    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+    if length > min(size, MAX_DOCUMENT_BYTES):
+        raise ValueError(f"a head of {length} bytes")
+    return stream.read(length)
+
+
+def _encode_head(head: SnapshotHead) -> bytes:
+    position = head.position
+    return json.dumps(
+        {
+            "cluster_id": position.identity.cluster_id,
+            "topic_id": position.identity.topic_id,
+            "next_offset": position.next_offset,
+            "leader_epoch": position.leader_epoch,
+            "given_up": [asdict(entry) for entry in head.given_up],
+            "target": head.target,
+            "taken_ms": head.taken_ms,
+        }
+    ).encode()
+
+
+def _decode_head(data: bytes) -> SnapshotHead:
+    found = json.loads(data)
+    identity = LogIdentity(_text(found["cluster_id"]), _text(found["topic_id"]))
+    epoch = found["leader_epoch"]
+    position = Position(identity, Offset(_number(found["next_offset"])), None if epoch is None else _number(epoch))
+    given_up = tuple(map(_decode_entry, found["given_up"]))
+    return SnapshotHead(position, given_up, _text(found["target"]), _number(found["taken_ms"]))
+
+
+def _decode_tail(data: bytes) -> SnapshotTail:
+    found = json.loads(data)
+    return SnapshotTail(_number(found["package_bytes"]), _number(found["node_count"]), _text(found["tree_digest"]))
+
+
+def _decode_entry(found: dict[str, Any]) -> GivenUp:
+    publisher = found["pub_agent_name"]
+    return GivenUp(
+        Offset(_number(found["offset"])),
+        PackageId(_text(found["package_id"])),
+        None if publisher is None else parse_agent_name(_text(publisher)),
+        tuple(parse_path(_text(path)) for path in found["paths"]),
+        _decode_cause(found["cause"]),
+        _number(found["attempts"]),
+        _number(found["given_up_ms"]),
+    )
+
+
+def _decode_cause(found: dict[str, Any]) -> FailureCause:
+    path, trace = found["path"], found["trace_excerpt"]
+    return FailureCause(
+        _text(found["code"]),
+        _text(found["message"]),
+        None if path is None else _text(path),
+        None if trace is None else _text(trace),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no number that stands there")
+    return value
+
+
+def _synchronise(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _HashedWriter(io.RawIOBase):
+    """Writes through, and hashes on the way."""
+
+    def __init__(self, into: BinaryIO) -> None:
+        super().__init__()
+        self._into = into
+        self._hash = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        view = memoryview(data)  # type: ignore[arg-type]  # typeshed's ReadableBuffer is not importable
+        self._hash.update(view)
+        return self._into.write(view)
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+class _Window(io.RawIOBase):
+    """A part of a file, as if it were all of it."""
+
+    def __init__(self, stream: BinaryIO, start: int, end: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._start = start
+        self._end = end
+        self._at = start
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at - self._start
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        base = {os.SEEK_SET: self._start, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        self._at = max(self._start, base + offset)
+        return self.tell()
+
+    def readinto(self, buffer: object, /) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # typeshed's WriteableBuffer is not importable
+        self._stream.seek(self._at)
+        data = self._stream.read(max(0, min(len(view), self._end - self._at)))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)

@@ -1,0 +1,419 @@
+"""Snapshots of targets: what is restored is what was there, with its position, or nothing is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent import snapshots
+from mailboat.agent.snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
+from mailboat.cli.main import main
+from mailboat.clock import SystemClock
+from mailboat.content.locations import open_source, open_target
+from mailboat.content.port import GivenUp
+from mailboat.content.snapshots import (
+    MAGIC,
+    SnapshotCorruptError,
+    SnapshotHead,
+    SnapshotTail,
+    opened_snapshot,
+    write_snapshot,
+)
+from mailboat.errors import (
+    BlobMissingError,
+    PackageCorruptError,
+    SourceChangedError,
+    SourceMissingError,
+    StorageFullError,
+    TargetBusyError,
+    UsageError,
+)
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import Action, FailureCause
+from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node, folder_node
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of, memory_engine
+from mailboat.testing.memory_content import MemorySource
+
+LARGE = random.Random(5).randbytes(300_000)
+IDENTITY = LogIdentity("cluster", "topic")
+BOTH = (NodePath("/a"), NodePath("/page"))
+EVERYTHING = DistributionRequest(Action.ADD, BOTH, frozenset(BOTH))
+
+
+HEAD = {
+    "cluster_id": "a",
+    "topic_id": "b",
+    "next_offset": 1,
+    "leader_epoch": None,
+    "given_up": [],
+    "target": "",
+    "taken_ms": 1,
+}
+
+
+def tree(text: str) -> MemorySource:
+    """Ordered children, empty folders, a large binary, a file that is also inline."""
+    return MemorySource(
+        [
+            folder_node(NodePath("/a")),
+            folder_node(NodePath("/a/empty")),
+            file_node(NodePath("/a/large.bin"), Binary(LARGE)),
+            file_node(NodePath("/a/small.txt"), Binary(text.encode())),
+            Node(
+                NodePath("/page"),
+                "cq:Page",
+                properties=(
+                    Property("title", (text,)),
+                    Property("thumb", (Binary(LARGE[:90_000]),), PropertyType.BINARY),
+                ),
+                child_order=("zebra", "ant"),
+            ),
+            Node(NodePath("/page/zebra"), "nt:unstructured"),
+            Node(NodePath("/page/ant"), "nt:unstructured"),
+        ]
+    )
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with memory_engine(tmp_path / "engine") as engine:
+        engine.publisher().publish(EVERYTHING, tree("one"))
+        yield engine
+
+
+def imported(engine: Engine, kind: str, name: str = "edge") -> str:
+    """A target with all that was published; its location."""
+    target = engine.target(kind, name)
+    engine.subscriber(target).run(Until.CAUGHT_UP)
+    target.close()
+    return location(engine, kind, name)
+
+
+def location(engine: Engine, kind: str, name: str) -> str:
+    place = engine.folder / f"{name}-{kind}"
+    return f"{kind}:{place / 'content.db' if kind == 'sqlite' else place}"
+
+
+def content_of(target: str) -> str:
+    return digest_of(open_source(target))
+
+
+@pytest.mark.parametrize("to_kind", TARGET_KINDS)
+@pytest.mark.parametrize("from_kind", TARGET_KINDS)
+def test_a_restored_target_is_the_one_that_was_copied_and_goes_on(
+    engine: Engine, tmp_path: Path, from_kind: str, to_kind: str
+) -> None:
+    source = imported(engine, from_kind)
+    taken = take_snapshot(source, tmp_path / "snap", SystemClock())
+    assert taken.head.position == engine.position(1)
+    into = location(engine, to_kind, "new")
+    restore_snapshot(tmp_path / "snap", into, None)
+    assert content_of(into) == content_of(source) == taken.tail.tree_digest
+    engine.publisher().publish(EVERYTHING, tree("two"))
+    target = engine.target(to_kind, "new")
+    assert target.ledger.position() == engine.position(1)
+    statistics = engine.subscriber(target).run(Until.CAUGHT_UP)
+    target.close()
+    assert statistics.imported == 1
+    assert content_of(into) == digest_of(tree("two"))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "generations"])
+def test_a_target_in_use_is_copied_as_of_its_last_commit(engine: Engine, tmp_path: Path, kind: str) -> None:
+    text = imported(engine, kind)
+    before = content_of(text)
+    target = engine.target(kind)
+    with target.batch() as batch:
+        batch.remove([NodePath("/a")], Offset(1))
+        taken = take_snapshot(text, tmp_path / "snap", SystemClock())
+        batch.commit(engine.position(2))
+    target.close()
+    assert (taken.head.position, taken.tail.tree_digest) == (engine.position(1), before)
+
+
+def test_commits_while_a_sqlite_target_is_copied_do_not_show(engine: Engine, tmp_path: Path) -> None:
+    text = imported(engine, "sqlite")
+    before = content_of(text)
+    target = engine.target("sqlite")
+    taken = _taken_during(target, text, tmp_path / "snap", engine)
+    target.close()
+    assert (taken.head.position, taken.tail.tree_digest) == (engine.position(1), before)
+    assert content_of(text) != before
+
+
+def _taken_during(target: Any, text: str, file: Path, engine: Engine) -> Any:
+    """A snapshot in whose middle the subscriber commits."""
+    write = snapshots._write_package
+
+    def commit_first(view: Any, into: Any) -> SnapshotTail:
+        with target.batch() as batch:
+            batch.remove([NodePath("/a")], Offset(1))
+            batch.commit(engine.position(2))
+        return write(view, into)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshots, "_write_package", commit_first)
+        return take_snapshot(text, file, SystemClock())
+
+
+def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Engine, tmp_path: Path) -> None:
+    text = imported(engine, "generations")
+    target = engine.target("generations")
+    write = snapshots._write_package
+
+    def overtake(view: Any, into: Any) -> SnapshotTail:
+        tail = write(view, into)
+        for number in range(2, 7):
+            with target.batch() as batch:
+                change = [NodePath("/page/ant"), NodePath("/page/zebra"), NodePath("/a"), NodePath("/page")]
+                batch.remove(change[number - 2 : number - 1], Offset(number))
+                batch.commit(engine.position(number))
+        return tail
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshots, "_write_package", overtake)
+        with pytest.raises(SourceChangedError, match="thrown away"):
+            take_snapshot(text, tmp_path / "snap", SystemClock())
+    target.close()
+
+
+def test_files_in_use_are_not_copied(engine: Engine, tmp_path: Path) -> None:
+    text = imported(engine, "files")
+    target = engine.target("files")
+    with pytest.raises(TargetBusyError) as caught:
+        take_snapshot(text, tmp_path / "snap", SystemClock())
+    assert "generations: and sqlite: can be copied meanwhile" in str(caught.value.next_step)
+    target.close()
+    assert not (tmp_path / "snap").exists()
+
+
+def test_what_a_target_lacks_stays_in_its_error_queue(engine: Engine, tmp_path: Path) -> None:
+    text = imported(engine, "sqlite")
+    cause = FailureCause("BlobMissing", "no blob", "/x", "trace")
+    entry = GivenUp(Offset(1), PackageId("dstrpck-1"), AgentName("author"), (NodePath("/x"),), cause, 3, 77)
+    with open_target(text).batch() as batch:
+        batch.give_up(entry)
+        batch.commit(engine.position(2))
+    take_snapshot(text, tmp_path / "snap", SystemClock())
+    restore_snapshot(tmp_path / "snap", f"files:{tmp_path / 'new'}", None)
+    target = open_target(f"files:{tmp_path / 'new'}")
+    assert target.ledger.given_up() == [entry]
+    assert target.ledger.subscriber() is None
+    target.close()
+
+
+def test_an_empty_tree_is_a_snapshot_too(engine: Engine, tmp_path: Path) -> None:
+    text = f"sqlite:{tmp_path / 'empty.db'}"
+    target = open_target(text)
+    with target.batch() as batch:
+        batch.commit(engine.position(9))
+    target.close()
+    taken = take_snapshot(text, tmp_path / "snap", SystemClock())
+    restore_snapshot(tmp_path / "snap", f"generations:{tmp_path / 'new'}", None)
+    assert taken.tail.node_count == 0
+    assert content_of(f"generations:{tmp_path / 'new'}") == content_of(text)
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.fixture
+def snap(engine: Engine, tmp_path: Path) -> Path:
+    take_snapshot(imported(engine, "sqlite"), tmp_path / "snap", SystemClock())
+    return tmp_path / "snap"
+
+
+def test_a_snapshot_that_is_damaged_anywhere_is_refused_before_anything_is_made(snap: Path, tmp_path: Path) -> None:
+    whole = snap.read_bytes()
+    chance = random.Random(1)
+    places = [0, len(MAGIC), len(MAGIC) + 2, len(whole) - 1, len(whole) - 33, len(whole) - 40]
+    for at in [*places, *(chance.randrange(len(whole)) for _ in range(60))]:
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << chance.randrange(8)
+        snap.write_bytes(damaged)
+        with pytest.raises(SnapshotCorruptError):
+            restore_snapshot(snap, f"sqlite:{tmp_path / 'new.db'}", None)
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_snapshot_that_was_cut_or_grew_is_refused(snap: Path, tmp_path: Path) -> None:
+    whole = snap.read_bytes()
+    chance = random.Random(2)
+    for content in [b"", whole[:5], whole + b"\0", *(whole[: chance.randrange(len(whole))] for _ in range(30))]:
+        snap.write_bytes(content)
+        with pytest.raises(SnapshotCorruptError):
+            restore_snapshot(snap, f"files:{tmp_path / 'new'}", None)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[]",
+        b"not json",
+        b'{"cluster_id": 5}',
+        json.dumps({**HEAD, "next_offset": -1}).encode(),
+        json.dumps({**HEAD, "given_up": [{}]}).encode(),
+    ],
+)
+def test_a_head_that_says_nonsense_is_refused_though_its_digest_fits(tmp_path: Path, head: bytes) -> None:
+    tail = json.dumps({"package_bytes": 0, "node_count": 0, "tree_digest": ""}).encode()
+    data = MAGIC + struct.pack(">I", len(head)) + head + tail + struct.pack(">I", len(tail))
+    (tmp_path / "snap").write_bytes(data + hashlib.sha256(data).digest())
+    with pytest.raises(SnapshotCorruptError, match="understood"):
+        restore_snapshot(tmp_path / "snap", f"sqlite:{tmp_path / 'new.db'}", None)
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_a_package_that_is_refused_leaves_a_target_without_content_or_position(tmp_path: Path, kind: str) -> None:
+    head = SnapshotHead(Position(IDENTITY, Offset(5)), (), "files:x", 1)
+
+    def write(into: Any) -> SnapshotTail:
+        into.write(b"no package at all")
+        return SnapshotTail(17, 1, "00")
+
+    write_snapshot(tmp_path / "snap", head, write)
+    into = f"{kind}:{tmp_path / 'new'}"
+    with pytest.raises(PackageCorruptError):
+        restore_snapshot(tmp_path / "snap", into, None)
+    target = open_target(into)
+    assert target.ledger.position() is None
+    assert list(target.source().walk(ROOT)) == []
+    target.close()
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_a_target_with_content_is_not_restored_into(engine: Engine, snap: Path, kind: str) -> None:
+    into = imported(engine, kind, "other")
+    before = content_of(into)
+    with pytest.raises(TargetNotEmptyError):
+        restore_snapshot(snap, into, None)
+    assert content_of(into) == before
+
+
+def test_a_new_target_that_nobody_used_yet_is_restored_into(snap: Path, tmp_path: Path) -> None:
+    into = f"sqlite:{tmp_path / 'new.db'}"
+    open_target(into).close()
+    restore_snapshot(snap, into, None)
+    assert sum(1 for _ in open_source(into).walk(ROOT)) == 7
+
+
+def test_a_snapshot_that_fails_leaves_what_was_there(
+    engine: Engine, snap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = snap.read_bytes()
+    text = location(engine, "sqlite", "edge")
+    for blob in Path(f"{text.removeprefix('sqlite:')}.blobs").glob("sha256/*/*"):
+        blob.unlink()
+    with pytest.raises(BlobMissingError):
+        take_snapshot(text, snap, SystemClock())
+    assert snap.read_bytes() == before
+    assert [file.name for file in snap.parent.iterdir() if file.name.startswith(".snap")] == []
+
+
+def test_a_full_disk_is_named_and_leaves_no_snapshot(tmp_path: Path) -> None:
+    head = SnapshotHead(Position(IDENTITY, Offset(5)), (), "files:x", 1)
+
+    def write(_: Any) -> SnapshotTail:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageFullError):
+        write_snapshot(tmp_path / "snap", head, write)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_target_or_was_never_imported_into_is_told(tmp_path: Path) -> None:
+    text = f"sqlite:{tmp_path / 'none.db'}"
+    with pytest.raises(SourceMissingError):
+        take_snapshot(text, tmp_path / "snap", SystemClock())
+    assert not (tmp_path / "none.db").exists()
+    open_target(text).close()
+    with pytest.raises(UsageError, match="no position"):
+        take_snapshot(text, tmp_path / "snap", SystemClock())
+    with pytest.raises(UsageError, match="no snapshot"):
+        restore_snapshot(tmp_path / "missing", text, None)
+
+
+def test_the_package_of_a_snapshot_reads_like_a_file(snap: Path) -> None:
+    with opened_snapshot(snap) as snapshot:
+        package = snapshot.package
+        content = package.read()
+        assert len(content) == snapshot.tail.package_bytes
+        assert (package.seek(10), package.read(5)) == (10, content[10:15])
+        assert (package.seek(-3, io.SEEK_END), package.read()) == (len(content) - 3, content[-3:])
+        assert package.seek(len(content) + 50) >= len(content)
+        assert package.read() == b""
+
+
+# --------------------------------------------------------------------------------------------------- the command line
+
+
+def test_the_commands_copy_a_target_and_say_where_it_stands(boat: Any, tmp_path: Path) -> None:
+    source, file, into = seeded(boat, tmp_path)
+    ran = boat.do("content", "snapshot", source, file)
+    assert ran.lines[0] == f"{source} at 1 is in {file}"
+    ran = boat.run("content", "snapshot", source, file)
+    assert (ran.code, "is there already" in ran.err) == (2, True)
+    boat.do("content", "snapshot", source, file, "--force")
+    document = boat.json("content", "restore", file, "--into", into)
+    assert (document["next_offset"], document["target"], document["given_up"]) == (1, source, 0)
+    boat.do("publish", tmp_path / "site", "/page.html")
+    boat.do("subscribe", "new", "--into", into, "--until", "caught-up")
+    assert boat.do("content", "diff", source, into).code == 0
+
+
+def seeded(boat: Any, tmp_path: Path) -> tuple[str, Path, str]:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/page.html").write_text("page")
+    boat.do("publish", tmp_path / "site", "/page.html")
+    source = f"files:{tmp_path / 'edge'}"
+    boat.do("subscribe", "edge", "--into", source, "--until", "caught-up")
+    return source, tmp_path / "edge.snapshot", f"sqlite:{tmp_path / 'new.db'}"
+
+
+def test_a_snapshot_of_another_journal_is_refused_by_the_home(boat: Any, command_line: Any, tmp_path: Path) -> None:
+    source, file, into = seeded(boat, tmp_path)
+    boat.do("content", "snapshot", source, file)
+    other = command_line(tmp_path / "other")
+    other.do("init")
+    ran = other.run("content", "restore", file, "--into", into)
+    assert (ran.code, "JournalReplaced" in ran.err) == (6, True)
+    assert not (tmp_path / "new.db").exists()
+    ran = other.do("content", "restore", file, "--into", into, "--any-journal")
+    assert "is seen when a subscriber starts on it" in ran.err
+    ran = other.run("subscribe", "new", "--into", into, "--until", "caught-up")
+    assert (ran.code, "JournalReplaced" in ran.err) == (6, True)
+
+
+def test_a_snapshot_that_the_log_has_left_behind_is_refused_and_the_way_out_is_named(boat: Any, tmp_path: Path) -> None:
+    source, file, into = seeded(boat, tmp_path)
+    boat.do("content", "snapshot", source, file)
+    for _ in range(3):
+        boat.do("publish", tmp_path / "site", "/page.html")
+    boat.do("journal", "truncate", "--before", "3", "--yes")
+    ran = boat.run("content", "restore", file, "--into", into)
+    assert (ran.code, "JournalTrimmed" in ran.err) == (6, True)
+    ran = boat.run("subscribe", "edge", "--into", source, "--until", "caught-up")
+    assert "mailboat content restore FILE --into TARGET" in ran.err
+
+
+def test_without_a_home_the_position_is_left_to_the_subscriber(
+    boat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, file, into = seeded(boat, tmp_path)
+    boat.do("content", "snapshot", source, file)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["content", "restore", str(file), "--into", into]) == 0
+    assert (tmp_path / "new.db").exists()
