@@ -60,14 +60,18 @@ class PublisherQueues:
         followers = {one.queue_name: one for one in self._standings() if one.publisher == self.publisher}
         return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in sorted(followers)]
 
-    def names(self) -> list[str]:
-        """The names of all queues, each error queue after its subscriber's."""
-        names = []
+    def all(self) -> list[SubscriberQueue | ErrorQueue]:
+        """All queues by name, each error queue after its subscriber's."""
+        queues: list[SubscriberQueue | ErrorQueue] = []
         for queue in self.subscriber_queues():
-            names.append(queue.name)
+            queues.append(queue)
             if queue.standing.has_error_queue:
-                names.append(self._error_queue(queue).name)
-        return names
+                queues.append(self._error_queue(queue))
+        return queues
+
+    def names(self) -> list[str]:
+        """The names of all queues."""
+        return [queue.name for queue in self.all()]
 
     def find(self, name: str) -> SubscriberQueue | ErrorQueue:
         """The queue of that name, or of the subscriber of that name where there is only one of it.

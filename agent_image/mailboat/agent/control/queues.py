@@ -36,7 +36,7 @@ class QueueDesk:
 
     def list(self, queues: PublisherQueues) -> Sequence[QueueView]:
         """All queues with their heads, each error queue after its subscriber's."""
-        return [self._with_head(queues.find(name), queues.publisher) for name in queues.names()]
+        return [self._with_head(one, queues.publisher) for one in queues.all()]
 
     def page(self, queues: PublisherQueues, name: str, from_offset: int, max_items: int) -> QueuePage:
         """A piece of a queue. Raises: QueueMissingError."""

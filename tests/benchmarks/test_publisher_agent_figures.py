@@ -1,0 +1,231 @@
+"""What subscribers cost a publisher agent: a hundred that announce, a status of them all, a start over a long log.
+
+Each figure is taken in a process of its own, which is this file: `test_publisher_agent_figures.py FIGURE COUNT FOLDER`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.agent.home import Home, create_home
+from mailboat.clock import SystemClock
+from mailboat.config.document import Config, PublisherAgentConfig
+from mailboat.journal.port import Journal, NewRecord
+from mailboat.journal.sqlite_reader import SqliteReader
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.messages import DiscoveryMessage, SubscriberState, TopicRole
+from mailboat.wire.messages import encode_message
+
+AUTHOR = AgentName("author")
+SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
+SUBSCRIBERS: Final = 100
+PACKAGES_PER_ANNOUNCEMENT: Final = 100
+"""A subscriber announces at once when it has caught up, but at most five times a second: at 500 packages a second,
+which is more than a publisher makes, each of them announces once in 100 packages."""
+
+
+def announcement(number: int, last_done: int) -> NewRecord:
+    states = (SubscriberState(AUTHOR, last_done),)
+    message = DiscoveryMessage(SLING_ID, AgentName(f"edge-{number}"), states, is_editable=True, max_retries=10)
+    headers, value = encode_message(message)
+    return NewRecord(value, headers, f"{SLING_ID}-edge-{number}".encode())
+
+
+def opened(folder: Path) -> Workspace:
+    site = folder / "site"
+    site.mkdir(parents=True)
+    (site / "page.html").write_text("<p>a page</p>" * 20)
+    home = create_home(folder / "home", Config())
+    with initialise(home):
+        pass
+    return Workspace(home, SystemClock())
+
+
+def room_of(workspace: Workspace, folder: Path) -> ControlRoom:
+    return ControlRoom(workspace, [PublisherAgentConfig(AUTHOR, str(folder / "site"))])
+
+
+def append_announcements(journal: Journal, topic: TopicName, subscribers: int, last_done: int) -> None:
+    journal.append(topic, [announcement(number, last_done) for number in range(subscribers)])
+
+
+def announce_on_demand(subscribers: int, folder: Path) -> dict[str, Any]:
+    """Let all subscribers announce for each line on standard input: in a process of its own, as they are."""
+    with Workspace(Home(folder / "home"), SystemClock()) as workspace:
+        for line in sys.stdin:
+            append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, int(line))
+    return {}
+
+
+def publish_with(count: int, folder: Path, subscribers: int) -> float:
+    """CPU seconds of an agent that publishes while so many announce."""
+    command = [sys.executable, __file__, "announce", str(subscribers), str(folder)]
+    with opened(folder) as workspace, closing(room_of(workspace, folder)) as room:
+        fleet = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        assert fleet.stdin is not None
+        assert fleet.stdout is not None
+        room.start()
+
+        def announce(last_done: int) -> None:
+            assert fleet.stdin is not None
+            fleet.stdin.write(f"{last_done}\n")
+
+        announce(-1)
+        await_until(lambda: len(room.status().subscribers) == subscribers)
+        order = DistributionOrder("ADD", ("/page.html",), user_id="ann")
+        begin = time.process_time()
+        for number in range(count):
+            room.distribute(AUTHOR, order)
+            if number % PACKAGES_PER_ANNOUNCEMENT == PACKAGES_PER_ANNOUNCEMENT - 1:
+                announce(number)
+        heard = (1 + count // PACKAGES_PER_ANNOUNCEMENT) * subscribers
+        await_until(lambda: room._picture.roster_follower._reader.next_offset == heard)
+        cpu_seconds = time.process_time() - begin
+        fleet.stdin.close()
+        fleet.wait()
+        fleet.stdout.close()
+        assert room._picture.roster.version >= heard
+        return cpu_seconds
+
+
+def await_until(is_so: Callable[[], bool]) -> None:
+    never = threading.Event()
+    while not is_so():
+        never.wait(0.005)
+
+
+def measure_announcing(count: int, folder: Path) -> dict[str, Any]:
+    ratios = []
+    for turn in range(4):
+        one = publish_with(count, folder / f"one-{turn}", 1)
+        many = publish_with(count, folder / f"many-{turn}", SUBSCRIBERS)
+        ratios.append(many / one)
+    return {"ratios": ratios[1:], "us_per_package": one / count * 1e6}
+
+
+def measure_status(count: int, folder: Path) -> dict[str, Any]:
+    """The calls that one look at the status takes, for one subscriber and for a hundred."""
+    calls = {}
+    for subscribers in (1, SUBSCRIBERS):
+        place = folder / str(subscribers)
+        with opened(place) as workspace, closing(room_of(workspace, place)) as room:
+            for number in range(count):
+                room.distribute(AUTHOR, DistributionOrder("INVALIDATE", (f"/{number}",)))
+            append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, count // 2)
+            room.start()
+            await_until(lambda room=room, wanted=subscribers: len(room.status().subscribers) == wanted)
+            await_until(lambda room=room: all(one.is_exact for one in room.queues(AUTHOR)))
+
+            def look(room: ControlRoom = room) -> None:
+                room.status()
+                room.queues(AUTHOR)
+
+            calls[subscribers] = calls_of(look)
+    return {"ratio": calls[SUBSCRIBERS] / calls[1], "calls": calls[SUBSCRIBERS]}
+
+
+def calls_of(look: Callable[[], None]) -> int:
+    """How many functions are called in this thread: what something costs, whatever else the machine does."""
+    count = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(profile)
+    try:
+        look()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def measure_restart(count: int, folder: Path) -> dict[str, Any]:
+    """An agent starts over a long log and is asked at once for the first page of a subscriber that is far behind."""
+    with opened(folder) as workspace:
+        with closing(room_of(workspace, folder)) as room:
+            room.distribute(AUTHOR, DistributionOrder("ADD", ("/page.html",)))
+        record = workspace.journal.record_at(workspace.package_topic, Offset(0))
+        assert record is not None
+        for begin in range(0, count, 10_000):
+            more = [NewRecord(record.value, record.headers)] * min(10_000, count - begin)
+            workspace.journal.append(workspace.package_topic, more)
+        append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), SUBSCRIBERS, count // 10)
+        read = count_packages_read()
+        with closing(room_of(workspace, folder)) as room:
+            room.catch_up()
+            room._followers.start(with_log=False)  # the past is counted beside, by nobody who is waited for
+            begin_cpu = time.process_time()
+            page = room.queue(AUTHOR, "edge-7", max_items=100)
+            cpu_seconds = time.process_time() - begin_cpu
+    assert [one.offset for one in page.items] == list(range(count // 10 + 1, count // 10 + 101))
+    return {"records_read": read["package"], "cpu_ms": cpu_seconds * 1000}
+
+
+def count_packages_read() -> Counter[str]:
+    """How many records are read of each topic from now on."""
+    counts: Counter[str] = Counter()
+    read = SqliteReader.read
+
+    def counting(self: SqliteReader, *arguments: Any) -> Any:
+        batch = read(self, *arguments)
+        counts[self._settings.topic] += len(batch.records)
+        return batch
+
+    SqliteReader.read = counting  # type: ignore[method-assign]  # in a process of its own
+    return counts
+
+
+def figure(bench: Any, name: str, count: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, name, str(count), str(bench.folder(f"publisher-agent-{name}"))]
+    result: dict[str, Any] = bench.execute(command)
+    return result
+
+
+def test_a_hundred_subscribers_that_announce_cost_a_publisher_little(bench: Any) -> None:
+    count = bench.length(300, 1000)
+    found = figure(bench, "announcing", count)
+    bench.report_ratio(
+        "publisher-announcing",
+        found["ratios"],
+        target=1.1,
+        packages=count,
+        subscribers=SUBSCRIBERS,
+        us_per_package=found["us_per_package"],
+    )
+
+
+def test_a_status_of_a_hundred_subscribers_costs_at_most_a_hundred_times_one(bench: Any) -> None:
+    found = figure(bench, "status", 200)
+    value = found["ratio"] / SUBSCRIBERS
+    bench.report_count("publisher-status", value, target=1.0, unit="ratio of calls", calls=found["calls"])
+
+
+def test_the_first_page_of_an_agent_that_starts_over_a_long_log_reads_little_of_it(bench: Any) -> None:
+    count = bench.length(50_000, 1_000_000)
+    found = figure(bench, "restart", count)
+    read, cpu_ms = found["records_read"], found["cpu_ms"]
+    bench.report_count("publisher-restart", read, target=512, unit="records", retained=count, cpu_ms=cpu_ms)
+
+
+if __name__ == "__main__":
+    measures: dict[str, Callable[[int, Path], dict[str, Any]]] = {
+        "announcing": measure_announcing,
+        "announce": announce_on_demand,
+        "status": measure_status,
+        "restart": measure_restart,
+    }
+    result = measures[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]))
+    sys.stdout.write(json.dumps(result) + "\n")
