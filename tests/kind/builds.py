@@ -1,0 +1,121 @@
+"""Programs of a Kubernetes cluster, built from Go modules into a cache that is keyed by what they are built from.
+
+A machine without a container engine can pull nothing, so the parts of a real cluster are compiled: `kubebox` is etcd,
+the control plane, the node agents and kubectl in one binary (its packages share most of their code: one link instead of
+eight). A program whose module file and source did not change is never built again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+KUBERNETES = "v1.36.3"
+MODULES = Path(__file__).resolve().parent / "modules"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to build.
+
+    Attributes:
+        name: Its folder among the modules, and the name of the binary.
+        package: The Go package with its main function.
+        settings: Link-time variables, as `package.variable=value`.
+    """
+
+    name: str
+    package: str = "."
+    settings: tuple[str, ...] = ()
+
+
+_VERSION = "k8s.io/component-base/version"
+KUBEBOX = Program(
+    "kubebox",
+    settings=(
+        f"{_VERSION}.gitVersion={KUBERNETES}",
+        f"{_VERSION}.gitMajor=1",
+        f"{_VERSION}.gitMinor=36",
+        f"{_VERSION}.gitTreeState=clean",
+        f"k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}",
+    ),
+)
+KIND = Program("kind", "sigs.k8s.io/kind")
+HELM = Program("helm", "helm.sh/helm/v4/cmd/helm")
+COREDNS = Program("coredns")
+STORAGE = Program("local-path-provisioner", "github.com/rancher/local-path-provisioner")
+PAUSE = Program("pause")
+
+
+def cache_folder() -> Path:
+    """Where everything of the test cluster is kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "mailboat" / "kind"
+
+
+def digest_of(*paths: Path) -> str:
+    """The first 16 digits of a digest over the names and contents of files and of the files in folders."""
+    total = hashlib.sha256()
+    for path in paths:
+        for file in [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file()):
+            total.update(str(file.relative_to(path.parent)).encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def build(program: Program) -> Path:
+    """The program, built unless it was built before. Raises: CalledProcessError, after Go's own words."""
+    module = MODULES / program.name
+    key = hashlib.sha256("\n".join((program.package, *program.settings)).encode()).hexdigest()[:8]
+    folder = cache_folder() / "programs" / f"{program.name}-{digest_of(module)}-{key}"
+    binary = folder / program.name
+    with locked(folder):
+        if not binary.exists():
+            say(f"building {program.name} (once; minutes from nothing)")
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = folder / "draft"
+            flags = "-s -w " + " ".join(f"-X {one}" for one in program.settings)
+            command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(draft), program.package]
+            subprocess.run(command, cwd=module, env=_go_environment(), check=True)
+            draft.rename(binary)
+    return binary
+
+
+def module_folder(program: Program, module: str) -> Path:
+    """Where Go keeps the source of a module that a program is built from."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    done = subprocess.run(
+        command, cwd=MODULES / program.name, env=_go_environment(), check=True, capture_output=True, text=True
+    )
+    return Path(done.stdout.strip())
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the lock stands beside the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _go_environment() -> dict[str, str]:
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
+
+
+if __name__ == "__main__":
+    known = {one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)}
+    for name in sys.argv[1:] or known:
+        sys.stdout.write(f"{build(known[name])}\n")

@@ -1,0 +1,210 @@
+"""A container engine for the tests: Debian's docker.io in namespaces of its own, reached through one pair of links.
+
+Ending its one process ends the engine, its containers, mounts and firewall rules; the host's own rules stay as they
+were. Its network has no way out, which is meant: a pull fails at once instead of waiting for a name server. Pods reach
+servers on the host at 10.77.1.1; the host reaches the cluster at 10.77.1.2.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from builds import cache_folder, say
+
+HOST_ADDRESS = "10.77.1.1"
+ENGINE_ADDRESS = "10.77.1.2"
+PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftables", "conntrack": "conntrack"}
+
+_HOST_LINK, _ENGINE_LINK = "mbkind-host", "mbkind-in"
+_CONTAINER_NETWORK = "10.78.0.0/16"
+_SYSCTLS = ("vm.overcommit_memory", "kernel.panic", "kernel.panic_on_oops")  # a node's kubelet sets these for the host
+_START_SECONDS = 30.0
+_STOP_SECONDS = 20.0
+_WRAPPER = Path(__file__).resolve().with_name("runc-without-sys-resource")
+
+
+class Engine:
+    """The engine of this machine's test cluster."""
+
+    def __init__(self) -> None:
+        """Nothing is started."""
+        self._run = cache_folder() / "engine"
+        self._pid_file = self._run / "pid"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients need."""
+        return {"DOCKER_HOST": f"unix://{self._run}/docker.sock", "DOCKER_BUILDKIT": "0"}
+
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        return self._docker("version").returncode == 0
+
+    def up(self) -> None:
+        """Start it, unless it runs. Raises: RuntimeError with the end of its log."""
+        if self.is_ready():
+            return
+        install_packages()
+        self._prepare()
+        pid = self._start()
+        self._link(pid)
+        end = time.monotonic() + _START_SECONDS
+        while not self.is_ready():
+            if time.monotonic() > end:
+                raise RuntimeError(f"the engine did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.1)
+
+    def down(self) -> None:
+        """Stop it with all its containers, and put back what a node changed on the host."""
+        if not self._pid_file.exists():
+            return
+        outer = int(self._pid_file.read_text())
+        for pid in [*_children(outer)]:
+            _kill(pid, signal.SIGTERM)
+        end = time.monotonic() + _STOP_SECONDS
+        while _is_alive(outer) and time.monotonic() < end:
+            time.sleep(0.1)
+        _kill(outer, signal.SIGKILL)
+        _ip("link", "del", _HOST_LINK, is_checked=False)
+        for folder in Path("/sys/fs/cgroup").glob("*/docker"):
+            for one in sorted(folder.rglob("*"), reverse=True):
+                if one.is_dir():
+                    one.rmdir()
+            folder.rmdir()
+        settings = self._run / "sysctls"
+        if settings.exists():
+            subprocess.run(["sysctl", "-q", "-w", *settings.read_text().split()], check=True)
+            settings.unlink()
+        self._pid_file.unlink()
+
+    @property
+    def _log(self) -> Path:
+        return self._run / "engine.log"
+
+    def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["docker", *arguments], env={**os.environ, **self.environment}, capture_output=True, check=False
+        )
+
+    def _prepare(self) -> None:
+        self._run.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._run / "exec", ignore_errors=True)
+        for stale in ("dockerd.pid", "docker.sock"):  # dockerd would wait for a containerd that is gone
+            (self._run / stale).unlink(missing_ok=True)
+        settings = self._run / "sysctls"
+        if not settings.exists():
+            values = [f"{key}={Path('/proc/sys', key.replace('.', '/')).read_text().strip()}" for key in _SYSCTLS]
+            settings.write_text("\n".join(values))
+        _ip("link", "del", _HOST_LINK, is_checked=False)
+
+    def _start(self) -> int:
+        """Start the process that holds the namespaces; the process id of the one inside."""
+        inside = [sys.executable, __file__, "inside", str(self._run)]
+        kept = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
+        with self._log.open("wb") as log:
+            outer = subprocess.Popen(
+                [*kept, *inside], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._pid_file.write_text(str(outer.pid))
+        own = Path("/proc/self/ns/net").readlink()
+        end = time.monotonic() + _START_SECONDS
+        while time.monotonic() < end:
+            for pid in _children(outer.pid):
+                if Path(f"/proc/{pid}/ns/net").readlink() != own:
+                    return pid
+            time.sleep(0.05)
+        raise RuntimeError(f"the engine's namespaces were not made:\n{self._log.read_text(errors='replace')[-2000:]}")
+
+    @staticmethod
+    def _link(pid: int) -> None:
+        _ip("link", "add", _HOST_LINK, "type", "veth", "peer", "name", _ENGINE_LINK, "netns", str(pid))
+        _ip("addr", "add", f"{HOST_ADDRESS}/30", "dev", _HOST_LINK)
+        _ip("link", "set", _HOST_LINK, "up")
+        _ip("route", "replace", _CONTAINER_NETWORK, "via", ENGINE_ADDRESS)
+
+
+def install_packages() -> None:
+    """Install what Debian has of the engine, without starting any of it."""
+    missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
+    if not missing:
+        return
+    say(f"installing {' '.join(missing)}")
+    policy = Path("/usr/sbin/policy-rc.d")
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
+            subprocess.run(["apt-get", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+    finally:
+        policy.unlink()
+
+
+def run_inside(folder: Path) -> None:
+    """Become the engine: first process of its namespaces."""
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    _ip("link", "set", "lo", "up")
+    end = time.monotonic() + _START_SECONDS
+    while not Path(f"/sys/class/net/{_ENGINE_LINK}").exists() and time.monotonic() < end:
+        if _ip("link", "show", _ENGINE_LINK, is_checked=False).returncode == 0:
+            break
+        time.sleep(0.05)
+    _ip("addr", "add", f"{ENGINE_ADDRESS}/30", "dev", _ENGINE_LINK)
+    _ip("link", "set", _ENGINE_LINK, "up")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    os.execvp(
+        "dockerd",
+        [
+            "dockerd",
+            f"--data-root={cache_folder() / 'images'}",
+            f"--exec-root={folder / 'exec'}",
+            f"--pidfile={folder / 'dockerd.pid'}",
+            f"--host=unix://{folder}/docker.sock",
+            "--oom-score-adjust=0",
+            "--storage-driver=overlay2",
+            "--exec-opt=native.cgroupdriver=cgroupfs",
+            "--bip=10.77.0.1/24",
+            f"--default-address-pool=base={_CONTAINER_NETWORK},size=24",
+            f"--add-runtime=without-sys-resource={_WRAPPER}",
+            "--default-runtime=without-sys-resource",
+        ],
+    )
+
+
+def _ip(*arguments: str, is_checked: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["ip", *arguments], check=is_checked, capture_output=True)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def _kill(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["up"]:
+            Engine().up()
+        case ["down"]:
+            Engine().down()
+        case ["inside", folder]:
+            run_inside(Path(folder))
+        case _:
+            sys.exit("usage: engine.py up|down")

@@ -1,0 +1,3 @@
+module mailboat.dev/tests/pause
+
+go 1.26.0
