@@ -8,6 +8,7 @@ No global provider is set. Source: OpenTelemetry's semantic conventions for mess
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +25,7 @@ from mailboat.tracing import TracedPackage, TraceParent, parse_trace_parent
 
 SYSTEM: Final = "mailboat"
 _EXPORT_SECONDS: Final = 10
-_FLUSH_MILLISECONDS: Final = 5000
+_FLUSH_SECONDS: Final = 3.0
 _NANOSECONDS: Final = 1_000_000
 
 
@@ -35,6 +36,7 @@ class OpenTelemetryTracer:
         """Send spans of `service` through the exporter."""
         resource = Resource.create({"service.name": service, "service.version": mailboat.__version__})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._exporter = exporter
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("mailboat", mailboat.__version__)
 
@@ -73,7 +75,10 @@ class OpenTelemetryTracer:
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most."""
-        self._provider.force_flush(_FLUSH_MILLISECONDS)
+        flushing = threading.Thread(target=self._provider.force_flush, name="spans-end", daemon=True)
+        flushing.start()  # the SDK does not keep to a time-out here
+        flushing.join(_FLUSH_SECONDS)
+        self._exporter.shutdown()  # ends its attempts, so that nothing waits for a collector that is away
         self._provider.shutdown()
 
 

@@ -1,0 +1,171 @@
+"""Log lines: what stands in them, what never does, and how often."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailboat.config.document import LogFormat, LogsConfig
+from mailboat.errors import JournalUnavailableError, UsageError
+from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
+from mailboat.testing.clocks import ManualClock
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_LOG = logging.getLogger("mailboat.test")
+
+
+class Lines:
+    """A configured process, and what it wrote."""
+
+    def __init__(self, config: LogsConfig) -> None:
+        self.clock = ManualClock()
+        self.stream = io.StringIO()
+        self.handler = configure_logs(config, "author", self.clock, self.stream)
+
+    def texts(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.texts()]
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("mailboat")
+    before = list(root.handlers), root.level, ours.level
+    yield
+    root.handlers[:], root.level, ours.level = before[0], before[1], before[2]
+
+
+@pytest.fixture
+def as_json(restored: None) -> Lines:
+    return Lines(LogsConfig(LogFormat.JSON, "info"))
+
+
+@pytest.fixture
+def as_text(restored: None) -> Lines:
+    return Lines(LogsConfig(LogFormat.CONSOLE, "info"))
+
+
+def test_a_line_is_one_json_object_with_stable_names(as_json: Lines) -> None:
+    _LOG.warning(
+        "%s lost %d", "topic", 3, extra={"publisher": "author", "offset": 7, "trace_parent": TRACE, "stranger": "x"}
+    )
+    (line,) = as_json.documents()
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "warning",
+        "logger": "mailboat.test",
+        "message": "topic lost 3",
+        "agent": "author",
+        "publisher": "author",
+        "offset": 7,
+        "trace_id": TRACE.split("-")[1],
+    }
+
+
+def test_an_error_in_a_line_gives_its_name_and_its_facts(as_json: Lines) -> None:
+    _LOG.warning("waiting: %s", JournalUnavailableError("away", topic="package", offset=4, attempt=3))
+    (line,) = as_json.documents()
+    assert (line["error"], line["topic"], line["offset"]) == ("JournalUnavailable", "package", 4)
+    assert "attempt" not in line
+
+
+def test_a_trace_stands_in_the_line_that_reports_it(as_json: Lines) -> None:
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        _LOG.exception("a defect")
+    (line,) = as_json.documents()
+    assert line["error"] == "KeyError"
+    assert line["trace"].startswith("Traceback")
+
+
+def test_people_get_a_line_with_time_level_and_facts(as_text: Lines) -> None:
+    _LOG.warning("no room", extra={"subscriber": "web", "offset": 9})
+    _LOG.error("two\nlines", exc_info=UsageError("no"))
+    first, second, *trace = as_text.texts()
+    assert first.endswith("Z warning no room   subscriber=web offset=9")
+    assert " error   two ⏎ lines" in second
+    assert trace[-1].endswith("Usage: no")
+
+
+def test_what_is_below_the_level_is_not_written(as_json: Lines) -> None:
+    _LOG.debug("detail")
+    logging.getLogger("somebody.else").info("chatter")
+    logging.getLogger("somebody.else").warning("trouble")
+    assert [line["message"] for line in as_json.documents()] == ["trouble"]
+
+
+def test_the_same_kind_of_line_comes_once_a_minute_with_the_number_of_the_others(as_json: Lines) -> None:
+    for number in range(100):
+        _LOG.warning("%d is late", number)
+        _LOG.warning("another kind")
+    as_json.clock.advance(61)
+    _LOG.warning("%d is late", 100)
+    assert [line["message"] for line in as_json.documents()] == [
+        "0 is late",
+        "another kind",
+        "100 is late (99 more like this since the last)",
+    ]
+
+
+def test_the_memory_of_lines_is_bounded(as_json: Lines) -> None:
+    for number in range(2000):
+        _LOG.warning(f"kind {number}")  # each is a kind of its own
+    (repeats,) = as_json.handler.filters
+    assert len(repeats._kinds) == 500  # type: ignore[union-attr]  # it is ours
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
+        ("at https://user:geheim@host/path", "at https://***@host/path"),
+        ("password=hunter2, more", "password=***, more"),
+        ("sasl.password: hunter2", "sasl.password=***"),
+        ("the token is kept", "the token is kept"),
+        ("http://host:8080/path", "http://host:8080/path"),
+    ],
+)
+def test_what_looks_like_a_secret_is_blotted_out(text: str, shown: str) -> None:
+    assert blotted(text) == shown
+
+
+def test_secrets_are_blotted_out_of_facts_and_traces_too(as_json: Lines) -> None:
+    try:
+        raise UsageError("can't reach http://u:hunter2@h", path="https://u:hunter2@h/x")
+    except UsageError as error:
+        _LOG.exception("no: %s", error)
+    assert "hunter2" not in as_json.stream.getvalue()
+
+
+def test_configuring_again_replaces_the_handler(as_json: Lines) -> None:
+    again = Lines(LogsConfig(LogFormat.JSON, "error"))
+    _LOG.warning("below")
+    _LOG.error("once")
+    assert as_json.texts() == []
+    assert [line["message"] for line in again.documents()] == ["once"]
+
+
+def test_a_level_that_is_none_is_refused(restored: None) -> None:
+    with pytest.raises(UsageError, match="one of debug, info, warning, error"):
+        configure_logs(LogsConfig(level="loud"), "author", ManualClock())
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(), st.dictionaries(st.sampled_from(FIELDS), st.text() | st.integers() | st.floats() | st.binary()))
+def test_anything_can_be_logged_and_gives_one_line_of_json(text: str, extra: dict[str, object]) -> None:
+    stream = io.StringIO()
+    formatter = configure_logs(LogsConfig(LogFormat.JSON), "a", ManualClock(), stream)
+    logging.getLogger().removeHandler(formatter)
+    record = logging.makeLogRecord({"msg": "%s", "args": (text,), "levelname": "INFO", **extra})
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert isinstance(json.loads(line)["message"], str)

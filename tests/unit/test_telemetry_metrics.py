@@ -1,0 +1,328 @@
+"""Metrics: what is measured, how it is named, and what a scraper gets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailboat.errors import JournalUnavailableError, UsageError
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import Action, FailureCause
+from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
+from mailboat.telemetry import catalogue
+from mailboat.telemetry.catalogue import CATALOGUE, Kind
+from mailboat.telemetry.exposition import AgentMetrics
+from mailboat.telemetry.families import BulkHistogram, NamedCounts
+from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.page import metrics_page
+from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.webhook import WebhookStatistics
+from mailboat.testing.clocks import ManualClock
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+CAUSE = FailureCause("StorageFull", "no space left")
+
+
+class Bench:
+    """Metrics, and what a scraper reads of them."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.metrics = AgentMetrics(self.clock)
+        self.statistics = SubscriberStatistics()
+
+    def subscriber(self) -> SubscriberMetrics:
+        return self.metrics.subscriber("web", lambda: self.statistics)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sample of that name with exactly those labels."""
+        text = self.metrics.render().content.decode()
+        for family in parse_text(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return None
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def batch_of(bench: Bench, sizes: list[int], ages_ms: list[int], seconds: float = 0.02) -> ImportedBatch:
+    now_ms = int(bench.clock.now().timestamp() * 1000)
+    records = [
+        Record(Offset(number), b"x" * size, appended_ms=now_ms - age_ms)
+        for number, (size, age_ms) in enumerate(zip(sizes, ages_ms, strict=True))
+    ]
+    return ImportedBatch(records, sizes, now_ms - int(seconds * 1000), now_ms, seconds)
+
+
+def test_an_imported_batch_counts_each_package_in_the_histograms(bench: Bench) -> None:
+    meter = bench.subscriber()
+    meter.imported(batch_of(bench, [200, 300, 70_000], [3, 40, 9000]))
+    meter.imported(batch_of(bench, [10], [0]))
+    assert bench.value("mailboat_subscriber_imported_package_bytes_count", subscriber="web") == 4
+    assert bench.value("mailboat_subscriber_imported_package_bytes_sum", subscriber="web") == 70_510
+    assert bench.value("mailboat_subscriber_imported_package_bytes_bucket", subscriber="web", le="256.0") == 2
+    assert bench.value("mailboat_subscriber_import_age_seconds_bucket", subscriber="web", le="0.05") == 3
+    assert bench.value("mailboat_subscriber_import_age_seconds_bucket", subscriber="web", le="+Inf") == 4
+    assert bench.value("mailboat_subscriber_batch_seconds_count", subscriber="web") == 2
+    assert bench.value("mailboat_subscriber_batch_packages_sum", subscriber="web") == 4
+
+
+def test_a_package_from_the_future_has_the_age_zero(bench: Bench) -> None:
+    meter = bench.subscriber()
+    meter.imported(batch_of(bench, [1], [-5000]))
+    assert bench.value("mailboat_subscriber_import_age_seconds_sum", subscriber="web") == 0
+
+
+def test_what_a_subscriber_counts_anyway_is_asked_at_the_scrape(bench: Bench) -> None:
+    bench.subscriber()
+    bench.statistics = SubscriberStatistics(
+        phase=SubscriberPhase.IMPORTING, next_offset=Offset(7), log_next_offset=Offset(10), imported=5, skipped=2, put=9
+    )
+    assert bench.value("mailboat_subscriber_imported_packages_total", subscriber="web") == 5
+    assert bench.value("mailboat_subscriber_skipped_messages_total", subscriber="web") == 2
+    assert bench.value("mailboat_subscriber_written_nodes_total", subscriber="web") == 9
+    assert bench.value("mailboat_subscriber_next_offset", subscriber="web") == 7
+    assert bench.value("mailboat_subscriber_lag_offsets", subscriber="web") == 3
+    assert bench.value("mailboat_subscriber_state", subscriber="web", state="importing") == 1
+    assert bench.value("mailboat_subscriber_state", subscriber="web", state="current") == 0
+
+
+def test_a_position_that_is_not_known_has_no_sample(bench: Bench) -> None:
+    bench.subscriber()
+    assert bench.value("mailboat_subscriber_next_offset", subscriber="web") is None
+    assert bench.value("mailboat_subscriber_readiness_seconds", subscriber="web") is None
+
+
+def test_failures_are_counted_by_name_and_a_success_after_them_as_recovered(bench: Bench) -> None:
+    meter = bench.subscriber()
+    for attempt in range(1, 6):
+        meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=attempt, cause=CAUSE))
+    meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=5, cause=CAUSE))  # told again
+    meter.progressed(SubscriberStatistics(SubscriberPhase.IMPORTING))
+    assert bench.value("mailboat_subscriber_import_failures_total", subscriber="web", error="StorageFull") == 5
+    assert bench.value("mailboat_subscriber_blocking_packages_total", subscriber="web") == 1
+    assert bench.value("mailboat_subscriber_recovered_packages_total", subscriber="web") == 1
+
+
+def test_a_package_that_was_given_up_did_not_recover(bench: Bench) -> None:
+    meter = bench.subscriber()
+    meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
+    meter.given_up(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=2, cause=CAUSE, failed=1))
+    meter.progressed(SubscriberStatistics(SubscriberPhase.IMPORTING))
+    assert bench.value("mailboat_subscriber_import_failures_total", subscriber="web", error="StorageFull") == 2
+    assert bench.value("mailboat_subscriber_recovered_packages_total", subscriber="web") == 0
+
+
+def test_waiting_for_the_journal_is_no_failure_of_a_package(bench: Bench) -> None:
+    meter = bench.subscriber()
+    cause = FailureCause("JournalUnavailable", "away")
+    meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, cause=cause))
+    assert bench.value("mailboat_subscriber_waits_total", subscriber="web", error="JournalUnavailable") == 1
+    assert (
+        bench.value("mailboat_subscriber_import_failures_total", subscriber="web", error="JournalUnavailable") is None
+    )
+
+
+def test_readiness_is_told_with_its_reason_and_how_long_it_took(bench: Bench) -> None:
+    meter = bench.subscriber()
+    bench.clock.advance(12.5)
+    bench.statistics = SubscriberStatistics(SubscriberPhase.CURRENT, is_ready=True, ready_reason="caught-up")
+    meter.progressed(bench.statistics)
+    bench.clock.advance(100)
+    meter.progressed(bench.statistics)
+    assert bench.value("mailboat_subscriber_ready", subscriber="web", reason="caught-up") == 1
+    assert bench.value("mailboat_subscriber_readiness_seconds", subscriber="web") == 12.5
+
+
+def test_a_publisher_is_measured_through_its_port(bench: Bench) -> None:
+    meter = bench.metrics.publisher("author")
+    meter.built(5000, 0.2)
+    meter.appended([Action.ADD, Action.ADD, Action.DELETE], 0.004)
+    meter.repeated()
+    meter.refused(UsageError("no"))
+    meter.refused(KeyError("no"))
+    assert bench.value("mailboat_publisher_exported_package_bytes_sum", publisher="author") == 5000
+    assert bench.value("mailboat_publisher_build_seconds_bucket", publisher="author", le="0.25") == 1
+    assert bench.value("mailboat_publisher_append_seconds_count", publisher="author") == 1
+    assert bench.value("mailboat_publisher_accepted_requests_total", publisher="author", action="ADD") == 2
+    assert bench.value("mailboat_publisher_accepted_requests_total", publisher="author", action="TEST") == 0
+    assert bench.value("mailboat_publisher_repeated_requests_total", publisher="author") == 1
+    assert bench.value("mailboat_publisher_refused_requests_total", publisher="author", error="Usage") == 1
+    assert bench.value("mailboat_publisher_refused_requests_total", publisher="author", error="KeyError") == 1
+
+
+def test_events_and_posts_are_told_by_who_raises_them(bench: Bench) -> None:
+    meter = bench.metrics.publisher("author")
+    meter.events = lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1)
+    meter.webhook = lambda: WebhookStatistics(delivered=7, refused=1)
+    assert bench.value("mailboat_publisher_distributed_events_total", publisher="author") == 8
+    assert bench.value("mailboat_publisher_raises_events", publisher="author") == 1
+    assert bench.value("mailboat_publisher_events_next_offset", publisher="author") == 9
+    assert bench.value("mailboat_publisher_webhook_posts_total", publisher="author", outcome="delivered") == 7
+
+
+def test_queues_are_told_by_the_longest_and_the_oldest(bench: Bench) -> None:
+    figures = FleetFigures(
+        "author",
+        100_000,
+        ("current", "current", "retrying"),
+        (
+            QueueFigures("BLOCKED", 40, is_clearable=True, oldest_ms=40_000),
+            QueueFigures("RUNNING", 900, oldest_ms=70_000),
+            QueueFigures("IDLE", 0),
+        ),
+        given_up=3,
+        delay_seconds=1.5,
+    )
+    bench.metrics.watch(lambda: [figures])
+    assert bench.value("mailboat_publisher_subscribers", publisher="author", state="current") == 2
+    assert bench.value("mailboat_publisher_queue_packages", publisher="author", clearable="true") == 40
+    assert bench.value("mailboat_publisher_queue_packages", publisher="author", clearable="false") == 900
+    assert bench.value("mailboat_publisher_queues", publisher="author", state="BLOCKED") == 1
+    assert bench.value("mailboat_publisher_oldest_queued_seconds", publisher="author") == 60
+    assert bench.value("mailboat_publisher_error_queue_packages", publisher="author") == 3
+    assert bench.value("mailboat_publisher_delay_seconds", publisher="author") == 1.5
+
+
+def test_an_idle_system_has_queues_of_nothing(bench: Bench) -> None:
+    bench.metrics.watch(lambda: [FleetFigures("author", 100_000)])
+    assert bench.value("mailboat_publisher_oldest_queued_seconds", publisher="author") == 0
+    assert bench.value("mailboat_publisher_queue_packages", publisher="author", clearable="true") == 0
+
+
+def test_a_journal_that_is_away_costs_only_the_queues(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.subscriber()
+
+    def fail() -> list[FleetFigures]:
+        raise JournalUnavailableError("away")
+
+    bench.metrics.watch(fail)
+    assert bench.value("mailboat_subscriber_imported_packages_total", subscriber="web") == 0
+    assert bench.value("mailboat_agent_scrape_failures_total") == 2
+    assert "queues and subscribers could not be told" in caplog.text
+
+
+def test_requests_are_counted_by_route_and_never_by_what_callers_send(bench: Bench) -> None:
+    requests = bench.metrics.requests
+    requests.record("GET", "/api/v1/queues/{publisher}", 200, 0.02)
+    requests.record("BREW", None, 404, 0.001)
+    for number in range(1000):
+        requests.record("GET", f"/forged/{number}", 404, 0.001)
+    value = bench.value("mailboat_http_requests_total", method="GET", route="/api/v1/queues/{publisher}", status="200")
+    assert value == 1
+    assert bench.value("mailboat_http_requests_total", method="OTHER", route="other", status="404") == 1
+    assert bench.value("mailboat_http_request_seconds_count", route="/api/v1/queues/{publisher}") == 1
+    routes = set(re.findall(r'route="([^"]+)"', bench.metrics.render().content.decode()))
+    assert len(routes) <= 201
+
+
+def test_errors_names_are_told_apart_up_to_a_bound() -> None:
+    counts = NamedCounts(most=2)
+    for name in ("a", "b", "c", "d", "a"):
+        counts.add(name)
+    assert counts.items() == [("Other", 2), ("a", 2), ("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "end"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8", ""),
+        ("text/html, */*", "text/plain; version=0.0.4; charset=utf-8", ""),
+        (f"{OPENMETRICS};q=0.9, text/plain;q=0.5", OPENMETRICS, "# EOF\n"),
+    ],
+)
+def test_the_scraper_chooses_the_format(bench: Bench, accept: str, content_type: str, end: str) -> None:
+    bench.subscriber()
+    bench.metrics.publisher("author")
+    shown = bench.metrics.render(accept)
+    assert shown.content_type.partition(";")[0] == content_type.partition(";")[0]
+    assert shown.content.decode().endswith(end)
+    parse = parse_openmetrics if end else parse_text
+    names = {family.name for family in parse(shown.content.decode())}
+    assert "mailboat_subscriber_batch_seconds" in names
+    assert "process_cpu_seconds" in names
+
+
+def everything(bench: Bench) -> AgentMetrics:
+    meter, author = bench.subscriber(), bench.metrics.publisher("author")
+    meter.failed_announcements = lambda: 0
+    meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
+    meter.progressed(SubscriberStatistics(SubscriberPhase.WAITING, attempts=1, cause=CAUSE))
+    author.refused(UsageError("no"))
+    author.events = lambda: EventStatistics(next_offset=Offset(1))
+    author.webhook = WebhookStatistics
+    bench.statistics = replace(bench.statistics, next_offset=Offset(1), log_next_offset=Offset(1), is_ready=True)
+    meter.progressed(bench.statistics)
+    bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
+    bench.metrics.requests.record("GET", "/x", 200, 0.1)
+    return bench.metrics
+
+
+def test_what_is_exposed_is_what_the_catalogue_says(bench: Bench) -> None:
+    text = everything(bench).render(OPENMETRICS).content.decode()
+    ours = {family.name: family for family in parse_openmetrics(text) if family.name.startswith("mailboat_")}
+    assert set(ours) == {metric.name for metric in CATALOGUE}
+    for metric in CATALOGUE:
+        family = ours[metric.name]
+        assert family.type == metric.kind
+        assert family.documentation == metric.text
+        labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        assert labels == {frozenset(metric.labels)}
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    for metric in CATALOGUE:
+        assert re.fullmatch(r"mailboat_[a-z]+(_[a-z]+)+", metric.name), metric.name
+        assert not metric.name.endswith("_total")
+        assert len(metric.labels) <= 3
+        assert metric.text.endswith(".")
+        assert bool(metric.buckets) is (metric.kind is Kind.HISTOGRAM)
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE)
+
+
+def test_the_page_has_a_row_for_each_metric() -> None:
+    page = metrics_page()
+    assert all(page.count(f"| `{metric.shown_name}` |") == 1 for metric in CATALOGUE)
+    assert "| seconds |" in page
+    assert "imported_package_size" in page
+
+
+def test_a_registry_that_is_passed_in_is_used_and_no_other() -> None:
+    registry = CollectorRegistry()
+    AgentMetrics(ManualClock(), registry)
+    assert "mailboat_agent_info" in {family.name for family in registry.collect()}
+    assert not [family.name for family in REGISTRY.collect() if family.name.startswith("mailboat_")]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.lists(st.floats(0, 1e6))))
+def test_a_histogram_fed_in_bulk_says_what_prometheus_own_would_say(batches: list[list[float]]) -> None:
+    registry = CollectorRegistry()
+    theirs = Histogram("x", "x", registry=registry, buckets=catalogue.SECONDS_BUCKETS)
+    ours = BulkHistogram(catalogue.SECONDS_BUCKETS)
+    for batch in batches:
+        ours.observe_all(batch)
+        for value in batch:
+            theirs.observe(value)
+    expected = {
+        sample.labels["le"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "x_bucket"
+    }
+    buckets, total = ours.buckets()
+    assert dict(buckets) == expected
+    assert total == pytest.approx(sum(sum(batch) for batch in batches))
