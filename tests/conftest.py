@@ -18,6 +18,7 @@ from mailboat.cli.main import main
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.http.application import create_app
+from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
 from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
@@ -79,7 +80,8 @@ def serve() -> Iterator[Serve]:
     clock, started = SystemClock(), list[HttpServer]()
 
     def start(control: FakeControl, config: HttpConfig | None = None, **ports: Any) -> HttpServer:
-        chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "metrics": str, "clock": clock, **ports}
+        chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "metrics": str, "clock": clock}
+        chosen |= {"audit": AuditTrail(clock), **ports}
         settings = replace(HttpConfig() if config is None else config, port=0)
         api = ApiPorts(control=control, **chosen)
         server = HttpServer(create_app(api, settings, Path()), settings, api.stopping)

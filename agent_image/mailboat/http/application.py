@@ -7,6 +7,8 @@ applications; `server.py` runs them. Called by the command line's `agent run`, a
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, cast
 
@@ -15,20 +17,23 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import mailboat
 from mailboat.config.document import HttpConfig
 from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
+from mailboat.http.audit import Call
 from mailboat.http.description import describe
-from mailboat.http.gate import Call, gated, incident_of
+from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
 from mailboat.http.problems import plain_problem, problem_of, status_of
 from mailboat.http.reference import PAGE_POLICY, reference_page
-from mailboat.http.routes import distributions, failures, log, members, process, queues
+from mailboat.http.routes import distributions, failures, log, members, process, queues, sling
 
 _SHOWN_MISTAKES: Final = 3
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
 
 
@@ -43,7 +48,7 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
-    return gated(build_api(ports), config, folder, ports.clock)
+    return gated(build_api(ports), config, folder, ports.clock, ports.audit)
 
 
 def build_api(ports: ApiPorts | None) -> FastAPI:
@@ -59,7 +64,7 @@ def build_api(ports: ApiPorts | None) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.ports = ports
-    for one in (members, distributions, queues, failures, log, process):
+    for one in (members, distributions, queues, failures, log, process, sling):
         app.include_router(one.router)
     app.add_exception_handler(MailboatError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_mistakes)
@@ -105,8 +110,16 @@ async def _tell_status(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
     _call(request).outcome = str(known.status_code)
     answer = problem_answer(plain_problem(known.status_code))
-    answer.headers.update(known.headers or {})
+    if known.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(_methods_at(request))
     return answer
+
+
+def _methods_at(request: Request) -> Sequence[str]:
+    """What the path supports; the framework would name the methods of one of its routes only."""
+    app: FastAPI = request.app
+    found = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [name for name, scope in found.items() if any(one.matches(scope)[0] is Match.FULL for one in app.routes)]
 
 
 async def _tell_defect(request: Request, error: Exception) -> Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -23,12 +23,12 @@ from mailboat.config.document import HttpConfig
 from mailboat.errors import LimitExceededError, ThrottledError
 from mailboat.http.access import LOCAL, Caller, TokenBook, is_from_here, token_of
 from mailboat.http.answers import problem_answer
+from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, read_body
 from mailboat.http.problems import Problem, plain_problem, problem_of
 from mailboat.http.rates import RateLimiter
 
 _LOG: Final = logging.getLogger("mailboat.http")
-_AUDIT: Final = logging.getLogger("mailboat.audit")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -36,46 +36,43 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi
 """What anybody may ask: probes send no token, and the description of the API holds no data."""
 
 
-@dataclass
-class Call:
-    """One request on its way, as routes and the audit line see it.
+@dataclass(frozen=True, slots=True)
+class GateKeeping:
+    """What a gate holds requests against, and writes into.
 
     Attributes:
-        request_id: The caller's `X-Request-Id`, or one that was made.
-        caller: Who calls.
-        verb: What the route asked for.
-        what: What the call is about, as the route tells.
-        status: The answer's.
-        outcome: The error's name, when there was one.
+        config: Limits.
+        tokens: Who may do what.
+        rates: How often.
+        audit: Where mutating calls are written down.
     """
 
-    request_id: str
-    caller: Caller | None = None
-    verb: str = "-"
-    what: dict[str, object] = field(default_factory=dict)
-    status: int = 0
-    outcome: str = "done"
+    config: HttpConfig
+    tokens: TokenBook
+    rates: RateLimiter
+    audit: AuditTrail
 
 
-def gated(app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock) -> Gate:
+def gated(app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock, audit: AuditTrail) -> Gate:
     """An application behind its gate; relative files of tokens are relative to `folder`.
 
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
     rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
-    return Gate(app, config, TokenBook(config.tokens, folder, clock), rates)
+    return Gate(app, GateKeeping(config, TokenBook(config.tokens, folder, clock), rates, audit))
 
 
 class Gate:
     """An ASGI application around another one."""
 
-    def __init__(self, inner: ASGIApp, config: HttpConfig, tokens: TokenBook, rates: RateLimiter) -> None:
+    def __init__(self, inner: ASGIApp, keeping: GateKeeping) -> None:
         """Everything that a request must fit."""
         self._inner = inner
-        self._config = config
-        self._tokens = tokens
-        self._rates = rates
+        self._config = keeping.config
+        self._tokens = keeping.tokens
+        self._rates = keeping.rates
+        self._audit = keeping.audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the server's own start and stop go straight on."""
@@ -94,7 +91,7 @@ class Gate:
         except Exception as error:  # noqa: BLE001  # a defect: whatever it is, the caller gets an answer and the log its trace
             await self._fail(error, call, answer)
         finally:
-            _write_audit(call, scope)
+            self._write_audit(call, scope)
 
     def _refusal(self, scope: Scope, call: Call) -> Problem | None:
         """Why the request is not looked at any further, judging by its head."""
@@ -136,6 +133,12 @@ class Gate:
             await self._refuse(problem, scope, receive, answer)
         else:
             await self._inner(scope, Replay(body, receive), answer)
+
+    def _write_audit(self, call: Call, scope: Scope) -> None:
+        """A line for each mutating call of somebody known; strangers and floods do not fill the log."""
+        is_heard = call.caller is not None and call.status != HTTPStatus.TOO_MANY_REQUESTS
+        if is_heard and scope["method"] not in _READING:
+            self._audit.write(call, scope["method"], scope["path"])
 
     async def _fail(self, error: Exception, call: Call, answer: _Answer) -> None:
         if answer.is_begun:
@@ -192,13 +195,3 @@ def header(scope: Scope, name: bytes) -> str | None:
 def _request_id(scope: Scope) -> str:
     given = header(scope, b"x-request-id")
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _write_audit(call: Call, scope: Scope) -> None:
-    """One line for each mutating call of somebody known; strangers and floods do not fill the log."""
-    if scope["method"] in _READING or call.caller is None or call.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return
-    facts = {"caller": call.caller.name, "verb": call.verb, "method": scope["method"], "path": scope["path"]}
-    facts |= {**call.what, "outcome": call.outcome, "status": call.status, "request_id": call.request_id}
-    text = " ".join(f"{name}={value}" for name, value in facts.items())
-    _AUDIT.info("%s", text, extra={"action": "audit", "audit": facts})

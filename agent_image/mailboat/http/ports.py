@@ -17,7 +17,7 @@ from mailboat.clock import Clock
 from mailboat.config.document import Verb
 from mailboat.errors import AccessDeniedError
 from mailboat.http.access import Caller
-from mailboat.http.gate import Call
+from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.problems import MEDIA_TYPE, Problem
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -55,6 +55,7 @@ class ApiPorts:
         health: How the process is.
         metrics: Gives the text for `/metrics`.
         clock: Time.
+        audit: What was asked that changes something.
         stopping: Set when waiting calls should answer with what they know.
     """
 
@@ -63,6 +64,7 @@ class ApiPorts:
     health: Health
     metrics: Text
     clock: Clock
+    audit: AuditTrail
     stopping: threading.Event = field(default_factory=threading.Event)
 
 

@@ -22,6 +22,7 @@ from mailboat.agent.health import Health
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
+from mailboat.http.audit import AuditTrail
 from mailboat.http.gate import gated
 from mailboat.http.problems import plain_problem
 
@@ -64,7 +65,7 @@ def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
     app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
     app.state.ports = ports
-    return gated(app, config, folder, clock)
+    return gated(app, config, folder, clock, AuditTrail(clock))
 
 
 def _ports(request: Request) -> ProbePorts:

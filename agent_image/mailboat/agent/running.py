@@ -1,0 +1,211 @@
+"""What `mailboat agent run` runs: the publishers and subscribers of a configuration, as threads of one process.
+
+A subscriber that stops in a named state does not take the others along: it is shown as stopped, the process is not
+ready, and its exit code tells in the end. When no agent is left that runs, the process ends by itself. Told to stop,
+everything ends within one deadline. The HTTP server stands above and is not known here;
+it shows `liveness` and `readiness`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.agent.pulse import PulsingClock
+from mailboat.agent.retaining import RetentionTask, is_retention_by_consumption
+from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
+from mailboat.agent.upkeep import Maintainer
+from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
+from mailboat.subscriber.progress import SubscriberStatistics
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.room import ControlRoom
+    from mailboat.agent.home import Home
+
+_LOG: Final = logging.getLogger(__name__)
+_THREAD_PREFIX: Final = "mailboat-"
+"""Threads of the engine that live as long as the process does."""
+
+Listener = Callable[[SubscriberStatistics], None]
+
+
+class AgentProcess:
+    """The agents of one process. A context manager; leaving it stops what still runs and closes what was opened."""
+
+    def __init__(self, home: Home, clock: Clock | None = None, listener: Listener | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            home: Where the state is kept, with the configuration that says which agents to run.
+            clock: Time.
+            listener: Hears of every subscriber's progress.
+
+        Raises:
+            ConfigInvalidError: No agent is named, or two have one name.
+        """
+        self.config = home.config
+        check_agents(home.config.agents)
+        self._pulse = PulsingClock(SystemClock() if clock is None else clock)
+        self.workspace = Workspace(home, self._pulse)
+        self.observability = self.workspace.observe()
+        self.stopping = threading.Event()
+        self._listener: Listener = _silent if listener is None else listener
+        self._changed = threading.Event()
+        self._room: ControlRoom | None = None
+        self._tasks = [
+            SubscriberTask(one.name, _opener(self.workspace, one, self._listener), self._pulse)
+            for one in home.config.agents.subscribers
+        ]
+        self._watched: frozenset[str] = frozenset()
+        self._maintainer = Maintainer(self.workspace)
+        self._retention: RetentionTask | None = None
+
+    @property
+    def room(self) -> ControlRoom | None:
+        """The control room of the publishers; None before `start`, and where there are none."""
+        return self._room
+
+    def start(self) -> None:
+        """Start every agent. Raises: as opening the journal: nothing can run without it."""
+        self.workspace.ensure_topics()
+        _ = self.workspace.blobs  # opened once, before threads would race for it
+        if self.config.agents.publishers:
+            self._start_publishers()
+        for task in self._tasks:
+            task.start()
+        threading.Thread(target=self._await_end, name="agents-end", daemon=True).start()
+
+    def _start_publishers(self) -> None:
+        """The control room, and what looks after the journal: retention by age, and by consumption."""
+        from mailboat.agent.control.room import ControlRoom
+
+        self._room = ControlRoom(self.workspace, self.config.agents.publishers)
+        self._room.catch_up()
+        self._room.start()
+        self._watched = frozenset(one.name for one in threading.enumerate() if one.name.startswith(_THREAD_PREFIX))
+        self._maintainer.begin()
+        if is_retention_by_consumption(self.workspace):
+            self._retention = RetentionTask(self.workspace)
+            self._retention.start()
+
+    def ask_to_stop(self) -> None:
+        """Let `wait` return. From any thread, or a signal's handler."""
+        self.stopping.set()
+        self._changed.set()
+
+    def wait(self) -> None:
+        """Wait until told to stop, or until no agent is left that runs."""
+        self._changed.wait()
+
+    def deadline(self) -> Deadline:
+        """The time that stopping everything may take, from now on."""
+        return Deadline(self._pulse, self.config.subscriber.shutdown_seconds)
+
+    def stop(self, deadline: Deadline) -> int:
+        """End all agents within the deadline. Returns: the exit code of the process."""
+        self.ask_to_stop()
+        for task in self._tasks:
+            task.stop()
+        self.observability.stop(deadline)
+        if self._room is not None:
+            self._room.stop(deadline)
+        late = [task.name for task in self._tasks if not task.join(deadline.remaining_seconds())]
+        if late:
+            _LOG.warning("subscribers that did not end in time: %s", ", ".join(late))
+        self._maintainer.stop()
+        if self._retention is not None:
+            self._retention.stop()
+        return self.exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless an agent stopped in a named state or failed; then that of the first one."""
+        return next((task.exit_code for task in self._tasks if task.exit_code), 0)
+
+    def liveness(self) -> LivenessView:
+        """See `Health`: the threads that should have moved, and did not."""
+        if self.stopping.is_set():
+            return LivenessView(is_alive=True)
+        running = {task.thread_name for task in self._tasks if task.is_running}
+        stuck = tuple(self._pulse.stuck(self._watched | running))
+        return LivenessView(not stuck, stuck)
+
+    def readiness(self) -> ReadinessView:
+        """See `Health`: not ready while stopping, so that nobody is sent here any more."""
+        agents = (*self._publishers(), *(task.view() for task in self._tasks))
+        is_ready = not self.stopping.is_set() and all(one.is_ready for one in agents)
+        return ReadinessView(is_ready, agents)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(self.deadline())
+        if self._room is not None:
+            self._room.close()
+        self.workspace.__exit__(kind, error, trace)
+
+    def _publishers(self) -> Sequence[AgentView]:
+        is_ready = self._room is not None
+        state = "running" if is_ready else "starting"
+        names = [one.name for one in self.config.agents.publishers]
+        return [AgentView(name, "publisher", state, is_ready) for name in names]
+
+    def _await_end(self) -> None:
+        """End the process when nobody is left: it would only look as if it worked."""
+        if self.config.agents.publishers:
+            return
+        for task in self._tasks:
+            task.ended.wait()
+        self._changed.set()
+
+
+def check_agents(agents: AgentsConfig) -> None:
+    """Refuse what can't be run. Raises: ConfigInvalidError."""
+    for kind, names in (
+        ("publishers", [one.name for one in agents.publishers]),
+        ("subscribers", [one.name for one in agents.subscribers]),
+    ):
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigInvalidError(f"agents.{kind} names {name} twice", key=f"agents.{kind}")
+    if not agents.publishers and not agents.subscribers:
+        raise ConfigInvalidError(
+            "the configuration names no agents", next_step="name some under agents.publishers or agents.subscribers"
+        )
+
+
+def _opener(
+    workspace: Workspace, config: SubscriberAgentConfig, listener: Listener
+) -> Callable[[], RunnableSubscriber]:
+    """What opens a subscriber: its target, claimed, and remembered for the commands on the home."""
+
+    def open_subscriber() -> RunnableSubscriber:
+        from mailboat.agent.home import KnownSubscriber
+        from mailboat.agent.subscribing import SubscriberProcess, subscription_of
+
+        wanted = subscription_of(workspace.home, config)
+        process = SubscriberProcess(workspace, wanted, listener)
+        try:
+            process.claim()
+            known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries)
+            workspace.home.remember_subscriber(known)
+        except BaseException:
+            process.close()
+            raise
+        return process
+
+    return open_subscriber
+
+
+def _silent(statistics: SubscriberStatistics) -> None:
+    """Nobody listens."""

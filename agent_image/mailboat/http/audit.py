@@ -1,0 +1,75 @@
+"""What was asked of an agent that changes something: one log line for each call, and the last ones kept for people.
+
+The lines go to the logger `mailboat.audit`, with the same facts in `extra` for structured logs. Those about a publisher
+are kept too, up to a number, since the original shows such a log for each agent. Called by `gate.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mailboat.clock import Clock
+from mailboat.http.access import Caller
+
+_LOG: Final = logging.getLogger("mailboat.audit")
+KEPT_LINES: Final = 1000
+_LONGEST_FACT: Final = 200
+
+
+@dataclass
+class Call:
+    """One request on its way, as routes and the audit line see it.
+
+    Attributes:
+        request_id: The caller's `X-Request-Id`, or one that was made.
+        caller: Who calls; None of a stranger.
+        verb: What the route asked for.
+        what: What the call is about, as the route tells.
+        status: The answer's.
+        outcome: The error's name, when there was one.
+    """
+
+    request_id: str
+    caller: Caller | None = None
+    verb: str = "-"
+    what: dict[str, object] = field(default_factory=dict)
+    status: int = 0
+    outcome: str = "done"
+
+
+class AuditTrail:
+    """Writes the lines, and keeps the last ones about each publisher. Used from the server's thread only."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Nothing written yet."""
+        self._clock = clock
+        self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT_LINES)
+
+    def write(self, call: Call, method: str, path: str) -> None:
+        """One line. What came from outside is quoted, so that it can't look like another line or fact."""
+        facts: dict[str, object] = {"caller": call.caller.name if call.caller else "-", "verb": call.verb}
+        facts |= {"method": method, "path": path, **call.what}
+        facts |= {"outcome": call.outcome, "status": call.status, "request_id": call.request_id}
+        text = _line(facts)
+        _LOG.info("%s", text, extra={"action": "audit", "audit": facts})
+        publisher = call.what.get("publisher")
+        if isinstance(publisher, str):
+            now = self._clock.now().isoformat(timespec="milliseconds")
+            self._lines.append((publisher, f"{now} {text}"))
+
+    def lines(self, publisher: str) -> Sequence[str]:
+        """The last lines about a publisher, oldest first."""
+        return [line for name, line in self._lines if name == publisher]
+
+
+def _line(facts: Mapping[str, object]) -> str:
+    return " ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+
+
+def _shown(value: object) -> str:
+    text = str(value)[:_LONGEST_FACT]
+    return text if text.isascii() and text.isprintable() and " " not in text and '"' not in text else ascii(text)

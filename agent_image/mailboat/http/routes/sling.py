@@ -1,0 +1,229 @@
+"""The original's HTTP surface, so that its clients and recipes work: publish with a form, list queues, delete items.
+
+Paths, form fields, documents and statuses are those of Apache Sling Content Distribution: 202 accepted, 400 dropped,
+503 when it failed, 404 where there is no such agent. What is ours beside it: the token, and problem documents for
+queues.
+Source: sling-org-apache-sling-distribution-core, `DistributionAgentServlet`, `DistributionAgentQueueServlet`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.responses import PlainTextResponse, Response
+
+from mailboat.agent.control.views import CommandView, DistributionOrder, PublisherView, QueueView
+from mailboat.config.document import Verb
+from mailboat.errors import AgentMissingError, MailboatError, RetryableError, StopError, UsageError
+from mailboat.http.answers import json_answer
+from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, operation
+from mailboat.http.problems import problem_of
+from mailboat.http.routes.distributions import complete_order
+from mailboat.http.sling_documents import (
+    MAX_LISTED_ITEMS,
+    Document,
+    accepted_document,
+    dropped_document,
+    item_document,
+    queue_document,
+    queue_list,
+    selected,
+)
+from mailboat.queues.names import parse_entry_id
+from mailboat.queues.publisher_queues import QueueMissingError
+
+router = APIRouter(prefix="/libs/sling/distribution/services/agents/{agent}", tags=["sling"])
+
+_PAGE: Final = 100
+_MAX_FIELDS: Final = 1100
+_TRUE: Final = "true"
+
+AgentText = Annotated[str, Path(description="The publisher's name.", max_length=LONGEST_NAME, examples=["author"])]
+Selection = Annotated[
+    str, Path(description="A name; `.json`, or `.N.json` to show children N levels deep.", max_length=LONGEST_NAME)
+]
+
+
+def _form(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """How a form is described."""
+    schema = {"type": "object", "properties": fields, "required": required}
+    return {"requestBody": {"required": True, "content": {"application/x-www-form-urlencoded": {"schema": schema}}}}
+
+
+def _declared(
+    verb: Verb, summary: str, form: dict[str, Any] | None = None, *, shapes: Iterable[int] = (200,), **settings: Any
+) -> dict[str, Any]:
+    found = operation(verb, summary, **settings)
+    found["openapi_extra"] = {**found["openapi_extra"], **(form or {})}
+    for status in shapes:
+        answers = found["responses"][status]
+        answers["content"] = {**answers.get("content", {}), "application/json": {"schema": {"type": "object"}}}
+    return {**found, "response_model": None}
+
+
+_PUBLISH_FORM: Final = _form(
+    {
+        "action": {"type": "string", "enum": ["ADD", "DELETE", "INVALIDATE", "TEST"]},
+        "path": {"type": "array", "items": {"type": "string"}},
+        "deep": {"type": "string", "enum": ["true", "false"]},
+    },
+    ["action"],
+)
+_QUEUE_FORM: Final = _form(
+    {
+        "operation": {"type": "string", "enum": ["delete"]},
+        "id": {"type": "array", "items": {"type": "string"}},
+        "limit": {"type": "integer", "minimum": -1},
+    },
+    ["operation"],
+)
+
+
+@router.post(
+    "",
+    **_declared(
+        Verb.DISTRIBUTE, "Publish, with a form", _PUBLISH_FORM, shapes=(202, 400, 404, 503), also=(404,), status=202
+    ),
+)
+async def sling_distribute(agent: AgentText, request: Request, ports: Ports, call: CurrentCall) -> Response:
+    """Fields: `action`, `path` (as often as needed), and `deep=true` where subtrees are meant."""
+    fields = await _fields(request)
+    deep = str(fields.get("deep", "")).lower() == _TRUE
+    paths = _texts(fields, "path")
+    order = DistributionOrder(str(fields.get("action", "")).upper(), paths, paths if deep else ())
+    try:
+        wanted = complete_order(order, call, request.headers.get("idempotency-key"))
+        call.what |= {"publisher": agent, "action": wanted.action, "paths": len(paths)}
+        made = await run_in_threadpool(ports.control.distribute, agent, wanted)
+    except MailboatError as error:
+        return _refusal(error, call)
+    call.what |= {"package": made.package_id, "offset": made.offset}
+    message = f"[{made.package_id}] distribution request accepted at offset {made.offset}"
+    return json_answer(accepted_document(message), HTTPStatus.ACCEPTED)
+
+
+_AGENT: Final = _declared(Verb.VIEW, "Queues, state or log of an agent", also=(404,))
+_AGENT["responses"][200]["content"]["text/plain"] = {"schema": {"type": "string"}}
+
+
+@router.get("/{selection}", **_AGENT)
+def sling_agent(agent: AgentText, selection: Selection, ports: Ports) -> Response:
+    """`queues.json` lists names, `queues.1.json` shows each queue, `queues.2.json` their items too.
+
+    `status.json` is the agent's state, and `log.txt` the last lines about what was asked of it through this API.
+    """
+    chosen = selected(selection)
+    match chosen.name:
+        case "queues":
+            return json_answer(_queues(ports, agent, chosen.depth))
+        case "status":
+            return json_answer({"state": _publisher(ports, agent).state or "IDLE"})
+        case "log":
+            lines = ports.audit.lines(_publisher(ports, agent).name)
+            return PlainTextResponse("".join(f"{line}\n" for line in lines))
+    raise AgentMissingError(f"an agent shows queues, status and log, and no {chosen.name}", publisher=agent)
+
+
+@router.get("/queues/{selection}", **_declared(Verb.VIEW, "A queue, as the original shows it", also=(404,)))
+def sling_queue(agent: AgentText, selection: Selection, ports: Ports) -> Response:
+    """With `.1.json`, the items too, 5,000 at most."""
+    chosen = selected(selection)
+    queue = ports.control.queue(agent, chosen.name, max_items=1).queue
+    return json_answer(_queue(ports, agent, queue, chosen.depth))
+
+
+@router.get("/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
+def sling_item(agent: AgentText, queue: AgentText, selection: Selection, ports: Ports) -> Response:
+    """With all its paths."""
+    entry = parse_entry_id(selected(selection).name)
+    page = ports.control.queue(agent, queue, entry.offset, 1)
+    if not page.items or page.items[0].offset != entry.offset:
+        raise QueueMissingError(f"the queue {queue} holds no {entry}", queue=queue)
+    item = page.items[0]
+    paths = ports.archive.message(entry.offset).paths if item.path_count > 1 else None
+    return json_answer(item_document(item, paths))
+
+
+@router.post("/queues/{selection}", **_declared(Verb.CLEAR, "Delete items of a queue", _QUEUE_FORM, also=(404, 409)))
+async def sling_delete(
+    agent: AgentText, selection: Selection, request: Request, ports: Ports, call: CurrentCall
+) -> Response:
+    """Fields: `operation=delete`, and `id` (as often as needed) or `limit`: 1 unless said otherwise, -1 for all."""
+    fields = await _fields(request)
+    queue = selected(selection).name
+    call.what |= {"publisher": agent, "queue": queue}
+    if fields.get("operation") != "delete":
+        raise UsageError("operation must be delete: items can't be copied or moved between queues that are views")
+    ids = _texts(fields, "id")
+    if ids:
+        sent = await run_in_threadpool(ports.control.remove, agent, queue, ids)
+    else:
+        sent = await run_in_threadpool(ports.control.clear, agent, queue, _limit(fields))
+    call.what |= {"command": sent.id, "offset": sent.offset}
+    return json_answer(_deleted(sent))
+
+
+def _queues(ports: ApiPorts, agent: str, depth: int) -> Document:
+    queues = ports.control.queues(agent)
+    shown = {one.name: _queue(ports, agent, one, depth - 1) for one in queues} if depth > 0 else {}
+    return {**queue_list(queues), **shown}
+
+
+def _queue(ports: ApiPorts, agent: str, queue: QueueView, depth: int) -> Document:
+    document = queue_document(queue)
+    next_offset: int | None = 0 if depth > 0 else None
+    listed = 0
+    while next_offset is not None and listed < MAX_LISTED_ITEMS:
+        page = ports.control.queue(agent, queue.name, next_offset, _PAGE)
+        document |= {one.id: item_document(one) for one in page.items}
+        listed += len(page.items)
+        next_offset = page.next_offset
+    return document
+
+
+def _publisher(ports: ApiPorts, agent: str) -> PublisherView:
+    for one in ports.control.status().publishers:
+        if one.name == agent:
+            return one
+    raise AgentMissingError(f"there is no publisher {agent} here", publisher=agent)
+
+
+def _deleted(sent: CommandView) -> Document:
+    return {"success": True, "message": f"command {sent.id}: drop up to offset {sent.offset}", "command": sent.id}
+
+
+def _refusal(error: MailboatError, call: CurrentCall) -> Response:
+    """The original's answer to a request that failed; `Retry-After` is ours."""
+    call.outcome = error.name
+    message = f"{error.name}: {error.message}"
+    if isinstance(error, AgentMissingError):
+        return json_answer({"message": "agent not found"}, HTTPStatus.NOT_FOUND)
+    if isinstance(error, RetryableError | StopError):
+        answer = json_answer({"message": message}, HTTPStatus.SERVICE_UNAVAILABLE)
+        answer.headers.update(problem_of(error).headers)
+        return answer
+    return json_answer(dropped_document(message), HTTPStatus.BAD_REQUEST)
+
+
+async def _fields(request: Request) -> FormData:
+    """The form's fields, with those of the query: the original takes either."""
+    form = await request.form(max_files=0, max_fields=_MAX_FIELDS)
+    return FormData([*request.query_params.multi_items(), *form.multi_items()])
+
+
+def _texts(fields: FormData, name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for one in fields.getlist(name) if isinstance(one, str)))
+
+
+def _limit(fields: FormData) -> int | None:
+    """How many items to drop. Raises: UsageError: the original would take 1 for anything that is no number."""
+    text = str(fields.get("limit", "1"))
+    if not re.fullmatch(r"-1|[0-9]{1,9}", text, re.ASCII) or text == "0":
+        raise UsageError("limit must be a number of items, or -1 for all")
+    return None if text == "-1" else int(text)

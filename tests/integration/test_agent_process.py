@@ -1,0 +1,168 @@
+"""The agents of one process: they run, fail and end apart from each other, and one deadline ends them all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import prepare
+from mailboat.agent.control.archive import JournalArchive
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.agent.home import Home
+from mailboat.agent.running import AgentProcess
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    HttpConfig,
+    PublisherAgentConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+)
+from mailboat.http.application import create_app
+from mailboat.http.audit import AuditTrail
+from mailboat.http.client import HttpControl
+from mailboat.http.ports import ApiPorts
+from mailboat.http.server import HttpServer
+
+
+def until(look: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What `look` gives once it is true."""
+    ends = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < ends, "it did not come in time"
+        time.sleep(0.02)
+    return seen
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tree to publish."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "index.html").write_text("<p>hello")
+    return folder
+
+
+def made(tmp_path: Path, *subscribers: SubscriberAgentConfig, publisher: PublisherAgentConfig | None = None) -> Home:
+    """A new home whose configuration names these agents."""
+    agents = AgentsConfig(() if publisher is None else (publisher,), subscribers)
+    config = Config(agents=agents, subscriber=SubscriberConfig(announce_seconds=0.5), http=HttpConfig(port=0))
+    home = Home(tmp_path / "home", config)
+    prepare(home)
+    return home
+
+
+def edge(tmp_path: Path, name: str, **settings: Any) -> SubscriberAgentConfig:
+    return SubscriberAgentConfig(name, f"files:{tmp_path / name}", **settings)
+
+
+def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_path: Path, source: Path) -> None:
+    publisher = PublisherAgentConfig("author", str(source))
+    home = made(tmp_path, edge(tmp_path, "edge-1", is_editable=True), edge(tmp_path, "edge-2"), publisher=publisher)
+    with AgentProcess(home) as process:
+        process.start()
+        assert process.room is not None
+        clock, archive = SystemClock(), JournalArchive(process.workspace)
+        ports = ApiPorts(process.room, archive, process, str, clock, AuditTrail(clock), process.stopping)
+        server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
+        server.start()
+        try:
+            with HttpControl(server.url) as control:
+                until(lambda: len(control.status().subscribers) == 2)
+                order = DistributionOrder("ADD", ("/index.html",), request_id="first")
+                sent = control.distribute("author", order)
+                done = control.distribution("author", "first", wait_seconds=20.0)
+                assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
+                assert control.distribute("author", order).is_repeat
+                assert {one.subscriber for one in control.queues("author")} == {"edge-1", "edge-2"}
+                assert [one.count for one in control.queues("author") if not one.name.endswith("-error")] == [0, 0]
+                assert archive.message(sent.offset).request_id == "first"
+                assert {one.role for one in archive.topics()} >= {"package", "status", "discovery", "command", "event"}
+            assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"
+            assert process.liveness().is_alive
+            until(lambda: process.readiness().is_ready)
+        finally:
+            deadline = process.deadline()
+            server.stop(deadline)
+            assert process.stop(deadline) == 0
+        assert not server.is_serving
+
+
+def test_a_subscriber_that_stops_leaves_the_others_running_and_tells_by_the_exit_code(
+    tmp_path: Path, source: Path
+) -> None:
+    good, bad = edge(tmp_path, "good"), edge(tmp_path, "bad")
+    other = AgentProcess(made(tmp_path / "other", replace(edge(tmp_path, "stranger"), target=bad.target)))
+    with other:
+        other.start()
+        until(lambda: other.readiness().agents[0].state == "running")
+    home = made(tmp_path, good, bad, publisher=PublisherAgentConfig("author", str(source)))
+    with AgentProcess(home) as process:
+        process.start()
+        stopped = until(lambda: [one for one in process.readiness().agents if one.state == "stopped"])
+        assert [(one.name, one.reason) for one in stopped] == [("bad", "TargetOwned")]
+        until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.is_ready])
+        assert not process.readiness().is_ready
+        assert process.liveness().is_alive
+        assert process.stop(process.deadline()) == 5
+
+
+def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) -> None:
+    first = AgentProcess(made(tmp_path / "first", edge(tmp_path, "edge")))
+    second = AgentProcess(
+        made(tmp_path / "second", replace(edge(tmp_path, "edge-2"), target=f"files:{tmp_path / 'edge'}"))
+    )
+    with first, second:
+        first.start()
+        until(lambda: first.readiness().agents[0].state == "running")
+        second.start()
+        second.wait()
+        assert second.exit_code == 5
+        assert second.readiness().agents[0].reason in {"TargetBusy", "TargetOwned"}
+        assert not first.stopping.is_set()
+
+
+def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: Path, source: Path) -> None:
+    publisher = PublisherAgentConfig("author", str(source))
+    home = made(tmp_path, *(edge(tmp_path, f"edge-{number}") for number in range(4)), publisher=publisher)
+    clock = SystemClock()
+    with AgentProcess(home) as process:
+        process.start()
+        until(lambda: process.readiness().is_ready)
+        waiting = threading.Thread(target=process.wait)
+        waiting.start()
+        began = clock.monotonic()
+        process.ask_to_stop()
+        waiting.join(5.0)
+        assert not waiting.is_alive()
+        assert not process.readiness().is_ready
+        assert process.stop(Deadline(clock, 15.0)) == 0
+        assert clock.monotonic() - began < 15.0
+        assert {one.state for one in process.readiness().agents if one.kind == "subscriber"} == {"stopped"}
+    left = {one.name for one in threading.enumerate() if one.name.startswith("mailboat-")}
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("agents", "problem"),
+    [
+        (AgentsConfig(), "names no agents"),
+        (AgentsConfig((PublisherAgentConfig("a"), PublisherAgentConfig("a"))), "names a twice"),
+        (
+            AgentsConfig((), (SubscriberAgentConfig("b", "files:b"), SubscriberAgentConfig("b", "files:c"))),
+            "names b twice",
+        ),
+    ],
+)
+def test_agents_that_cannot_be_run_are_refused_before_anything_is_opened(
+    tmp_path: Path, agents: AgentsConfig, problem: str
+) -> None:
+    with pytest.raises(ConfigInvalidError, match=problem):
+        AgentProcess(Home(tmp_path, Config(agents=agents)))

@@ -1,0 +1,73 @@
+"""The API holds what its description says, whatever it is sent: no 5xx, no status that is not documented."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.config.document import HttpConfig
+from mailboat.http.application import build_api
+from mailboat.http.description import operations
+from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
+from schemathesis.checks import negative_data_rejection, positive_data_acceptance
+
+UNHURRIED: Final = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
+NOT_CHECKED: Final = [
+    positive_data_acceptance,  # what fits the schema may still name nothing that is there
+    negative_data_rejection,  # a form's fields are read as the original reads them: what is not understood is ignored
+]
+KNOWN: Final = {
+    "publisher": ["author"],
+    "agent": ["author"],
+    "name": ["edge-1", "edge-2-error", f"{SLING_ID}-edge-1", "dstrpck-1767225600000-00000000-0000-4000-8000-000000000000"],
+    "queue": ["edge-1"],
+    "selection": ["queues.2.json", "status.json", "log.txt", "edge-1.1.json", "package-0@1.json"],
+    "subscriber": ["edge-1"],
+    "reference": ["1"],
+    "command_id": ["command-0"],
+}
+
+
+def description() -> dict[str, Any]:
+    """The API's description, which names what is there as often as anything else, and never waits for long."""
+    document = copy.deepcopy(build_api(None).openapi())
+    for operation in operations(document):
+        for one in operation.get("parameters", ()):
+            if one["name"] in KNOWN:
+                one["schema"] = {"anyOf": [{"enum": KNOWN[one["name"]]}, one["schema"]]}
+            if one["name"] == "wait":
+                one["schema"]["maximum"] = 0.01
+    for record in ("ClearOrder", "RedriveOrder"):
+        document["components"]["schemas"][record]["properties"]["wait_seconds"]["maximum"] = 0.01
+    return document
+
+
+schema = schemathesis.openapi.from_dict(description())
+
+
+@pytest.fixture
+def agent_url(serve: Any) -> str:
+    """An agent with something in its log, in its queues and in an error queue."""
+    control = FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2", is_editable=False))
+    for number in range(3):
+        control.distribute("author", DistributionOrder("ADD", (f"/{number}",)))
+    control.give_up("edge-2", 0, CauseView("StorageFull", "no space is left"))
+    url: str = serve(control, UNHURRIED).url
+    return url
+
+
+@schema.parametrize()
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+def test_an_operation_answers_as_it_is_described(case: Any, agent_url: str) -> None:
+    response = case.call(base_url=agent_url)
+    case.validate_response(response, excluded_checks=NOT_CHECKED)
