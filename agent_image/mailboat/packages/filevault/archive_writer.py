@@ -29,6 +29,8 @@ from mailboat.packages.filevault.archive_layout import (
 
 LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = 256
+"""Shorter content is stored: a packer takes longer to begin than all else that is done for the entry."""
 SPOOL_BYTES: Final = 4 * 1024 * 1024
 STORED_SUFFIXES: Final = (
     ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",
@@ -59,8 +61,9 @@ class PackedContent(NamedTuple):
 
     @classmethod
     def of(cls, content: bytes, level: int) -> Self:
-        """Pack; 0 is not at all."""
-        shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if level and content else content
+        """Pack, unless it is too short to be worth it; the level 0 is not at all."""
+        is_worth_it = level and len(content) >= SMALL_BYTES
+        shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if is_worth_it else content
         if len(shrunk) < len(content):
             return cls(DEFLATED, shrunk, zlib.crc32(content), len(content))
         return cls(STORED, content, zlib.crc32(content), len(content))

@@ -62,7 +62,7 @@ class FilevaultCodec:
     def __init__(self, settings: FilevaultSettings | None = None) -> None:
         """Build a codec."""
         self._settings = settings or FilevaultSettings()
-        self._packed_properties: dict[str, PackedContent] = {}
+        self._packed_properties: dict[tuple[tuple[str, str], ...], PackedContent] = {}
         self._reading = ReadingSettings(
             Namespaces(self._settings.namespaces), self._settings.references, self._settings.max_document_bytes
         )
@@ -127,13 +127,13 @@ class FilevaultCodec:
     def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
         if contents.is_self_contained:
             archive.add(MANIFEST, _manifest(contents).encode())
-        text = format_properties(contents.properties)
-        packed = self._packed_properties.get(text)
+        properties = tuple(contents.properties.items())
+        packed = self._packed_properties.get(properties)
         if packed is None:
-            packed = PackedContent.of(text.encode(), self._settings.level)
+            packed = PackedContent.of(format_properties(contents.properties).encode(), self._settings.level)
             if len(self._packed_properties) >= MAX_REMEMBERED:
                 self._packed_properties.clear()
-            self._packed_properties[text] = packed
+            self._packed_properties[properties] = packed
         archive.add_packed(PROPERTIES_XML, packed)
         archive.add(FILTER_XML, format_filter(contents.filter).encode())
 

@@ -171,7 +171,8 @@ class Layout:
             one.name: self._carry(one, platform) for one in node.properties if one.type is PropertyType.BINARY
         }
         attributes = attributes_of(node, references, document.prefixes)
-        document.size += sum([len(key) + len(text) + _ATTRIBUTE_BYTES for key, text in attributes])
+        for key, text in attributes:
+            document.size += len(key) + len(text) + _ATTRIBUTE_BYTES
         return _Open(node, platform, document, depth, attributes, list(_marks(node, self._open)))
 
     def _detach_open(self) -> None:
@@ -205,10 +206,15 @@ class Layout:
         return largest is not None and binary.length_bytes > largest
 
     def _parent_of(self, path: NodePath) -> _Open | None:
-        while self._open and not (is_within(path, self._open[-1].node.path) and path != self._open[-1].node.path):
+        parent = parent_of(path)
+        while self._open:
+            last = self._open[-1]
+            above = last.node.path
+            if above == parent and path != above:
+                return last
+            if path != above and is_within(path, above):
+                return None
             self._close()
-        if self._open and self._open[-1].node.path == parent_of(path):
-            return self._open[-1]
         return None
 
     def _close(self) -> None:
