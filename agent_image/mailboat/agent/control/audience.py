@@ -195,10 +195,12 @@ def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
 
 
 def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubscriber) -> Member:
-    """Add what the home knows and what its target says; of one that runs only how many packages it gave up."""
+    """Add what the home knows, and what its target says unless it runs; then only what it does not say itself."""
     one = one or Member(key, max_retries=registered.max_retries)
     target = one.target if one.is_running and one.target else registered.target
     one = replace(one, target=target, follow=registered.follow, is_registered=True)
+    if one.is_running and one.given_up is not None:
+        return one  # it has said all itself
     try:
         with opened_ledger(registered.target) as ledger:
             position, attempt, given_up = ledger.position(), ledger.attempt(), len(ledger.given_up())

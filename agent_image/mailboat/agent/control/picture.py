@@ -90,6 +90,11 @@ class Picture:
         listeners = (self.failed, self.removed, self.answers)
         return StatusFollower(listeners, self._workspace.journal, topic, start)
 
+    def open(self) -> None:
+        """Make all of the picture, before several threads look at it. Raises: the journal's errors."""
+        for part in ("view", "pages", "log_follower", "roster_follower", "status_follower"):
+            getattr(self, part)
+
     def hear_announcements(self) -> None:
         """Read what is new on the discovery topic. Not while a thread does."""
         _read_all(self.roster_follower)

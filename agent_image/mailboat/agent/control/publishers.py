@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
 from mailboat.agent.composition import Workspace
@@ -39,6 +39,8 @@ class PublisherRoom:
         self._throttle = Throttle(
             ThrottleSettings(settings.max_queue_entries, settings.max_delay_seconds), workspace.clock
         )
+        self._opening = threading.Lock()
+        self._opened: PublishingCounter | None = None
         self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)
 
     def publish(self, request: DistributionRequest) -> Receipt:
@@ -46,11 +48,11 @@ class PublisherRoom:
         caller = request.user_id or ANONYMOUS
         if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
             self._throttle.admit(caller, self.backlog())
-        return self._counter.publish(request, caller)
+        return self._counter().publish(request, caller)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""
-        return self._counter.locate(identifier)
+        return self._counter().locate(identifier)
 
     def backlog(self) -> int:
         """Packages before the slowest alive subscriber whose queue can be cleared, as far as they are counted."""
@@ -91,10 +93,13 @@ class PublisherRoom:
         ]
         return Offset(min(done) + 1) if done else None
 
-    @cached_property
     def _counter(self) -> PublishingCounter:
-        publisher = self._workspace.publisher(self.name)
-        return PublishingCounter(self.name, publisher, self._open_source if self._config.source is not None else None)
+        """The counter, opened with the first request: a publisher's state is one connection."""
+        with self._opening:
+            if self._opened is None:
+                open_source = None if self._config.source is None else self._open_source
+                self._opened = PublishingCounter(self.name, self._workspace.publisher(self.name), open_source)
+            return self._opened
 
     def _open_source(self) -> Source:
         return open_source(self._workspace.home.resolve(self._config.source or ""))

@@ -70,7 +70,8 @@ class ControlRoom:
         self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
 
     def start(self) -> None:
-        """Keep everything current from now on."""
+        """Keep everything current from now on. Raises: as opening the journal."""
+        self._picture.open()
         self._followers.start()
 
     def stop(self, deadline: Deadline) -> None:
