@@ -1,4 +1,4 @@
-"""Run one command line of the project in this process, then say how much memory the process took at its peak.
+"""Run one command line of the project in this process, then say how much memory and time it took.
 
 The size is of this process alone (VmHWM): what `wait` says of a child can be that of the parent it was forked from.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
-from mailboat.cli.main import main
+begun = time.perf_counter()
+
+from mailboat.cli.main import main  # noqa: E402  # the imports are a part of what a command takes
 
 code = main(sys.argv[1:])
 line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print("\n" + json.dumps({"peak_bytes": int(line.split()[1]) * 1024}))
+print("\n" + json.dumps({"peak_bytes": int(line.split()[1]) * 1024, "wall_seconds": time.perf_counter() - begun}))
 sys.exit(code)
