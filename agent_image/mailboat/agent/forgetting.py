@@ -1,7 +1,7 @@
 """Takes a subscriber that will not come back off the books: the registry of the home, and its announcement.
 
-Its target stays as it is. Until then it counts: `publish --wait` waits for it, `status` shows it, and where retention is
-by consumption its position holds packages back. Called by `mailboat subscribers forget`.
+Its target stays as it is. Until then it counts: `publish --wait` waits for it, `status` shows it, and where retention
+is by consumption its position holds packages back. Called by `mailboat subscribers forget`.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Home:
     """A home with its configuration: its own, or one from elsewhere."""
 
     def __init__(self, path: Path, config: Config | None = None) -> None:
-        """Find the home and read its configuration, unless one is given. Raises: HomeMissingError, ConfigInvalidError."""
+        """Read the home's configuration, unless one is given. Raises: HomeMissingError, ConfigInvalidError."""
         self.path = path
         if config is not None:
             self.config = config

@@ -19,6 +19,9 @@ MB; but what kills a process stops all that it holds, and its threads share one 
 AUTHOR: Final = "author"
 GOLDEN: Final = "golden"
 LATE: Final = "late"
+MISTAKE_ID: Final = "demo-mistake"
+"""The request id of the mistaken delete."""
+
 BLOCKED_SECONDS: Final = 2.0
 """For so long the block is shown before it is cleared."""
 

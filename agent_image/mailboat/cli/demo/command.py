@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
 import socket
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -58,7 +60,8 @@ def demo(
     """
     folder = _source_folder(source)
     home = _new_home(session)
-    outcome = _play(session, folder, home, Cast(subscribers, seconds))
+    with _ended_by_sigterm():
+        outcome = _play(session, folder, home, Cast(subscribers, seconds))
     session.show(outcome_report(outcome))
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
@@ -70,6 +73,20 @@ class Cast:
 
     subscribers: int
     seconds: float
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does, so that no process of it stays behind."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _source_folder(given: Path | None) -> Path:
@@ -177,12 +194,10 @@ def _opening_lines(source: Path, found: Survey, subscribers: int, home: Path) ->
     from mailboat.cli.demo.board import MEMBERS
 
     size = f"{count_text(found.files, 'file')}, {bytes_text(found.content_bytes)}"
-    staged = f"golden checks each package first; up to {MEMBERS} others share a process"
-    return [
-        f"Publishing {source} ({size}) to {count_text(subscribers, 'subscriber')}",
-        f"through {home}: {staged if subscribers > 1 else 'golden alone'}",
-        "",
-    ]
+    lines = [f"Publishing {source} ({size})", f"to {count_text(subscribers, 'subscriber')} through {home}"]
+    if subscribers > 1:
+        lines.append(f"golden checks each package first; up to {MEMBERS} of the others share a process")
+    return [*lines, ""]
 
 
 def _odd_lines(odd: Odd) -> list[str]:

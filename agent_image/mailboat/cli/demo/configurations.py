@@ -13,10 +13,12 @@ ANNOUNCE_SECONDS: Final = 0.5
 """How often positions are told, so that bars move; ten seconds are enough in earnest."""
 
 KINDS: Final = ("sqlite", "files", "generations")
-REFUSED: Final = "DELETE"
-
-_CHECK: Final = f"""! grep -Eq '"action": ?"{REFUSED}"'"""
-"""Golden's check of every package: a hook that gets it as JSON and refuses deletes. Its exit code decides."""
+CHECK: Final = (
+    "sh",
+    "-c",
+    """if grep -q '"action": "DELETE"'; then echo 'a delete needs a person'; exit 1; fi""",
+)
+"""Golden's check of every package: a hook that gets it as JSON, and refuses deletes by its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +81,5 @@ def _patience(troupe: Troupe) -> dict[str, Any]:
 
 def _subscriber(actor: Actor) -> dict[str, Any]:
     if actor.name == GOLDEN:
-        return {"name": GOLDEN, "target": actor.target, "is_editable": True, "hooks": {"before": [_CHECK]}}
+        return {"name": GOLDEN, "target": actor.target, "is_editable": True, "hooks": {"before": list(CHECK)}}
     return {"name": actor.name, "target": actor.target, "staging": {"golden": GOLDEN}}

@@ -20,7 +20,7 @@ from mailboat.agent.control.views import (
     QueueItemView,
     StatusView,
 )
-from mailboat.cli.demo.board import AUTHOR, GOLDEN
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, MISTAKE_ID
 from mailboat.cli.demo.cast import Ears
 from mailboat.cli.demo.portions import Portion
 from mailboat.clock import Clock
@@ -102,7 +102,7 @@ class Errands:
 
     def err(self, path: str) -> None:
         """Ask for a delete that nobody should have asked for."""
-        order = DistributionOrder("DELETE", (path,), request_id="demo-mistake")
+        order = DistributionOrder("DELETE", (path,), request_id=MISTAKE_ID)
         self._todo.put(lambda: Erred(self._distribute(order)))
 
     def drop(self, item: QueueItemView) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mailboat.cli.demo.board import AUTHOR
+from mailboat.cli.demo.board import AUTHOR, MISTAKE_ID
 from mailboat.cli.demo.configurations import configuration_file
 from mailboat.cli.demo.portions import binary_bytes
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text
@@ -140,9 +140,10 @@ def _closing_lines(outcome: Outcome) -> list[str]:
         ]
     board = outcome.board
     took = f"{count_text(board.portions, 'package')} to {count_text(len(board.actors), 'subscriber')}"
-    spared = " The mistaken delete reached nobody." if board.has_story else ""
-    lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}.{spared}", "Next:"]
-    return lines + [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
+    lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}."]
+    lines += ["The mistaken delete reached nobody."] if board.has_story else []
+    steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
+    return [*lines, "", "Next:", *steps]
 
 
 def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
@@ -150,11 +151,10 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
-    mistake = outcome.board.mistaken_package
-    about_it = [] if mistake is None else [([*home, "distribution", "get", mistake], "what became of the mistake")]
+    about_it = ([*home, "distribution", "get", MISTAKE_ID], "what became of the mistake")
     commands = [
         ([*home, "status"], "who stands where, as it is on disk: nothing runs any more"),
-        *about_it,
+        *([about_it] if outcome.board.has_story else []),
         ([*home, "publish", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: look on"),

@@ -121,7 +121,7 @@ class Stage:
                     raise refused_answer(answer)
                 self._board.mistake = Mistake.CLEARED
                 self._tell(
-                    GOLDEN, f"queue remove, through the API: {count_text(answer.removed or 0, 'package')} dropped"
+                    GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queue remove)"
                 )
         if isinstance(heard, Published | Erred | Cleared):
             self._is_asking = False
@@ -157,11 +157,18 @@ class Stage:
                 self._moved = self._clock.monotonic()
             actor.state, actor.error = view.state, "" if view.error is None else view.error.code
         if self._board.mistake is Mistake.PUBLISHED and seen.blocked is not None:
-            self._blocked = seen.blocked
-            self._board.mistake = Mistake.BLOCKING
-            self._board.blocked_at_seconds = self._board.seconds
-            error = "" if seen.blocked.error is None else f": {seen.blocked.error.message}"
-            self._tell(GOLDEN, f"BLOCKED by {seen.blocked.action} {seen.blocked.path}{error}")
+            self._take_in_block(seen.blocked)
+
+    def _take_in_block(self, item: QueueItemView) -> None:
+        if item.package_id != self._board.mistaken_package:
+            why = None if item.error is None else item.error.message
+            raise DemoFailedError(f"golden is blocked by {item.action} {item.path}, not by the mistake", said=why)
+        self._blocked = item
+        self._board.mistake = Mistake.BLOCKING
+        self._board.blocked_at_seconds = self._board.seconds
+        others = len(self._board.actors) - 1
+        waiting = f"; {others} wait behind it" if others else ""
+        self._tell(GOLDEN, f"BLOCKED: its check refuses {item.action} {item.path}{waiting}")
 
     def _act(self) -> None:
         self._board.seconds = self._clock.monotonic() - self._began - self._board.began_at_seconds
