@@ -1,33 +1,46 @@
-"""Runs one subscriber in this process: target, engine, announcements, and the stop that SIGTERM asks for.
+"""Runs one subscriber in this process: target, engine, hooks, announcements, and the stop that SIGTERM asks for.
 
-The subscriber's thread is the caller's; announcements and the journal's upkeep have threads of their own. Used by
-`mailboat subscribe` and, later, by the agent of a pod.
+The subscriber's thread is the caller's; announcements, commands and the journal's upkeep have threads of their own.
+Several may run in one process. Used by `mailboat subscribe` and by `mailboat agent run`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.agent.hooks import Hooks
+from mailboat.agent.inspection import recent_publishers
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import Maintainer
 from mailboat.clock import Deadline
+from mailboat.config.document import HooksConfig
+from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.errors import MailboatError, RetryableError
 from mailboat.journal.port import ReadLimits
-from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import DiscoveryMessage, SubscriberState, TopicRole
+from mailboat.model.identifiers import AgentName, parse_agent_name
+from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.readiness import ReadinessPolicy
 from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings, UndecodablePolicy
 from mailboat.subscriber.subscription import Subscriber, Until
 
 if TYPE_CHECKING:
-    from mailboat.config.document import SubscriberConfig
+    from mailboat.agent.home import Home
+    from mailboat.config.document import ReadinessConfig, SubscriberAgentConfig, SubscriberConfig
     from mailboat.telemetry.subscribers import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]
+
+_FAREWELL_SHARE: Final = 0.2
+"""This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
+
+_LEAST_FAREWELL_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,10 @@ class Subscription:
         follow: The publishers that it follows; empty follows all.
         max_retries: Attempts after the first before a package is given up; None is without end.
         is_gap_accepted: Go on over a gap, once.
+        is_editable: Take clear commands, and confirm every package.
+        is_durable: Registered: packages are kept for it also while it is away.
+        staging: Wait for a golden subscriber; None waits for nobody.
+        hooks: Commands around an import.
     """
 
     name: AgentName
@@ -47,6 +64,10 @@ class Subscription:
     follow: tuple[AgentName, ...] = ()
     max_retries: int | None = None
     is_gap_accepted: bool = False
+    is_editable: bool = False
+    is_durable: bool = False
+    staging: StagingSettings | None = None
+    hooks: HooksConfig = field(default_factory=HooksConfig)
 
 
 class SubscriberProcess:
@@ -58,11 +79,17 @@ class SubscriberProcess:
         self._subscription = subscription
         self._listener = listener
         self._target = open_target(subscription.target)
+        self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
+        self._deadline: Deadline | None = None
+        self._publishers: frozenset[AgentName] = frozenset()
+        self._announced: tuple[object, ...] = ()
+        self._given_up: tuple[tuple[int, int], int] | None = None
         self._meter: SubscriberMetrics | None = None
         try:
             ports = SubscriberPorts(
                 workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
             )
+            ports = replace(ports, processors=self._hooks.processors)
             observed = workspace.observability
             if observed is not None:
                 self._meter = observed.subscriber_meter(subscription.name, self.statistics)
@@ -87,6 +114,9 @@ class SubscriberProcess:
 
     def run(self, until: Until) -> SubscriberStatistics:
         """Import until caught up, or until stopped. Raises: as `Subscriber.run`."""
+        with suppress(RetryableError):  # `Subscriber.run` waits for the journal
+            self._subscriber.prepare()
+            self._publishers = self._known_publishers()
         self._announcer.start()
         try:
             statistics = self._subscriber.run(until)
@@ -95,12 +125,15 @@ class SubscriberProcess:
             return statistics
         finally:
             self._maintainer.stop()
-            self._announcer.stop()
+            self._announcer.stop(self._farewell_seconds())
 
     def stop(self) -> None:
         """Finish the batch at hand within the time that the configuration gives, and return from `run`."""
-        clock = self._workspace.clock
-        self._subscriber.stop(Deadline(clock, self._workspace.home.config.subscriber.shutdown_seconds))
+        clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
+        self._deadline = Deadline(clock, seconds)
+        deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
+        self._hooks.stop(deadline)
+        self._subscriber.stop(deadline)
 
     def close(self) -> None:
         """Release the target."""
@@ -112,7 +145,7 @@ class SubscriberProcess:
             self._maintainer.begin()
         if self._meter is not None:
             self._meter.progressed(statistics)
-        self._announcer.announce_soon()
+        self._announce_news(statistics)
         self._listener(statistics)
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
@@ -126,25 +159,76 @@ class SubscriberProcess:
         """The figures of this moment, from any thread."""
         return self._subscriber.statistics()
 
+    def readiness(self) -> tuple[bool, str]:
+        """Whether it may serve, and why or why not; from any thread."""
+        statistics = self._subscriber.statistics()
+        return statistics.is_ready, statistics.ready_reason
+
+    def _announce_news(self, statistics: SubscriberStatistics) -> None:
+        """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
+        emptied_at = statistics.next_offset if statistics.phase is SubscriberPhase.CURRENT else None
+        cause = None if statistics.cause is None else statistics.cause.code
+        news = (statistics.state, statistics.attempts, cause, statistics.is_ready, emptied_at, statistics.redriven)
+        if news != self._announced:
+            self._announced = news
+            self._announcer.announce_soon()
+
     def _announcement(self) -> DiscoveryMessage:
         statistics = self._subscriber.statistics()
         subscription = self._subscription
+        publishers = subscription.follow or self._publishers | statistics.publishers
         return DiscoveryMessage(
             sub_sling_id=self._workspace.home.sling_id,
             sub_agent_name=subscription.name,
-            states=self._states(statistics),
+            states=states_for(publishers, statistics.next_offset, statistics.attempts),
+            is_editable=subscription.is_editable,
             max_retries=subscription.max_retries,
-            state=statistics.phase,
+            state=statistics.state,
             cause=statistics.cause,
             announced_ms=int(self._workspace.clock.now().timestamp() * 1000),
             target=subscription.target,
+            is_ready=statistics.is_ready,
+            ready_reason=statistics.ready_reason,
+            is_durable=subscription.is_durable,
+            given_up=self._given_up_count(statistics),
+            next_offset=statistics.next_offset,
+            log_identity=statistics.identity,
         )
 
-    def _states(self, statistics: SubscriberStatistics) -> tuple[SubscriberState, ...]:
-        """One state for each publisher that is followed, all with the same offset: the last one done."""
-        last_done = -1 if statistics.next_offset is None else statistics.next_offset - 1
-        publishers = self._subscription.follow or self._workspace.publisher_names()
-        return tuple(SubscriberState(name, last_done, statistics.attempts) for name in publishers)
+    def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
+        """How many packages are in the error queue, counted when it may have changed."""
+        figures = statistics.failed, statistics.redriven
+        if self._given_up is None or self._given_up[0] != figures:
+            with suppress(MailboatError):
+                self._given_up = figures, len(self._target.ledger.given_up())
+        return None if self._given_up is None else self._given_up[1]
+
+    def _known_publishers(self) -> frozenset[AgentName]:
+        """Whom one that follows all may hear of, before it does."""
+        if self._subscription.follow:
+            return frozenset()
+        recent = recent_publishers(self._workspace.journal, self._workspace.topic(TopicRole.PACKAGE))
+        return frozenset(self._workspace.publisher_names()) | frozenset(recent)
+
+    def _farewell_seconds(self) -> float:
+        if self._deadline is None:
+            return self._workspace.home.config.subscriber.shutdown_seconds * _FAREWELL_SHARE
+        return max(_LEAST_FAREWELL_SECONDS, self._deadline.remaining_seconds())
+
+
+def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
+    """What a subscriber of the configuration is to do. Raises: UsageError for a name that is none."""
+    staging = config.staging
+    return Subscription(
+        name=parse_agent_name(config.name),
+        target=home.resolve(config.target),
+        follow=tuple(map(parse_agent_name, config.follow)),
+        max_retries=home.config.subscriber.max_retries,
+        is_editable=config.is_editable,
+        is_durable=config.is_durable,
+        staging=None if staging is None else StagingSettings(parse_agent_name(staging.golden), staging.timeout_seconds),
+        hooks=config.hooks,
+    )
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
@@ -156,10 +240,16 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         follow=frozenset(subscription.follow) or None,
         package_topic=workspace.topic(TopicRole.PACKAGE),
         status_topic=workspace.topic(TopicRole.STATUS),
+        command_topic=workspace.topic(TopicRole.COMMAND),
+        discovery_topic=workspace.topic(TopicRole.DISCOVERY),
+        is_editable=subscription.is_editable,
+        staging=subscription.staging,
+        readiness=readiness_policy(config.readiness),
         retry=retry_policy(config, subscription.max_retries),
         read=ReadLimits(config.max_batch_records, config.max_batch_bytes),
         limits=workspace.limits,
         package_timeout_seconds=config.package_timeout_seconds,
+        undecodable=UndecodablePolicy(config.undecodable),
         is_gap_accepted=subscription.is_gap_accepted,
     )
 
@@ -167,3 +257,10 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
 def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:
     """When a failed package is tried again."""
     return RetryPolicy(max_retries, config.first_pause_seconds, config.longest_pause_seconds)
+
+
+def readiness_policy(config: ReadinessConfig) -> ReadinessPolicy:
+    """When a subscriber counts as ready to serve."""
+    return ReadinessPolicy(
+        config.max_latency_seconds, config.force_seconds, config.idle_seconds, config.max_lag_seconds
+    )

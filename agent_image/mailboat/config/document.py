@@ -25,6 +25,13 @@ class Transfer(enum.StrEnum):
     AUTO = "auto"
 
 
+class Undecodable(enum.StrEnum):
+    """What a subscriber does about a record on the package topic that is no package message."""
+
+    GIVE_UP = "give-up"
+    STOP = "stop"
+
+
 class Verb(enum.StrEnum):
     """What a token may do."""
 
@@ -102,7 +109,7 @@ class StagingConfig:
 
     golden: Annotated[str, Setting("Name of the subscriber that goes first. It must be editable.")]
     timeout_seconds: Annotated[
-        float, Setting("How long one look at it may take before the subscriber tells that it waits.", minimum=0.1)
+        float, Setting("One wait for its word on a package; then its announcement is looked up again.", minimum=0.1)
     ] = 60.0
 
 
@@ -155,6 +162,10 @@ class SubscriberConfig:
     shutdown_seconds: Annotated[
         float, Setting("Time for the package at hand when the process is told to stop.", minimum=0)
     ] = 25.0
+    undecodable: Annotated[
+        Undecodable,
+        Setting("What happens to a record on the package topic that is no package message: give up on it, or stop."),
+    ] = Undecodable.GIVE_UP
     announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
     readiness: Annotated[ReadinessConfig, Setting("When it counts as ready to serve.")] = field(
         default_factory=ReadinessConfig

@@ -15,7 +15,7 @@ from mailboat.model.messages import DiscoveryMessage
 from mailboat.wire.messages import encode_message
 
 DISCOVERY_TOPIC: Final = TopicName("discovery")
-_STOP_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Announcer:
         """There is news: announce it now, together with what follows within the shortest pause. From any thread."""
         self._woken.set()
 
-    def stop(self) -> None:
-        """Announce a last time, and end the thread."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Announce a last time, and end the thread; that may take so long."""
         self._stopping.set()
         self._woken.set()
         if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(seconds)
 
     def announce(self) -> None:
         """Announce once, from the calling thread. Raises: the journal's errors."""

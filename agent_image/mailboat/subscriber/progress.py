@@ -65,6 +65,7 @@ class SubscriberStatistics:
         waiting_for: The golden subscriber that it waits for.
         is_ready: Whether it may serve.
         ready_reason: Why, or why not: a `ReadyReason`.
+        publishers: Of one that follows all: some of those whose packages went by, in the end each.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -89,6 +90,7 @@ class SubscriberStatistics:
     waiting_for: AgentName | None = None
     is_ready: bool = False
     ready_reason: str = "starting"
+    publishers: frozenset[AgentName] = frozenset()
 
     @property
     def state(self) -> str:

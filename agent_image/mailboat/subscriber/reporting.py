@@ -23,6 +23,7 @@ from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
+_MOST_PUBLISHERS: Final = 100
 _NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
     {"attempts": 0, "next_try_ms": None, "cause": None, "waiting_for": None}
 )
@@ -130,6 +131,12 @@ class Reporter:
         """The golden subscriber has not imported the next package; `cause` says why that may last."""
         self._set(phase=SubscriberPhase.WAITING_FOR, **{**_NO_TROUBLE, "waiting_for": golden, "cause": cause})
         self._tell()
+
+    def heard_of(self, publisher: AgentName | None) -> None:
+        """A package of that publisher went by."""
+        known = self.statistics.publishers
+        if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
+            self._set(publishers=known | {publisher})
 
     def hook_failed(self) -> None:
         """A hook after an import failed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -35,6 +36,7 @@ from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.staging import GoldenWatch
+from mailboat.wire.headers import PACKAGE_HEADERS
 
 _LOOK_SECONDS: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
@@ -286,7 +288,16 @@ class ImportRun:
         else:
             self._skipped += outcome.done
         self._run_after_hooks(outcome)
+        self._note_last(records[outcome.done - 1], outcome)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
+
+    def _note_last(self, record: Record, outcome: Outcome) -> None:
+        """One look a batch suffices for readiness, and for who publishes."""
+        if outcome.imported:
+            self._reporter.gauge.imported(record.appended_ms)
+        if self._settings.follow is None and record.headers == PACKAGE_HEADERS:
+            with suppress(MailboatError):
+                self._reporter.heard_of(self._importer.decode(record).pub_agent_name)
 
     def _note_commit(self) -> None:
         self._stored = self._position

@@ -167,7 +167,8 @@ class Engine:
 
     def send(self, topic: TopicName, *messages: Message) -> None:
         """Append messages to a topic."""
-        self.journal.append(topic, [NewRecord(*reversed(encode_message(one))) for one in messages])
+        encoded = map(encode_message, messages)
+        self.journal.append(topic, [NewRecord(value, headers) for headers, value in encoded])
 
     def publishing_with(self, **values: object) -> PublisherSettings:
         """The publisher's settings with some replaced."""

@@ -1,0 +1,143 @@
+"""Hooks of a subscriber that are commands of the user: run without a shell, told of the package on standard input.
+
+A command gets one JSON object, and nothing of the package's content:
+
+    {"subscriber": "edge", "publisher": "author", "offset": 7, "package_id": "dstrpck-…", "package_type": "tree",
+     "action": "ADD", "paths": ["/site"], "deep_paths": ["/site"]}
+
+An exit code other than 0, and running longer than allowed, are failures; the command is then ended with all that it
+started. What it prints goes to nobody, but for the last line, which stands in the error. Used by `subscribing.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import ProcessorFailedError
+from mailboat.model.identifiers import AgentName
+from mailboat.subscriber.guarding import StopAskedError
+from mailboat.subscriber.processors import ProcessedPackage, Processors
+
+if TYPE_CHECKING:
+    from mailboat.config.document import HooksConfig
+
+_LOOK_SECONDS: Final = 0.2
+_TAIL_BYTES: Final = 2000
+_LINE_CHARACTERS: Final = 300
+
+
+class CommandHook:
+    """One command; see `Processor`. `stop` may come from any thread."""
+
+    def __init__(self, arguments: Sequence[str], subscriber: AgentName, timeout_seconds: float, clock: Clock) -> None:
+        """Run `arguments` for each package, for at most so long."""
+        self._arguments = tuple(arguments)
+        self._subscriber = subscriber
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._stop_by: Deadline | None = None
+
+    def stop(self, deadline: Deadline) -> None:
+        """The subscriber ends: a command that still runs when the deadline is over is ended."""
+        self._stop_by = deadline
+
+    def process(self, package: ProcessedPackage) -> None:
+        """See `Processor`.
+
+        Raises:
+            ProcessorFailedError: It could not be started, failed, or took too long.
+            StopAskedError: The subscriber must end before the command did.
+        """
+        with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
+            document.write(document_of(self._subscriber, package))
+            document.seek(0)
+            process = self._start(document, output, package)
+            try:
+                self._await(process, package)
+            finally:
+                _end(process)
+            if process.returncode != 0:
+                raise self._failed(package, f"ended with the exit code {process.returncode}", _last_line(output))
+
+    def _start(self, document: BinaryIO, output: BinaryIO, package: ProcessedPackage) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(  # noqa: S603  # an argument list from the configuration, no shell
+                self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
+            )
+        except OSError as error:
+            raise self._failed(package, f"can't be started: {error.strerror or error}") from error
+
+    def _await(self, process: subprocess.Popen[bytes], package: ProcessedPackage) -> None:
+        deadline = Deadline(self._clock, self._timeout_seconds)
+        while process.poll() is None:
+            if deadline.is_over():
+                raise self._failed(package, f"took longer than {self._timeout_seconds:g} seconds")
+            if self._stop_by is not None and self._stop_by.is_over():
+                raise StopAskedError
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_SECONDS)
+
+    def _failed(self, package: ProcessedPackage, what: str, last_line: str = "") -> ProcessorFailedError:
+        told = f": {last_line}" if last_line else ""
+        return ProcessorFailedError(
+            f"the hook {self._arguments[0]} {what}{told}", package=package.package_id, offset=package.offset
+        )
+
+
+class Hooks:
+    """The hooks of one subscriber, as its configuration says."""
+
+    def __init__(self, config: HooksConfig, subscriber: AgentName, clock: Clock) -> None:
+        """Make those that are configured."""
+        self._made: list[CommandHook] = []
+
+        def made(arguments: Sequence[str]) -> CommandHook | None:
+            if not arguments:
+                return None
+            self._made.append(CommandHook(arguments, subscriber, config.timeout_seconds, clock))
+            return self._made[-1]
+
+        self.processors: Final = Processors(made(config.before), made(config.after), made(config.invalidate))
+
+    def stop(self, deadline: Deadline) -> None:
+        """The subscriber ends; see `CommandHook.stop`."""
+        for one in self._made:
+            one.stop(deadline)
+
+
+def document_of(subscriber: AgentName, package: ProcessedPackage) -> bytes:
+    """What a hook gets on its standard input."""
+    fields = {
+        "subscriber": subscriber,
+        "publisher": package.pub_agent_name,
+        "offset": package.offset,
+        "package_id": package.package_id,
+        "package_type": package.package_type,
+        "action": package.action,
+        "paths": package.paths,
+        "deep_paths": package.deep_paths,
+    }
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command, if it still runs, with all that it started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _last_line(output: BinaryIO) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _TAIL_BYTES))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip()[:_LINE_CHARACTERS] if lines else ""
