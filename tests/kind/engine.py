@@ -59,7 +59,7 @@ class Engine:
         while not self.is_ready():
             if time.monotonic() > end:
                 raise RuntimeError(f"the engine did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     def down(self) -> None:
         """Stop it with all its containers, and put back what a node changed on the host."""
@@ -70,7 +70,7 @@ class Engine:
             _kill(pid, signal.SIGTERM)
         end = time.monotonic() + _STOP_SECONDS
         while _is_alive(outer) and time.monotonic() < end:
-            time.sleep(0.1)
+            time.sleep(0.05)
         _kill(outer, signal.SIGKILL)
         _ip("link", "del", _HOST_LINK, is_checked=False)
         for folder in Path("/sys/fs/cgroup").glob("*/docker"):
