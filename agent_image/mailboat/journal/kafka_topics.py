@@ -109,8 +109,13 @@ class KafkaTopics:
         """What the topic holds. Raises: TopicMissingError, JournalUnavailableError."""
 
         def ask() -> Bounds:
-            place = TopicPartition(topic, PARTITION)
-            low, high = self._prober.get_watermark_offsets(place, timeout=self._attempt_seconds)
+            try:
+                low, high = self._prober.get_watermark_offsets(
+                    TopicPartition(topic, PARTITION), timeout=self._attempt_seconds
+                )
+            except KafkaException:
+                self._learn_leader(topic)
+                raise
             return Bounds(Offset(low), Offset(high))
 
         return self._repeat(ask, "asking for the bounds of", topic, when_missing=lambda: self._look_again(topic))
@@ -222,6 +227,10 @@ class KafkaTopics:
     def _look_again(self, topic: TopicName) -> None:
         """Make sure that a topic exists, and make the client forget that it did not: it would believe so for long."""
         self.state(topic)
+        self._learn_leader(topic)
+
+    def _learn_leader(self, topic: TopicName) -> None:
+        """Have the client ask who leads the topic: by itself it goes on asking the one that died, for minutes."""
         with suppress(KafkaException):  # what is wrong is met by the next try
             self._prober.list_topics(topic, timeout=self._attempt_seconds)
 
