@@ -23,7 +23,6 @@ class TestTreePackages(PackageContract):
 
 class TestFilevaultPackages(PackageContract):
     index_bytes_per_node = 2_000  # a zip is read by its central directory
-    are_names_checksummed = False
 
     @pytest.fixture
     def codec(self) -> PackageCodec:

@@ -89,6 +89,7 @@ class Archive:
             )
         self.entries = _read_directory(tail, limits)
         self._ends = _check_overlaps(self.entries, tail.directory_offset)
+        self._compared: set[int] = set()
 
     def read(self, entry: Entry) -> bytes:
         """The content of an entry, checked. Raises: PackageCorruptError."""
@@ -118,6 +119,7 @@ class Archive:
         if len(header) != LOCAL.size + len(raw_name):
             raise PackageCorruptError("the local header of an entry is cut off", entry=entry.name)
         signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length = LOCAL.unpack_from(header)
+        self._compared.add(entry.header_offset)
         start: int = entry.header_offset + LOCAL.size + name_length + extra_length
         if (
             signature != LOCAL_SIGNATURE
@@ -133,6 +135,22 @@ class Archive:
         if crc != entry.crc or packed != entry.packed_bytes or size != entry.size_bytes:
             self._check_late_sizes(entry, (crc, packed, size), start, extra_length)
         return start
+
+    def check_names(self) -> None:
+        """That entries which nobody has read are called the same before their data as in the central directory.
+
+        A damaged name may lead away from the content, so that its entry would be missing without a word. Raises:
+        PackageCorruptError.
+        """
+        if len(self._compared) == len(self.entries):
+            return
+        for entry in self.entries.values():
+            if entry.header_offset not in self._compared:
+                header = self.read_at(entry.header_offset, LOCAL.size + len(entry.raw_name))
+                if header[LOCAL.size :] != entry.raw_name:
+                    raise PackageCorruptError(
+                        "the name of an entry differs from the one in its local header", entry=entry.name
+                    )
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Bytes of the zip itself, for entry streams."""

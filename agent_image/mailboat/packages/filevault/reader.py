@@ -101,6 +101,7 @@ class FilevaultReader:
         if found is None:
             raise PackageCorruptError("the package has no filter", entry=FILTER_XML)
         self._filter = found
+        self._check_names = package.archive.check_names
         self._aggregates = package.aggregates(open_blob)
         self._top = _top(package, found, self._aggregates)
 
@@ -115,7 +116,8 @@ class FilevaultReader:
 
     def records(self) -> Iterator[NodeRecord]:
         """The records of the content."""
-        return _Selection(self._filter, self._aggregates).records(self._top)
+        yield from _Selection(self._filter, self._aggregates).records(self._top)
+        self._check_names()
 
     def close(self) -> None:
         """Nothing is held: the stream is the caller's."""
