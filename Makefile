@@ -13,7 +13,7 @@ PYTEST := $(BIN)/pytest --durations=15
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: runtime ## Publish a tree to three subscribers, kill one, and compare (SOURCE=DIR takes your own tree)
+demo: runtime ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours)
 	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)')
 
 test: lint suite gates ## Everything that must hold: lint, the whole suite with coverage, the gated benchmarks

@@ -131,7 +131,7 @@ def test_what_became_of_a_command_can_be_asked_later(run: Any) -> None:
         ("sent", 5, (3, "edge-2: asked, no answer yet; the command is c-1")),
         ("sent", 0, (0, "edge-2: asked, no answer yet; the command is c-1")),
         ("refused", 5, (1, "edge-2: refused: stands elsewhere")),
-        ("done", 5, (0, "edge-2: 3 packages dropped, up to offset 2: stands elsewhere")),
+        ("done", 5, (0, "edge-2: 3 packages dropped, up to offset 2")),
     ],
 )
 def test_the_exit_code_says_whether_the_subscriber_did_it(
@@ -146,6 +146,11 @@ def test_the_exit_code_says_whether_the_subscriber_did_it(
 def test_a_redriven_package_is_named_by_its_offset() -> None:
     done = CommandView("c-1", "redrive", "author", "edge-2", 7, "done", 1)
     assert answer_text(done) == "edge-2: driven again, offset 7"
+
+
+def test_a_clear_that_found_nothing_says_so() -> None:
+    done = CommandView("c-1", "clear", "author", "edge-2", 7, "done", 0, "it was past them")
+    assert answer_text(done) == "edge-2: nothing dropped: it was past them"
 
 
 def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent: Client) -> None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home
 from mailboat.config.decoding import ConfigInvalidError, encode_config
@@ -24,7 +24,8 @@ from mailboat.model.identifiers import parse_agent_name
 if TYPE_CHECKING:
     from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 
-_USER_OF_A_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+LEVELS: Final = ("debug", "info", "warning", "error")
+_USER_OF_A_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 class Problem(NamedTuple):
@@ -70,6 +71,8 @@ def problems_of(home: Home) -> Iterator[Problem]:
             yield from _source_problems(f"agents.publishers[{number}].source", home.resolve(publisher.source))
     tokens = _repeated(one.name for one in config.http.tokens)
     yield from (Problem("http.tokens", f"{one} is the name of several") for one in tokens)
+    if config.logs.level not in LEVELS:
+        yield Problem("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
     yield from _secret_problems(home)
 
 

@@ -22,9 +22,11 @@ from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
 from mailboat.cli.rendering import Output, count_text, printable
 from mailboat.cli.session import Session
+from mailboat.clock import SystemClock
 
 if TYPE_CHECKING:
     from mailboat.agent.running import AgentProcess
+    from mailboat.config.document import Config
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
@@ -55,9 +57,11 @@ def run(
     from mailboat.agent.composition import prepare
     from mailboat.agent.running import AgentProcess
     from mailboat.cli.serving import server_of
+    from mailboat.telemetry.logs import configure_logs
 
     home, where = configuration(session, config)
     check_config(home, where, needs_agents=True)
+    configure_logs(home.config.logs, _agent_name(home.config), SystemClock())
     prepare(home)
     with ExitStack() as opened:
         process = opened.enter_context(AgentProcess(home))
@@ -76,6 +80,11 @@ def run(
         code = INTERRUPTED_EXIT_CODE
     if code:
         raise typer.Exit(code)
+
+
+def _agent_name(config: Config) -> str:
+    """What log lines call this process: its first agent."""
+    return next(one.name for one in (*config.agents.publishers, *config.agents.subscribers))
 
 
 @contextmanager

@@ -47,6 +47,8 @@ def answer_text(one: CommandView) -> str:
         return f"{one.subscriber}: asked, no answer yet; the command is {one.id}"
     if one.state == _REFUSED:
         return f"{one.subscriber}: refused" + (f": {one.message}" if one.message else "")
-    done = "driven again" if one.verb == "redrive" else f"{count_text(one.removed or 0, 'package')} dropped"
-    where = f"offset {one.offset}" if one.verb == "redrive" else f"up to offset {one.offset}"
-    return f"{one.subscriber}: {done}, {where}" + (f": {one.message}" if one.message else "")
+    if one.verb == "redrive":
+        return f"{one.subscriber}: driven again, offset {one.offset}"
+    if not one.removed:
+        return f"{one.subscriber}: nothing dropped" + (f": {one.message}" if one.message else "")
+    return f"{one.subscriber}: {count_text(one.removed, 'package')} dropped, up to offset {one.offset}"

@@ -70,7 +70,14 @@ def _blob(info: BlobInfo, fate: Fate) -> dict[str, Any]:
 
 
 @command
-def sweep(session: Session, yes: YesOption = False) -> None:
+def sweep(
+    session: Session,
+    yes: YesOption = False,
+    forget_journal: Annotated[
+        str | None,
+        typer.Option("--forget-journal", metavar="ID", help="That journal is no more: its packages need no blobs."),
+    ] = None,
+) -> None:
     """Remove blobs that no message of the log names and that are older than the grace period.
 
     Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
@@ -79,6 +86,8 @@ def sweep(session: Session, yes: YesOption = False) -> None:
     from mailboat.agent.sweeping import sweep_targets
 
     with session.workspace() as workspace:
+        if forget_journal is not None:
+            workspace.blobs.forget_user(forget_journal)
         report = sweep_store(workspace, is_dry_run=not yes)
         targets = sweep_targets(workspace, is_dry_run=not yes)
         store, grace_seconds = workspace.blobs.description, workspace.home.config.blobs.grace_seconds

@@ -35,17 +35,17 @@ def server_of(process: AgentProcess) -> HttpServer:
 
 def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
+
+    def metrics() -> str:
+        return process.observability.render().content.decode()
+
     if process.room is None:
-        return create_probe_app(Probes(process, _no_metrics), config, folder, clock)
+        return create_probe_app(Probes(process, metrics), config, folder, clock)
     from mailboat.agent.control.archive import JournalArchive
     from mailboat.http.application import create_app
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts
 
     archive = JournalArchive(process.workspace)
-    ports = ApiPorts(process.room, archive, process, _no_metrics, clock, AuditTrail(clock), process.stopping)
+    ports = ApiPorts(process.room, archive, process, metrics, clock, AuditTrail(clock), process.stopping)
     return create_app(ports, config, folder)
-
-
-def _no_metrics() -> str:
-    return ""

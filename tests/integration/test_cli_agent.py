@@ -1,0 +1,262 @@
+"""`agent run`, `config check` and the verbs with `--url`, as a user has them: real processes, real ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PROGRAM = [sys.executable, "-m", "mailboat.cli"]
+DEADLINE_SECONDS = 60.0
+
+
+class Agent:
+    """A process of `agent run` that has said that it is ready."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self.process = process
+        self._errors = errors
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"it ended with {process.wait()}: {self.errors}"
+        self.ready: dict[str, Any] = json.loads(line)
+        self.url: str = self.ready["url"]
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.communicate(timeout=DEADLINE_SECONDS)
+        return self.process.returncode
+
+
+def mailboat(*words: object, token: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ) if token is None else {**os.environ, "MAILBOAT_TOKEN": token}
+    return subprocess.run(
+        [*PROGRAM, *map(str, words)], env=environment, capture_output=True, text=True, check=False, timeout=90
+    )
+
+
+def ask(agent: Agent, *words: object) -> Any:
+    """What a command that must succeed answers, as JSON."""
+    done = mailboat("--url", agent.url, *words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def eventually(look: Callable[[], bool]) -> None:
+    """Poll until it is so."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not look():
+        assert time.monotonic() < until, "it did not come to that"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a configuration for `agent run` into a folder of its own."""
+
+    def made(name: str, agents: dict[str, Any], **document: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        whole = {
+            "journal": {"path": "../journal.db"},
+            "blobs": {"path": "../blobs"},
+            "http": {"port": 0},
+            "subscriber": {"announce_seconds": 0.2},
+            "agents": agents,
+            **document,
+        }
+        file = folder / "agent.yaml"
+        file.write_text(yaml.safe_dump(whole))
+        return file
+
+    return made
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
+    """Starts agents; they are gone when the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(config: Path, *words: str) -> Agent:
+        errors = tmp_path / f"{config.parent.name}.err"
+        with errors.open("a") as into:
+            process = subprocess.Popen(
+                [*PROGRAM, "agent", "run", "--config", str(config), "-o", "json", *words],
+                stdout=subprocess.PIPE,
+                stderr=into,
+                text=True,
+            )
+        started.append(process)
+        return Agent(process, errors)
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    (folder / "en").mkdir(parents=True)
+    for name in ("index.html", "en/index.html", "en/news.html"):
+        (folder / name).write_text(f"<h1>{name}</h1>")
+    return folder
+
+
+@pytest.fixture
+def author(write: Any, start: Any, site: Path) -> Agent:
+    """A publisher with its API."""
+    agents = {"publishers": [{"name": "author", "source": str(site)}]}
+    made: Agent = start(write("author", agents))
+    return made
+
+
+def test_agents_find_each_other_and_every_verb_works_over_the_network(
+    author: Agent, write: Any, start: Any, site: Path, tmp_path: Path
+) -> None:
+    hooks = {"before": ["sh", "-c", "! grep -q DELETE"]}
+    golden = {"name": "golden", "target": "files:golden", "is_editable": True, "hooks": hooks}
+    edge = {"name": "edge", "target": "sqlite:edge.db", "staging": {"golden": "golden"}}
+    patience = {"announce_seconds": 0.2, "max_retries": None, "longest_pause_seconds": 0.5}
+    edges = start(write("edges", {"subscribers": [golden, edge]}, subscriber=patience))
+    assert (edges.ready["subscribers"], edges.ready["pid"]) == (["golden", "edge"], edges.process.pid)
+    eventually(lambda: {one["name"] for one in ask(author, "status")["subscribers"]} == {"golden", "edge"})
+
+    done = mailboat("--url", author.url, "publish", "/en", "/index.html", "--wait", "30")
+    assert (done.returncode, done.stdout.splitlines()[1].partition(" in ")[0]) == (0, "imported by 2/2"), done.stderr
+    assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
+
+    (wrong,) = ask(author, "delete", "/en", "--request-id", "wrong")["packages"]
+    eventually(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queue", "ls")}["golden"] == "BLOCKED")
+    queues = {one["subscriber"]: one for one in ask(author, "queue", "ls")}
+    assert queues["golden"]["head"]["error"]["code"] == "ProcessorFailed"
+    assert (queues["golden"]["capabilities"], queues["edge"]["capabilities"]) == (["clearable", "removable"], [])
+    waiting = mailboat("--url", author.url, "distribution", "get", "wrong", "--wait", "0")
+    assert (waiting.returncode, "waiting    2: " in waiting.stdout) == (3, True)
+    refused = mailboat("--url", author.url, "queue", "clear", "edge", "--yes")
+    assert (refused.returncode, "QueueNotClearable" in refused.stderr) == (1, True)
+
+    dropped = mailboat("--url", author.url, "queue", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "30")
+    assert (dropped.returncode, dropped.stdout) == (0, f"golden: 1 package dropped, up to offset {wrong['offset']}\n")
+    assert mailboat("--url", author.url, "publish", "/index.html", "--wait", "30").returncode == 0
+    assert ask(author, "distribution", "get", "wrong", "--wait", "30")["removed"] == ["golden"]
+    assert (tmp_path / "edges" / "golden" / "en" / "news.html").exists()
+    assert mailboat("content", "diff", site, f"sqlite:{tmp_path}/edges/edge.db").stdout == "no difference\n"
+
+    assert (edges.stop(), author.stop()) == (0, 0)
+    assert "Traceback" not in edges.errors + author.errors
+
+
+def test_a_killed_agent_goes_on_where_it_was(author: Agent, write: Any, start: Any, tmp_path: Path) -> None:
+    config = write("edges", {"subscribers": [{"name": "edge", "target": "files:edge"}]})
+    first = start(config)
+    eventually(lambda: bool(ask(author, "status")["subscribers"]))
+    assert mailboat("--url", author.url, "publish", "/en", "--wait", "30").returncode == 0
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    ask(author, "publish", "/index.html")
+    identity = (tmp_path / "edges" / "instance").read_text()
+    start(config)
+    eventually((tmp_path / "edges" / "edge" / "index.html").exists)
+    assert (tmp_path / "edges" / "instance").read_text() == identity
+
+
+def test_a_token_is_wanted_where_there_are_tokens(write: Any, start: Any, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "author").mkdir()
+    (tmp_path / "author" / "token").write_text("let-me-see")
+    tokens = [{"name": "viewer", "token": {"file": "token"}, "verbs": ["view"]}]
+    agents = {"publishers": [{"name": "author", "source": str(site)}]}
+    agent = start(write("author", agents, http={"port": 0, "tokens": tokens}))
+    nobody = mailboat("--url", agent.url, "status")
+    assert (nobody.returncode, "AccessDenied" in nobody.stderr) == (77, True)
+    words = ("--url", agent.url, "--token-file", tmp_path / "author" / "token")
+    assert mailboat(*words, "status").returncode == 0
+    assert mailboat(*words, "publish", "/en").returncode == 77
+    assert mailboat("--url", agent.url, "status", token="let-me-see").returncode == 0
+    assert "let-me-see" not in agent.errors
+
+
+def test_an_agent_that_is_not_there_is_a_passing_fault() -> None:
+    done = mailboat("--url", "http://127.0.0.1:9", "status")
+    assert (done.returncode, done.stderr.startswith("error: AgentUnreachable: ")) == (75, True)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_ready(author: Agent, write: Any, site: Path) -> None:
+    port = int(author.url.rpartition(":")[2])
+    agents = {"publishers": [{"name": "bob", "source": str(site)}]}
+    done = mailboat("agent", "run", "--config", write("other", agents, http={"port": port}))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: PortTaken: " in done.stderr
+
+
+def test_a_subscriber_that_stops_by_itself_ends_an_agent_with_its_exit_code(
+    author: Agent, write: Any, start: Any, tmp_path: Path
+) -> None:
+    config = write("edges", {"subscribers": [{"name": "edge", "target": "files:edge"}]})
+    first = start(config)
+    ask(author, "publish", "/en")
+    eventually((tmp_path / "edges" / "edge" / "en").exists)
+    first.stop()
+    author.stop()
+    for file in tmp_path.glob("journal.db*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    assert mailboat("--home", tmp_path / "anew", "init").returncode == 0
+    shutil.move(tmp_path / "anew" / "journal.db", tmp_path / "journal.db")
+    done = mailboat("agent", "run", "--config", config)
+    assert (done.returncode, "JournalReplaced" in done.stderr) == (6, True)
+
+
+def test_a_home_runs_its_own_configuration(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    new_boat.do("init")
+    (new_boat.home / "mailboat.yaml").write_text(
+        f"http: {{port: 0}}\nagents: {{publishers: [{{name: author, source: {site}}}]}}\n"
+    )
+    process = subprocess.Popen(
+        [*PROGRAM, "agent", "run", "--home", str(new_boat.home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_SECONDS)
+    assert line.startswith("ready: publisher author; API at http://127.0.0.1:")
+    assert line.endswith(f"; home {new_boat.home}; pid {process.pid}\n")
+    assert process.returncode == 130
+
+
+def test_a_configuration_is_checked_without_starting_anything(write: Any, site: Path, tmp_path: Path) -> None:
+    file = write("one", {"publishers": [{"name": "author", "source": str(site)}]})
+    good = mailboat("config", "check", file)
+    assert good.returncode == 0
+    assert good.stdout.splitlines()[0] == f"# {file} can be run: publisher author; journal embedded; API at 127.0.0.1:0"
+    assert yaml.safe_load(good.stdout)["agents"]["publishers"][0]["name"] == "author"
+    assert [one.name for one in file.parent.iterdir()] == ["agent.yaml"]
+    bad = mailboat("config", "check", write("two", {"publishers": [{"name": "author", "source": "/nowhere/at/all"}]}))
+    assert (bad.returncode, "there is nothing at /nowhere/at/all" in bad.stderr) == (2, True)
+    open_to_all = mailboat("config", "check", write("three", {}, http={"host": "0.0.0.0"}))
+    assert (open_to_all.returncode, "http.tokens" in open_to_all.stderr) == (2, True)
+    empty = mailboat("agent", "run", "--config", write("four", {}))
+    assert (empty.returncode, "there is nothing to run" in empty.stderr) == (2, True)
+
+
+def test_the_schema_of_the_configuration_is_printed() -> None:
+    schema = json.loads(mailboat("config", "schema").stdout)
+    assert schema["title"] == "Mailboat configuration"
+    assert "agents" in schema["properties"]
