@@ -15,6 +15,7 @@ import typer
 from mailboat.agent.glossary import errors_page
 from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
 from mailboat.config.pages import configuration_page
+from mailboat.telemetry.page import metrics_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -24,7 +25,12 @@ EVERYWHERE = {"home", "verbose", "help"}
 
 def pages() -> dict[str, str]:
     """Name of each generated page → its text."""
-    return {"cli.md": command_line_page(), "configuration.md": configuration_page(), "errors.md": errors_page()}
+    return {
+        "cli.md": command_line_page(),
+        "configuration.md": configuration_page(),
+        "errors.md": errors_page(),
+        "metrics.md": metrics_page(),
+    }
 
 
 def command_line_page() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -10,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.journal.port import Record
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.telemetry.families import BulkHistogram, NamedCounts
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.hooks import measured
 from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscribers import SubscriberMetrics
 from mailboat.telemetry.webhook import WebhookStatistics
@@ -144,6 +147,50 @@ def test_readiness_is_told_with_its_reason_and_how_long_it_took(bench: Bench) ->
     meter.progressed(bench.statistics)
     assert bench.value("mailboat_subscriber_ready", subscriber="web", reason="caught-up") == 1
     assert bench.value("mailboat_subscriber_readiness_seconds", subscriber="web") == 12.5
+
+
+def test_the_transaction_at_hand_has_an_age_until_it_ends(bench: Bench) -> None:
+    meter = bench.subscriber()
+    assert bench.value("mailboat_subscriber_current_import_seconds", subscriber="web") == 0
+    meter.began()
+    bench.clock.advance(40)
+    assert bench.value("mailboat_subscriber_current_import_seconds", subscriber="web") == 40
+    meter.progressed(SubscriberStatistics(SubscriberPhase.RETRYING, attempts=1, cause=CAUSE))
+    assert bench.value("mailboat_subscriber_current_import_seconds", subscriber="web") == 0
+
+
+def test_confirmations_are_timed(bench: Bench) -> None:
+    bench.subscriber().confirmed(0.004)
+    assert bench.value("mailboat_subscriber_confirm_seconds_bucket", subscriber="web", le="0.005") == 1
+
+
+def test_hooks_are_timed_and_counted_by_how_they_end(bench: Bench) -> None:
+    class Hook:
+        def process(self, package: ProcessedPackage) -> None:
+            bench.clock.advance(0.5)
+            if package.offset:
+                raise RuntimeError("no")
+
+    hooks = measured(Processors(before=Hook()), bench.subscriber(), bench.clock)
+    assert hooks.after is None
+    assert hooks.before is not None
+    for offset in (0, 1):
+        package = ProcessedPackage(Offset(offset), PackageId("p"), "tree", Action.ADD, None, (), ())
+        with pytest.raises(RuntimeError) if offset else nullcontext():
+            hooks.before.process(package)
+    assert bench.value("mailboat_subscriber_hook_seconds_sum", subscriber="web", hook="before") == 1
+    assert bench.value("mailboat_subscriber_hooks_total", subscriber="web", hook="before", outcome="done") == 1
+    assert bench.value("mailboat_subscriber_hooks_total", subscriber="web", hook="before", outcome="failed") == 1
+
+
+def test_a_subscriber_that_is_opened_again_goes_on_with_its_metrics(bench: Bench) -> None:
+    first = bench.subscriber()
+    first.confirmed(0.1)
+    again = bench.metrics.subscriber("web", lambda: SubscriberStatistics(imported=3))
+    assert again is first
+    assert bench.value("mailboat_subscriber_imported_packages_total", subscriber="web") == 3
+    text = bench.metrics.render().content.decode()
+    assert text.count('mailboat_subscriber_imported_packages_total{subscriber="web"}') == 1
 
 
 def test_a_publisher_is_measured_through_its_port(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from mailboat.publisher.distributed_run import EventSettings
 from mailboat.queues.standing import Capability, QueueState
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
+from mailboat.telemetry.hooks import measured
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.subscribers import SubscriberMetrics
@@ -32,6 +33,7 @@ from mailboat.tracing import NoTracer, Tracer
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.agent.control.port import Control
+    from mailboat.subscriber.processors import Processors
     from mailboat.subscriber.progress import SubscriberStatistics
 
 
@@ -57,8 +59,12 @@ class Observability:
         return self._metrics.render(accept)
 
     def subscriber_meter(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
-        """The meter of a subscriber."""
+        """The meter of a subscriber; one that is opened again goes on with it."""
         return self._metrics.subscriber(name, statistics)
+
+    def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
+        """The same hooks, with the time that they take measured."""
+        return measured(processors, meter, self._workspace.clock)
 
     def publisher_meter(self, name: str) -> PublisherMetrics:
         """The meter of a publisher, the same one each time."""

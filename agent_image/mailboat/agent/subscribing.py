@@ -93,7 +93,8 @@ class SubscriberProcess:
             observed = workspace.observability
             if observed is not None:
                 self._meter = observed.subscriber_meter(subscription.name, self.statistics)
-                ports = replace(ports, meter=self._meter, tracer=observed.tracer)
+                processors = observed.measured(self._hooks.processors, self._meter)
+                ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(subscriber_settings(workspace, subscription), ports)
         except BaseException:
             self._target.close()

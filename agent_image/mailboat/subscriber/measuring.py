@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
@@ -27,7 +27,16 @@ class Measuring:
 
     def begin(self) -> float:
         """A transaction begins; what `committed` wants to be given."""
+        if self._meter is not None:
+            self._meter.began()
         return self._clock.monotonic() if self._is_on else 0.0
+
+    def confirming(self, send: Callable[[], None]) -> None:
+        """Send confirmations."""
+        began = self._clock.monotonic()
+        send()
+        if self._meter is not None:
+            self._meter.confirmed(self._clock.monotonic() - began)
 
     def committed(self, records: Sequence[Record], outcome: Outcome, began: float) -> None:
         """The first `outcome.done` of the records are durable."""

@@ -126,8 +126,14 @@ class ImportedBatch(NamedTuple):
 class ImportMeter(Protocol):
     """Who measures imports. Called from the subscriber's thread, once a commit; must not block."""
 
+    def began(self) -> None:
+        """A transaction begins."""
+
     def imported(self, batch: ImportedBatch) -> None:
         """A transaction that imported packages is durable."""
+
+    def confirmed(self, seconds: float) -> None:
+        """The confirmations that were pending are in the log."""
 
 
 class Observer(Protocol):

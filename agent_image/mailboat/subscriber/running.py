@@ -122,7 +122,7 @@ class ImportRun:
             self._open(keep_reader, is_gap_accepted=False)
         self._take_commands()
         if self._has_pending:
-            self._confirmations.send()
+            self._measuring.confirming(self._confirmations.send)
             self._has_pending = False
             return
         self._look_around()

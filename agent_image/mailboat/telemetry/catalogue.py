@@ -115,9 +115,7 @@ IMPORTED: Final = _counter(
     _SUB,
     "package_status_count{status=IMPORTED}, package_install_count, invalidation_process_success_count",
 )
-SKIPPED: Final = _counter(
-    "subscriber_skipped_messages", "Messages that mean nothing to the subscriber.", _SUB, "none; cf. fv_message_count"
-)
+SKIPPED: Final = _counter("subscriber_skipped_messages", "Messages that mean nothing to the subscriber.", _SUB)
 DROPPED: Final = _counter(
     "subscriber_dropped_packages",
     "Packages passed by, because of a clear or of the golden subscriber.",
@@ -155,11 +153,31 @@ NODES_PUT: Final = _counter("subscriber_written_nodes", "Nodes written to the ta
 NODES_REMOVED: Final = _counter("subscriber_removed_nodes", "Nodes removed from the target.", _SUB)
 CONTENT_BYTES: Final = _counter("subscriber_written_bytes", "Bytes of nodes and binaries written.", _SUB)
 COMMITS: Final = _counter("subscriber_commits", "Transactions of the target.", _SUB)
-HOOK_FAILURES: Final = _counter(
-    "subscriber_after_hook_failures",
-    "Hooks after an import that failed.",
+HOOK_SECONDS: Final = _histogram(
+    "subscriber_hook_seconds",
+    "One run of a hook: before, after, invalidate.",
+    SECONDS_BUCKETS,
+    ("subscriber", "hook"),
+    "import_pre_process_duration, import_post_process_duration, invalidation_process_duration",
+)
+HOOKS: Final = _counter(
+    "subscriber_hooks",
+    "Runs of a hook, by outcome: done or failed.",
+    ("subscriber", "hook", "outcome"),
+    "*_request_count, *_success_count of the three processors",
+)
+CONFIRM_SECONDS: Final = _histogram(
+    "subscriber_confirm_seconds",
+    "Sending the confirmations of one transaction.",
+    SECONDS_BUCKETS,
     _SUB,
-    "import_post_process_request_count - import_post_process_success_count",
+    "send_stored_status_duration",
+)
+IMPORTING_SECONDS: Final = _gauge(
+    "subscriber_current_import_seconds",
+    "How long the transaction at hand has taken so far; 0 between transactions.",
+    _SUB,
+    "current_import_duration",
 )
 ATTEMPTS: Final = _gauge(
     "subscriber_current_retries", "How often the package at hand has failed.", _SUB, "current_retries"

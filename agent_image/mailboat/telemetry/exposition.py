@@ -57,6 +57,7 @@ class AgentMetrics:
         self._registry = CollectorRegistry() if registry is None else registry
         self._lock = threading.Lock()
         self._contributors: list[Contributor] = [self.requests]
+        self._subscribers: dict[str, SubscriberMetrics] = {}
         self._fleet: Callable[[], Iterable[FleetFigures]] | None = None
         self._failed_scrapes = 0
         ProcessCollector(registry=self._registry)
@@ -65,8 +66,13 @@ class AgentMetrics:
         self._registry.register(_Collector(self._families))
 
     def subscriber(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
-        """The metrics of a subscriber; give them to it as its meter."""
-        made = SubscriberMetrics(name, statistics, self._clock)
+        """The metrics of a subscriber; give them to it as its meter. One that is made again goes on with them."""
+        with self._lock:
+            found = self._subscribers.get(name)
+            if found is not None:
+                found.statistics = statistics
+                return found
+            made = self._subscribers[name] = SubscriberMetrics(name, statistics, self._clock)
         self.add(made)
         return made
 

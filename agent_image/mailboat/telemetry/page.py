@@ -27,6 +27,19 @@ What it measures for each package we measure for each transaction, which holds a
 """
 
 
+_REST: Final = """## Of the original, but not here
+
+| in the original | why |
+|---|---|
+| `queue_cache_fetch_count`, `queue_size_computation_duration` | sizes are arithmetic, nothing is fetched |
+| `removed_failed_package_duration` | one short transaction, among `subscriber_commits_total` |
+| `fv_message_count` | messages of the FileVault importer, which is not used |
+| `cleanup_package_removed_count`, `cleanup_package_duration` | blobs are swept by `mailboat blobs sweep` |
+| `journal_available` | `subscriber_waits_total` and `publisher_refused_requests_total` name what was not available |
+| `items_buffer_size`, `process_queue_item_duration` | there is no buffer between reading and importing |
+"""
+
+
 def metrics_page() -> str:
     """The page."""
     lines = [_HEAD]
@@ -39,11 +52,18 @@ def metrics_page() -> str:
         ]
         lines += [_row(one) for one in CATALOGUE if one.name.split("_")[1] == part]
         lines.append("")
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return "\n".join([*lines, _REST])
 
 
 def _row(metric: Metric) -> str:
     kind = metric.kind.value
     labels = ", ".join(f"`{one}`" for one in metric.labels)
-    buckets = f" Buckets up to {metric.buckets[-1]:g}." if metric.kind is Kind.HISTOGRAM else ""
+    buckets = f" Buckets up to {_bound_of(metric)}." if metric.kind is Kind.HISTOGRAM else ""
     return f"| `{metric.shown_name}` | {kind} | {metric.unit} | {labels} | {metric.text}{buckets} | {metric.original} |"
+
+
+def _bound_of(metric: Metric) -> str:
+    last = metric.buckets[-1]
+    return (
+        f"{last / 2**30:g} GiB" if metric.unit == "bytes" else f"{last:g}" + (" s" if metric.unit == "seconds" else "")
+    )

@@ -16,6 +16,7 @@ from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
 
 _BLOCKING_FAILURES: Final = 4
+HOOKS: Final = ("before", "after", "invalidate")
 
 
 class SubscriberMetrics:
@@ -24,7 +25,7 @@ class SubscriberMetrics:
     def __init__(self, name: str, statistics: Callable[[], SubscriberStatistics], clock: Clock) -> None:
         """Ask `statistics` at each scrape."""
         self._name = name
-        self._statistics = statistics
+        self.statistics = statistics
         self._clock = clock
         self._started = clock.monotonic()
         self._ready_seconds: float | None = None
@@ -32,12 +33,29 @@ class SubscriberMetrics:
         self._ages = BulkHistogram(catalogue.AGE_BUCKETS)
         self._seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
         self._packages = BulkHistogram(catalogue.COUNT_BUCKETS)
+        self._confirm_seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
+        self._hooks = {hook: BulkHistogram(catalogue.SECONDS_BUCKETS) for hook in HOOKS}
+        self._hook_outcomes = NamedCounts()
+        self._began: float | None = None
         self._failures = NamedCounts()
         self._waits = NamedCounts()
         self._recovered = self._blocking = 0
         self._attempts = 0
         self._phase = SubscriberPhase.STARTING
         self.failed_announcements: Callable[[], int] | None = None
+
+    def began(self) -> None:
+        """See `ImportMeter`."""
+        self._began = self._clock.monotonic()
+
+    def confirmed(self, seconds: float) -> None:
+        """See `ImportMeter`."""
+        self._confirm_seconds.observe(seconds)
+
+    def hook_ran(self, hook: str, seconds: float, *, is_done: bool) -> None:
+        """A hook of the kind `before`, `after` or `invalidate` ended."""
+        self._hooks[hook].observe(seconds)
+        self._hook_outcomes.add(f"{hook} {'done' if is_done else 'failed'}")
 
     def imported(self, batch: ImportedBatch) -> None:
         """See `ImportMeter`."""
@@ -49,6 +67,7 @@ class SubscriberMetrics:
 
     def progressed(self, statistics: SubscriberStatistics) -> None:
         """Take in a snapshot: counts failures as they come and go."""
+        self._began = None
         attempts, cause = statistics.attempts, statistics.cause
         if self._ready_seconds is None and statistics.is_ready:
             self._ready_seconds = self._clock.monotonic() - self._started
@@ -75,18 +94,26 @@ class SubscriberMetrics:
             (self._ages, catalogue.IMPORT_AGE_SECONDS),
             (self._seconds, catalogue.BATCH_SECONDS),
             (self._packages, catalogue.BATCH_PACKAGES),
+            (self._confirm_seconds, catalogue.CONFIRM_SECONDS),
         ):
             samples.add_histogram(metric, labels, histogram)
         for metric, counts in ((catalogue.FAILURES, self._failures), (catalogue.WAITS, self._waits)):
             for error, count in counts.items():
                 samples.add(metric, (self._name, error), count)
+        outcomes = dict(self._hook_outcomes.items())
+        for hook, histogram in self._hooks.items():
+            samples.add_histogram(catalogue.HOOK_SECONDS, (self._name, hook), histogram)
+            for outcome in ("done", "failed"):
+                samples.add(catalogue.HOOKS, (self._name, hook, outcome), outcomes.get(f"{hook} {outcome}", 0))
+        began = self._began
+        samples.add(catalogue.IMPORTING_SECONDS, labels, 0.0 if began is None else self._clock.monotonic() - began)
         samples.add(catalogue.RECOVERED, labels, self._recovered)
         samples.add(catalogue.BLOCKED, labels, self._blocking)
         if self.failed_announcements is not None:
             samples.add(catalogue.ANNOUNCE_FAILURES, labels, self.failed_announcements())
 
     def _collect_figures(self, samples: Samples, labels: tuple[str]) -> None:
-        figures = self._statistics()
+        figures = self.statistics()
         for metric, value in (
             (catalogue.IMPORTED, figures.imported),
             (catalogue.SKIPPED, figures.skipped),
@@ -97,7 +124,6 @@ class SubscriberMetrics:
             (catalogue.NODES_REMOVED, figures.removed),
             (catalogue.CONTENT_BYTES, figures.content_bytes),
             (catalogue.COMMITS, figures.commits),
-            (catalogue.HOOK_FAILURES, figures.hook_failures),
             (catalogue.ATTEMPTS, figures.attempts),
             (catalogue.NEXT_OFFSET, figures.next_offset),
             (catalogue.LAG, figures.lag),
