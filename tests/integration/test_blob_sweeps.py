@@ -18,6 +18,7 @@ from mailboat.agent.sweeping import sweep
 from mailboat.agent.upkeep import maintain
 from mailboat.clock import SystemClock
 from mailboat.content.targets.sqlite import open_sqlite_target
+from mailboat.errors import BlobStoreSharedError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
@@ -177,6 +178,33 @@ def age(home: Home) -> None:
     while SystemClock().now() < deadline:
         store.stat(bytes(32))
     store.close()
+
+
+def test_a_store_that_another_journal_uses_is_not_swept(
+    home: Home, boat: Any, command_line: Any, tmp_path: Path
+) -> None:
+    other = command_line(tmp_path / "other")
+    other.do("init")
+    document = yaml.safe_load((boat.home / "mailboat.yaml").read_text()) or {}
+    theirs = document.get("blobs") or {}
+    if theirs.get("s3"):
+        for name in ("key", "secret"):
+            (other.home / name).write_text((boat.home / name).read_text())
+    else:
+        theirs = {"path": str(home.blobs_path.absolute())}
+    (other.home / "mailboat.yaml").write_text(yaml.safe_dump({"blobs": theirs}))
+    with Workspace(Home(other.home), Later()) as workspace:
+        with pytest.raises(BlobStoreSharedError) as caught:
+            sweep(workspace)
+        assert sweep(workspace, is_dry_run=True).removed == 0
+    assert stored(home) == {digest_of(LARGE), digest_of(b"orphan")}
+    with Workspace(home, Later()) as workspace:
+        assert sweep(workspace).removed == 1
+        identity = str(workspace.journal.identity(workspace.package_topic))
+    assert f"mailboat blobs sweep --forget-journal {identity}" in str(caught.value.next_step)
+    ran = other.run("blobs", "sweep", "--yes")
+    assert (ran.code, "BlobStoreShared" in ran.err) == (6, True)
+    other.do("blobs", "sweep", "--yes", "--forget-journal", identity)
 
 
 def test_the_command_says_first_what_would_go(home: Home, boat: Any) -> None:

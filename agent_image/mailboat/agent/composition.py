@@ -60,7 +60,7 @@ class Workspace:
         """The blob store, one for the whole process. Raises: as `open_blobs`."""
         from mailboat.agent.stores import open_blobs
 
-        store = open_blobs(self.home, self.clock)
+        store = open_blobs(self.home, self.clock, lambda: str(self.journal.identity(self.package_topic)))
         self._opened.callback(store.close)
         return store
 

@@ -15,14 +15,19 @@ from mailboat.config.storage import S3Config
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
-    from mailboat.blobs.port import BlobStore
+    from mailboat.blobs.port import BlobStore, UserNamed
     from mailboat.blobs.s3_connection import S3Keys, S3Settings
 
 _SECTION: Final = "blobs.s3"
 
 
-def open_blobs(home: Home, clock: Clock) -> BlobStore:
+def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobStore:
     """The blob store of a home. No request is sent to a bucket before it is needed.
+
+    Args:
+        home: Its configuration says which.
+        clock: For stamps and pauses.
+        user: Whose packages are stored: the identity of the home's log; None for who stores none.
 
     Raises:
         ClientMissingError: The extra `s3` is not installed.
@@ -31,10 +36,10 @@ def open_blobs(home: Home, clock: Clock) -> BlobStore:
     """
     s3 = home.config.blobs.s3
     if s3 is not None:
-        return _open_bucket(home, s3, clock)
+        return _open_bucket(home, s3, clock, user)
     from mailboat.blobs.directory import DirectoryBlobStore
 
-    return DirectoryBlobStore(home.blobs_path, clock)
+    return DirectoryBlobStore(home.blobs_path, clock, user)
 
 
 def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
@@ -58,7 +63,7 @@ def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
     )
 
 
-def _open_bucket(home: Home, s3: S3Config, clock: Clock) -> BlobStore:
+def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None) -> BlobStore:
     try:
         from mailboat.blobs.s3 import S3BlobStore
         from mailboat.blobs.s3_connection import S3Connection
@@ -70,7 +75,7 @@ def _open_bucket(home: Home, s3: S3Config, clock: Clock) -> BlobStore:
     settings = s3_settings(s3, home.path)
     if settings.read_keys is not None:
         settings.read_keys()  # a secret that can't be read is told now, not by the first package
-    return S3BlobStore(S3Connection(settings, clock), clock)
+    return S3BlobStore(S3Connection(settings, clock), clock, user)
 
 
 def _read_keys(s3: S3Config, folder: Path) -> S3Keys:

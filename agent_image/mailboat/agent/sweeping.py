@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mailboat.agent.composition import Workspace
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.blobs.sweeping import Fate, ReferencedDigests, SweepFigures, fate_of, new_figures, plan_sweep
-from mailboat.errors import JournalUnavailableError, MailboatError
+from mailboat.errors import BlobStoreSharedError, JournalUnavailableError, MailboatError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
@@ -99,8 +99,11 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
 
     Raises:
         SweepBusyError: Another process sweeps the same store.
+        BlobStoreSharedError: Other logs use the store. Nothing was removed.
         RetryableError: What the journal or the store raise; what was removed until then is gone.
     """
+    if not is_dry_run:
+        _check_is_alone(workspace)
     references = read_references(workspace)
     stored_before = _stored_before(workspace)
     figures = new_figures()
@@ -159,6 +162,18 @@ def read_references(workspace: Workspace) -> References:
         except MailboatError as error:
             found.unreadable = found.unreadable or Unreadable(record.offset, str(error))
     return found
+
+
+def _check_is_alone(workspace: Workspace) -> None:
+    own = str(workspace.journal.identity(workspace.package_topic))
+    others = [user for user in workspace.blobs.users() if user != own]
+    if others:
+        raise BlobStoreSharedError(
+            f"the journal {others[0]} stores packages in {workspace.blobs.description}, too; this one is {own}",
+            next_step=f"give each a place of its own, or, when that journal is no more:\n"
+            f"mailboat blobs sweep --forget-journal {others[0]}",
+            others=len(others),
+        )
 
 
 def _digests_of(record: Record) -> Sequence[bytes]:

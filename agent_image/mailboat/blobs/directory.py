@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import quote, unquote
 
 from mailboat.blobs.content import (
     CHUNK_BYTES,
@@ -27,13 +28,14 @@ from mailboat.blobs.content import (
     digest_named,
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
-from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.blobs.port import BlobInfo, Digest, UserNamed
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 
 _ALGORITHM: Final = "sha256"
 _DRAFTS: Final = "drafts"
 _LOCK: Final = "lock"
+_USERS: Final = "journals"
 _LEFTOVER_SECONDS: Final = 24 * 3600.0
 """A draft that nobody wrote to for so long belongs to a writer that was killed."""
 
@@ -41,14 +43,20 @@ _LEFTOVER_SECONDS: Final = 24 * 3600.0
 class DirectoryBlobStore:
     """The blob store port over a directory. Safe to use from several threads and processes."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, user: UserNamed | None = None) -> None:
         """Use `folder`, which is made when it isn't there; drafts that killed writers left behind are removed.
+
+        Args:
+            folder: Where the blobs are.
+            clock: Stamps them.
+            user: Whose packages `put` is for; None where that is of no interest.
 
         Raises:
             StorageFullError, StorageReadOnlyError, RetryableError.
         """
         self._folder = folder
         self._clock = clock
+        self._user = user
         self._drafts = folder / _DRAFTS
         self._blobs = folder / _ALGORITHM
         with mapped_disk_errors(folder):
@@ -64,6 +72,7 @@ class DirectoryBlobStore:
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
         draft = self._drafts / uuid.uuid4().hex
+        self._note_user()
         with mapped_disk_errors(self._folder):
             try:
                 digest, length_bytes = self._write_draft(draft, content)
@@ -131,8 +140,27 @@ class DirectoryBlobStore:
                         count += 1
         return count
 
+    def users(self) -> Sequence[str]:
+        """See `BlobStore.users`."""
+        with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
+            return sorted(unquote(file.name) for file in (self._folder / _USERS).iterdir())
+        return ()
+
+    def forget_user(self, user: str) -> None:
+        """See `BlobStore.forget_user`."""
+        with mapped_disk_errors(self._folder):
+            (self._folder / _USERS / quote(user, safe="")).unlink(missing_ok=True)
+
     def close(self) -> None:
         """See `BlobStore.close`. Nothing is held."""
+
+    def _note_user(self) -> None:
+        if self._user is None:
+            return
+        user, self._user = self._user(), None
+        with mapped_disk_errors(self._folder):
+            (self._folder / _USERS).mkdir(exist_ok=True)
+            (self._folder / _USERS / quote(user, safe="")).touch()
 
     def _path(self, digest: Digest) -> Path:
         name = digest.hex()

@@ -99,6 +99,13 @@ class MemoryBlobStore:
         """See `BlobStore.abandon_uploads`."""
         return 0
 
+    def users(self) -> Sequence[str]:
+        """See `BlobStore.users`. The process is the only one."""
+        return ()
+
+    def forget_user(self, user: str) -> None:
+        """See `BlobStore.forget_user`."""
+
     def close(self) -> None:
         """See `BlobStore.close`."""
         with self._lock:

@@ -6,7 +6,7 @@ Every adapter passes `mailboat.testing.blob_contract`. Stores are safe to use fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
@@ -22,6 +22,10 @@ class BlobInfo:
     digest: Digest
     length_bytes: int
     stored_at: datetime
+
+
+UserNamed = Callable[[], str]
+"""Says whose packages are stored: the identity of the publisher's log. Called once, before the first `put` stores."""
 
 
 class BlobStore(Protocol):
@@ -69,6 +73,12 @@ class BlobStore(Protocol):
 
     def abandon_uploads(self, begun_before: datetime) -> int:
         """Remove what writers that were killed have left behind; how many."""
+
+    def users(self) -> Sequence[str]:
+        """The logs whose publishers have stored something here, by their identities."""
+
+    def forget_user(self, user: str) -> None:
+        """That log is no more: its packages need nothing of what is here."""
 
     def close(self) -> None:
         """Release what the store holds."""

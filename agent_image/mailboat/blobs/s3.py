@@ -26,11 +26,12 @@ from mailboat.blobs.content import (
     digest_named,
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
-from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.blobs.port import BlobInfo, Digest, UserNamed
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
+from mailboat.blobs.s3_users import forget_user, list_users, note_user
 from mailboat.clock import Clock
 from mailboat.config.keys import GIBIBYTE
 from mailboat.errors import BlobStoreUnavailableError
@@ -54,11 +55,18 @@ class _Stored(NamedTuple):
 class S3BlobStore:
     """The blob store port over a bucket. Safe to use from several threads; one serves a whole process."""
 
-    def __init__(self, connection: S3Connection, clock: Clock) -> None:
-        """Use the connection, which it owns from now on. No request is sent yet."""
+    def __init__(self, connection: S3Connection, clock: Clock, user: UserNamed | None = None) -> None:
+        """Use the connection, which it owns from now on. No request is sent yet.
+
+        Args:
+            connection: To the server.
+            clock: For waiting.
+            user: Whose packages `put` is for; None where that is of no interest.
+        """
         self._connection = connection
         self._bucket = connection.settings.bucket
         self._clock = clock
+        self._user = user
 
     @property
     def description(self) -> str:
@@ -73,6 +81,9 @@ class S3BlobStore:
         """
         if expected is None:
             return self._put_unknown(content)
+        if self._user is not None:
+            note_user(self._connection, self._user())
+            self._user = None
         start = content.tell() if _is_seekable(content) else None
         for _ in range(_ROUNDS):
             length_bytes = self._store(content, check_digest(expected))
@@ -132,6 +143,14 @@ class S3BlobStore:
     def abandon_uploads(self, begun_before: datetime) -> int:
         """See `BlobStore.abandon_uploads`."""
         return abandon_uploads(self._connection, _FOLDER, begun_before)
+
+    def users(self) -> Sequence[str]:
+        """See `BlobStore.users`."""
+        return list_users(self._connection)
+
+    def forget_user(self, user: str) -> None:
+        """See `BlobStore.forget_user`."""
+        forget_user(self._connection, user)
 
     def close(self) -> None:
         """See `BlobStore.close`."""
