@@ -24,7 +24,9 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.identifiers import AgentName, PackageId
 from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.paths import NodePath
+from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.subscriber.failing import ImportDefectError
 from mailboat.subscriber.importing import MessageUndecodableError
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
@@ -289,6 +291,32 @@ def test_what_can_never_be_imported_goes_to_the_error_queue_at_once(
     run(engine, store)
     assert paths_of(store) == {"/good"}
     assert [(entry.cause.code, entry.attempts) for entry in store.errors.values()] == [(code, 1)]
+
+
+@pytest.mark.parametrize("error", [TypeError("no"), AttributeError("no"), KeyError("no")])
+@pytest.mark.parametrize("count", [1, 6])
+def test_a_defect_in_a_codec_stops_it_and_is_no_fault_of_the_package(
+    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, error: Exception, count: int
+) -> None:
+    for number in range(count):
+        publish(engine, f"/{number}")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(TreeCodec, "read_bytes", fail)
+    monkeypatch.setattr(TreeCodec, "read_together", fail)
+    if isinstance(error, KeyError):  # which content may be the reason for
+        run(engine, store)
+        assert len(store.errors) == count
+        return
+    with pytest.raises(ImportDefectError, match="package at 0 ended in .*no") as caught:
+        run(engine, store)
+    assert caught.value.__cause__ is error
+    assert not store.errors
+    monkeypatch.undo()
+    run(engine, store)
+    assert len(paths_of(store)) == count
 
 
 def renamed(engine: Engine, *paths: str) -> PackageMessage:

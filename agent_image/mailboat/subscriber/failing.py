@@ -10,7 +10,7 @@ import traceback
 from typing import Final, NamedTuple
 
 from mailboat.content.port import Attempt, GivenUp
-from mailboat.errors import MailboatError
+from mailboat.errors import MailboatError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset, PackageId
@@ -22,6 +22,18 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 _EXCERPT_CHARACTERS: Final = 2000
 _MESSAGE_CHARACTERS: Final = 1000
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
+
+
+_DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportError, NotImplementedError)
+"""What no content of a package can be the reason for in code that is right."""
+
+
+class ImportDefectError(StopError):
+    """Mailboat itself failed at a package, by a mistake in its code or a broken installation. Nothing was skipped.
+
+    The subscriber stopped before the package, since giving it up would lose what a mended version imports. Run it with
+    `--verbose` for the trace, report that, and start a mended version; it goes on where this one stopped.
+    """
 
 
 class Failure(NamedTuple):
@@ -83,9 +95,14 @@ class FailureDesk:
         """Decide and act; `after` is the position past the record.
 
         Raises:
-            StopError: The named state in which the subscriber stops.
+            StopError: The named state in which the subscriber stops, also when the failure is its own.
             RetryableError: The target can't even note the failure.
         """
+        if isinstance(failure.error, _DEFECTS):
+            raise ImportDefectError(
+                f"importing the package at {failure.record.offset} ended in {failure.error!r:.300}, which is a defect",
+                offset=failure.record.offset,
+            ) from failure.error
         counted = self.failures_of(failure.record.offset) + 1
         cause = cause_of(failure.error, failure.message)
         decision = decide_retry(
