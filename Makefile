@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 SOURCE ?=
+JOURNAL ?=
 WORKERS ?= 2
 BIN := .venv/bin
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -13,8 +14,8 @@ PYTEST := $(BIN)/pytest --durations=15
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: runtime ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours)
-	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)')
+demo: $(if $(JOURNAL),dev,runtime) ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours, JOURNAL=kafka real servers)
+	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)') $(if $(JOURNAL),--journal '$(JOURNAL)')
 
 test: lint suite gates ## Everything that must hold: lint, the whole suite with coverage, the gated benchmarks
 

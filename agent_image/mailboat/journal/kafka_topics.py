@@ -234,6 +234,14 @@ class KafkaTopics:
         with suppress(KafkaException):  # what is wrong is met by the next try
             self._prober.list_topics(topic, timeout=self._attempt_seconds)
 
+    def _learn_brokers(self, topic: TopicName | None) -> None:
+        """Have the admin client ask who controls the cluster: it would wait for a broker that died, for minutes."""
+        with suppress(KafkaException):
+            if topic is None:
+                self._admin.list_topics(timeout=self._attempt_seconds)
+            else:
+                self._admin.list_topics(topic, timeout=self._attempt_seconds)
+
     def _settle(self, topic: TopicName) -> None:
         """Wait until the brokers serve the new topic, and no longer the log of a deleted one of the same name."""
         deadline = Deadline(self._clock, _SETTLE_SECONDS)
@@ -269,6 +277,7 @@ class KafkaTopics:
             except KafkaException as raised:
                 error = error_of(raised)
                 self._decide(error, deadline, doing, topic, when_missing)
+                self._learn_brokers(topic)
             else:
                 self._log.succeeded()
                 return answer

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,10 +18,12 @@ import typer
 import mailboat
 from mailboat.cli.declaring import command
 from mailboat.cli.demo.board import LATE
-from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
+from mailboat.cli.demo.outcome import Outcome, Servers, held_by, outcome_report
+from mailboat.cli.demo.servers import Backend, Sections, servers_for
 from mailboat.cli.demo.staging import Odd, stage
 from mailboat.cli.rendering import Output, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.clock import SystemClock
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.paths import ROOT
 
@@ -52,6 +54,10 @@ def demo(
         float,
         typer.Option("--seconds", min=0, help="Publish slowly, over this time, so that there is something to see."),
     ] = 12.0,
+    journal: Annotated[
+        Backend,
+        typer.Option("--journal", help="kafka runs it on a real Kafka broker and a real S3 server, which it starts."),
+    ] = Backend.EMBEDDED,
 ) -> None:
     """Publish a directory to many subscribers, let things go wrong, and prove that all have the same in the end.
 
@@ -59,20 +65,37 @@ def demo(
     asked for by mistake, a process is killed, and a subscriber joins late.
     """
     folder = _source_folder(source)
-    home = _new_home(session)
-    with _ended_by_sigterm():
-        outcome = _play(session, folder, home, Cast(subscribers, seconds))
-    session.show(outcome_report(outcome))
+    with _ended_by_sigterm(), servers_for(journal, SystemClock(), session.note) as storage:
+        home = _new_home(session, storage)
+        outcome = _play(session, folder, home, Cast(subscribers, seconds, storage))
+        if storage:
+            outcome = replace(outcome, servers=Servers.RUNNING if _is_watched(session) else Servers.ENDED)
+        session.show(outcome_report(outcome))
+        if outcome.servers is Servers.RUNNING:
+            _hold(session)
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
 
+def _is_watched(session: Session) -> bool:
+    """Whether a person is there to look around afterwards."""
+    return session.output is Output.TABLE and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _hold(session: Session) -> None:
+    """Let people look around before the servers end: what comes next needs them."""
+    session.note("The broker and the S3 server run until you press Enter here.")
+    with suppress(KeyboardInterrupt):
+        sys.stdin.readline()
+
+
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """How many play, and how slowly."""
+    """How many play, how slowly, and on what: the sections `journal` and `blobs`."""
 
     subscribers: int
     seconds: float
+    storage: Sections
 
 
 @contextmanager
@@ -101,11 +124,11 @@ def _source_folder(given: Path | None) -> Path:
     )
 
 
-def _new_home(session: Session) -> Home:
+def _new_home(session: Session, storage: Sections) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home
-    from mailboat.config.document import Config, LimitsConfig
+    from mailboat.config.decoding import decode_config
 
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     if (path / MARK).is_file():
@@ -115,9 +138,9 @@ def _new_home(session: Session) -> Home:
     path.mkdir(parents=True, exist_ok=True)
     (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
     # names that differ in case only are no danger here: this very machine holds them in the source
-    home = create_home(path, replace(Config(), limits=LimitsConfig(are_collisions_refused=False)))
-    initialise(home)
-    return home
+    home = create_home(path, decode_config({**storage, "limits": {"are_collisions_refused": False}}))
+    with initialise(home):
+        return home
 
 
 def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
@@ -127,7 +150,6 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     from mailboat.cli.demo.portions import cut, survey
     from mailboat.cli.demo.screen import screen_for
     from mailboat.cli.demo.stage import Script, Stage
-    from mailboat.clock import SystemClock
     from mailboat.http.client import HttpControl
 
     folder, odd = stage(source, home.path / "source")
@@ -137,7 +159,7 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     if not found.nodes:
         raise UsageError(f"{source} holds nothing to publish", next_step="mailboat demo DIRECTORY")
     troupes = _troupes(home.path, cast.subscribers)
-    setting = Setting(home.path, folder, _free_port(), journal={})
+    setting = Setting(home.path, folder, _free_port(), cast.storage)
     write_configurations(setting, troupes)
     screen = screen_for(sys.stdout if session.output is Output.TABLE else sys.stderr)
     with closing(screen), HttpControl(f"http://127.0.0.1:{setting.port}") as control:

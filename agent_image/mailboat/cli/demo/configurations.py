@@ -29,13 +29,13 @@ class Setting:
         folder: The home: the state of all processes, and their configuration files.
         source: What the publisher publishes.
         port: Where the publisher's API listens.
-        journal: The `journal` section of every configuration; empty is the embedded journal of the home.
+        storage: The `journal` and `blobs` sections of every configuration; none are the embedded ones of the home.
     """
 
     folder: Path
     source: Path
     port: int
-    journal: dict[str, Any]
+    storage: dict[str, Any]
 
 
 def write_configurations(setting: Setting, troupes: Sequence[Troupe]) -> None:
@@ -55,7 +55,7 @@ def configuration_file(folder: Path, name: str) -> Path:
 
 
 def _document(setting: Setting, troupe: Troupe) -> dict[str, Any]:
-    shared: dict[str, Any] = {"journal": setting.journal} if setting.journal else {}
+    shared: dict[str, Any] = dict(setting.storage)
     # names that differ in case only are no danger here: this very machine holds them in the source
     shared["limits"] = {"are_collisions_refused": False}
     shared["logs"] = {"level": "warning"}

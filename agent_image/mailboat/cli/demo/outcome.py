@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import shlex
 import shutil
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from mailboat.cli.demo.board import Actor, Board
     from mailboat.cli.demo.portions import Survey
     from mailboat.content.port import Source
+
+
+class Servers(enum.Enum):
+    """Servers that the demo started for itself."""
+
+    NONE = "none"
+    RUNNING = "running"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class Outcome:
         url: Where the publisher's API listened, and listens when it is started again.
         expected: What the source holds.
         held: What each subscriber's target holds, by name.
+        servers: Whether the servers that the demo started, if any, still run.
     """
 
     board: Board
@@ -52,6 +62,7 @@ class Outcome:
     url: str
     expected: Held
     held: dict[str, Held]
+    servers: Servers = Servers.NONE
 
     @property
     def is_equal(self) -> bool:
@@ -143,11 +154,16 @@ def _closing_lines(outcome: Outcome) -> list[str]:
     lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}."]
     lines += ["The mistaken delete reached nobody."] if board.has_story else []
     steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
-    return [*lines, "", "Next:", *steps]
+    if outcome.servers is Servers.ENDED:
+        return [*lines, "The servers have ended, and what they held is gone."]
+    title = "Next:" if outcome.servers is Servers.NONE else "Next, in another terminal while the servers run:"
+    return [*lines, "", title, *steps]
 
 
 def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     """Commands that work as they are printed, in this order; the last two run until they are stopped."""
+    if outcome.servers is Servers.ENDED:
+        return []
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 NAME_WIDTH: Final = 8
-BARS_WIDTH: Final = 41
+BARS_WIDTH: Final = 35
 _BAR: Final = " ▏▎▍▌▋▊▉█"
 _COLUMN: Final = " ▁▂▃▄▅▆▇█"
-_WIDEST_BAR: Final = 41
 _SHORTEST_BAR: Final = 2
 
 
@@ -114,7 +113,7 @@ def _bars(troupe: Troupe, board: Board) -> str:
     width = (BARS_WIDTH + 1) // len(positions) - 1
     if width < _SHORTEST_BAR:
         return "".join(_COLUMN[_eighths(one, board.total, 1)] for one in positions)[:BARS_WIDTH]
-    return " ".join(_bar(one, board.total, min(width, _WIDEST_BAR)) for one in positions)
+    return " ".join(_bar(one, board.total, width) for one in positions)
 
 
 def _bar(done: int, total: int, width: int) -> str:

@@ -1,0 +1,189 @@
+"""What happens to the journal on three brokers when leaders die, replicas lag, and a stale one is made leader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from mailboat.clock import Deadline, SystemClock
+from mailboat.errors import AppendUncertainError, JournalUnavailableError, PositionOutOfRangeError
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.port import Edge, ReadLimits, Record
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.model.positions import Position
+from mailboat.testing.journal_harness import (
+    FOREVER,
+    PATIENCE_SECONDS,
+    in_background,
+    new_topic_name,
+    read_to_end,
+    some_records,
+    values_of,
+    wait_until,
+)
+from mailboat.testing.kafka_broker import BrokerSettings
+from mailboat.testing.kafka_cluster import KafkaCluster
+
+FAIL_OVER_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers with small heaps; a test that kills one starts it again. The name puts their logs into reports."""
+    with KafkaCluster(BrokerSettings(tmp_path_factory.mktemp("cluster"), heap_mib=256), SystemClock()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(kafka_broker: KafkaCluster) -> KafkaCluster:
+    return kafka_broker
+
+
+@pytest.fixture
+def settings(cluster: KafkaCluster) -> KafkaSettings:
+    return KafkaSettings(cluster.bootstrap_servers, replication_factor=3, min_insync_replicas=2, request_seconds=20.0)
+
+
+@pytest.fixture
+def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
+    with KafkaJournal(settings, SystemClock()) as journal:
+        yield journal
+
+
+@pytest.fixture
+def topic(journal: KafkaJournal, admin: AdminClient) -> TopicName:
+    name = new_topic_name()
+    journal.ensure_topic(name, FOREVER)
+    until(lambda: len(in_sync(admin, name)) == 3, "three replicas in sync")
+    return name
+
+
+@pytest.fixture
+def admin(cluster: KafkaCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+
+
+def leader(admin: AdminClient, topic: TopicName) -> int:
+    return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+
+
+def in_sync(admin: AdminClient, topic: TopicName) -> set[int]:
+    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for what brokers agree on, which takes them seconds."""
+    look, patience = threading.Event(), Deadline(SystemClock(), FAIL_OVER_SECONDS)
+    while not condition():
+        assert not patience.is_over(), f"waited in vain for {what}"
+        look.wait(0.05)
+
+
+def revive(cluster: KafkaCluster, *numbers: int) -> None:
+    for number in numbers:
+        cluster.brokers[number].start()
+
+
+def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
+    cluster: KafkaCluster, journal: KafkaJournal, topic: TopicName, admin: AdminClient
+) -> None:
+    batches = [some_records(200, f"batch-{number}") for number in range(60)]
+    expected = [record.value for batch in batches for record in batch]
+    reader = journal.reader(topic, Edge.EARLIEST)
+    seen: list[Record] = []
+
+    def append_all() -> list[Offset]:
+        return [offset for batch in batches for offset in journal.append(topic, batch)]
+
+    def read_all() -> None:
+        patience = Deadline(SystemClock(), FAIL_OVER_SECONDS)
+        while len(seen) < len(expected) and not patience.is_over():
+            with suppress(JournalUnavailableError):
+                seen.extend(reader.read(ReadLimits(), 1.0).records)
+
+    killed = leader(admin, topic)
+    with in_background(read_all) as reading, in_background(append_all) as appending:
+        wait_until(lambda: len(seen) > 1000, "the first records")
+        cluster.brokers[killed].kill()
+        offsets = appending.result(FAIL_OVER_SECONDS)
+        reading.result(FAIL_OVER_SECONDS)
+    assert leader(admin, topic) != killed
+    for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
+        assert values_of(found) == expected
+        assert [record.offset for record in found] == offsets
+    revive(cluster, killed)
+
+
+def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
+    cluster: KafkaCluster, settings: KafkaSettings, topic: TopicName, admin: AdminClient
+) -> None:
+    killed = [number for number in cluster.brokers if number != leader(admin, topic)][:1]
+    configure(admin, topic, "min.insync.replicas", "3")
+    with KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as impatient:
+        impatient.append(topic, some_records(1, "before"))
+        cluster.brokers[killed[0]].kill()
+        until(lambda: len(in_sync(admin, topic)) == 2, "a replica is out of sync")
+        with pytest.raises(AppendUncertainError) as refused:
+            impatient.append(topic, some_records(1, "refused"))
+        assert refused.value.next_step is not None
+    with (
+        KafkaJournal(replace(settings, append_seconds=FAIL_OVER_SECONDS), SystemClock()) as patient,
+        in_background(lambda: patient.append(topic, some_records(2, "patient"))) as appending,
+    ):
+        revive(cluster, *killed)
+        assert len(appending.result(FAIL_OVER_SECONDS)) == 2
+        found = values_of(read_to_end(patient.reader(topic, Edge.EARLIEST)))
+    assert found == [b"before-0", b"patient-0", b"patient-1"]
+
+
+def configure(admin: AdminClient, topic: TopicName, name: str, value: str) -> None:
+    change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+
+
+def test_a_stale_replica_that_becomes_leader_is_noticed_as_a_lost_tail(
+    cluster: KafkaCluster, settings: KafkaSettings, admin: AdminClient
+) -> None:
+    """An unclean election: acknowledged records are gone, and others come in their place."""
+    careless = replace(settings, replication_factor=2, min_insync_replicas=1)  # what docs/kafka.md advises against
+    topic = new_topic_name()
+    with KafkaJournal(careless, SystemClock()) as journal:
+        journal.ensure_topic(topic, FOREVER)
+        configure(admin, topic, "unclean.leader.election.enable", "true")
+        until(lambda: len(in_sync(admin, topic)) == 2, "two replicas in sync")
+        journal.append(topic, some_records(3, "kept"))
+        ahead = leader(admin, topic)
+        (stale,) = in_sync(admin, topic) - {ahead}
+        cluster.brokers[stale].kill()
+        until(lambda: in_sync(admin, topic) == {ahead}, "a replica is out of sync")
+        journal.append(topic, some_records(4, "lost"))
+        last = read_to_end(journal.reader(topic, Edge.EARLIEST))[-1]
+        position = Position(journal.identity(topic), Offset(last.offset + 1), last.leader_epoch)
+    cluster.brokers[ahead].kill()
+    revive(cluster, stale)
+    elect(admin, topic)
+    until(lambda: leader(admin, topic) == stale, "the stale replica leads")
+
+    with KafkaJournal(careless, SystemClock()) as journal:
+        with pytest.raises(PositionOutOfRangeError) as beyond:
+            journal.reader(topic, position).read(ReadLimits(), PATIENCE_SECONDS)
+        assert (beyond.value.where["offset"], beyond.value.where["next"]) == (7, 3)
+        journal.append(topic, some_records(10, "other"))
+        reader = journal.reader(topic, position)
+        with pytest.raises(PositionOutOfRangeError, match="lost records"):
+            reader.read(ReadLimits(), PATIENCE_SECONDS)
+        assert reader.next_offset == 7
+    revive(cluster, ahead)
+
+
+def elect(admin: AdminClient, topic: TopicName) -> None:
+    """Ask for the unclean election; the controller may have made it already."""
+    place = TopicPartition(topic, 0)
+    admin.elect_leaders(ElectionType.UNCLEAN, [place]).result(PATIENCE_SECONDS)
