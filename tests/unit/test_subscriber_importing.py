@@ -310,7 +310,7 @@ def test_a_defect_in_a_codec_stops_it_and_is_no_fault_of_the_package(
         run(engine, store)
         assert len(store.errors) == count
         return
-    with pytest.raises(ImportDefectError, match="package at 0 ended in .*no") as caught:
+    with pytest.raises(ImportDefectError, match=r"package at 0 ended in .*no") as caught:
         run(engine, store)
     assert caught.value.__cause__ is error
     assert not store.errors
