@@ -1,4 +1,4 @@
-"""Removing objects so that nobody who stores the same content at the same time loses it. Source: decisions/0009.
+"""Removing objects so that nobody who stores the same content at the same time loses it. Source: docs/decisions/0009-blob-sweeps.md.
 
 S3 has no delete that fails when the object was written since somebody looked: equal content has an equal ETag. So both
 sides take turns, by one more object that says what is about to go, the announcement `<prefix>sweeping`:
