@@ -1,0 +1,160 @@
+"""The control room of a home whose subscribers were started from it, whether they run or not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.audience import audience_of, members_below, position_findings
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder, SubscriberStatusView
+from mailboat.agent.home import Home, KnownSubscriber
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import AgentName, Offset
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.html").write_text(f"<h1>{number}</h1>")
+    (folder / "picture.png").write_bytes(bytes(range(256)) * 1000)
+    return folder
+
+
+@contextmanager
+def opened(boat: Any) -> Iterator[tuple[Workspace, ControlRoom]]:
+    with Workspace(Home(boat.home)) as workspace:
+        room = ControlRoom(workspace)
+        yield workspace, room
+        room.close()
+
+
+def member(room: ControlRoom, name: str = "web") -> SubscriberStatusView:
+    (found,) = [one for one in room.status().subscribers if one.name == name]
+    return found
+
+
+def subscribe(boat: Any, tmp_path: Path, name: str = "web", *words: str) -> None:
+    boat.run("subscribe", name, "--into", f"files:{tmp_path / name}", "--until", "caught-up", *words)
+
+
+def test_one_that_does_not_run_is_known_from_its_target(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/0.html")
+    subscribe(boat, tmp_path)
+    boat.do("publish", site, "/1.html")
+    with opened(boat) as (_, room):
+        web = member(room)
+        assert (web.state, web.next_offset, web.lag, web.given_up) == ("stopped", 1, 1, 0)
+        (queue, errors) = room.queues("author")
+        assert (queue.subscriber, queue.count, queue.head and queue.head.path) == ("web", 1, "/1.html")
+        assert (errors.state, errors.count) == ("PASSIVE", 0)
+
+
+def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "/0.html")
+    with opened(boat) as (workspace, room):
+        workspace.home.remember_subscriber(KnownSubscriber(AgentName("web"), "files:/nowhere", (AgentName("author"),)))
+        web = member(room)
+        assert (web.state, web.next_offset, web.lag, web.target) == ("new", None, None, "files:/nowhere")
+        assert room.queue("author", "web").queue.count == 1
+        assert room.errors("web") == []
+        done = room.distribute("author", DistributionOrder("INVALIDATE", ("/x",)))
+        assert room.distribution("author", done.package_id).waiting == ("web",)
+
+
+def test_a_target_that_can_not_be_read_is_told_with_its_error(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/0.html")
+    subscribe(boat, tmp_path)
+    for file in (tmp_path / "web" / ".mailboat").glob("*"):
+        if file.is_file():
+            file.write_bytes(b"damaged" * 1000)
+    with opened(boat) as (_, room):
+        error = member(room).error
+        assert error is not None
+        assert error.code == "TargetCorrupt"
+        assert room.errors() == []
+
+
+def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/picture.png")
+    shutil.rmtree(boat.home / "blobs" / "sha256")
+    subscribe(boat, tmp_path, "web", "--max-retries", "0")
+    boat.do("publish", site, "/0.html")
+    with opened(boat) as (_, room):
+        (found,) = room.errors()
+        assert (found.subscriber, found.offset, found.paths, found.attempts) == ("web", 0, ("/picture.png",), 1)
+        assert found.error is not None
+        assert found.error.code == "BlobMissing"
+        assert room.errors("web") == [found]
+        assert member(room).given_up == 1
+        (sent,) = room.redrive("web", [0])
+        assert (sent.verb, sent.publisher, sent.offset) == ("redrive", "author", 0)
+        with pytest.raises(UsageError, match="did not give up a package at offset 1"):
+            room.redrive("web", [1])
+
+
+def test_one_that_gave_up_a_package_did_not_import_it(boat: Any, site: Path, tmp_path: Path) -> None:
+    boat.do("publish", site, "/picture.png", "--request-id", "r1")
+    shutil.rmtree(boat.home / "blobs" / "sha256")
+    subscribe(boat, tmp_path, "web", "--max-retries", "0")
+    with opened(boat) as (_, room):
+        found = room.distribution("author", "r1")
+        assert (found.state, [name for name, _ in found.failed], found.imported) == ("failed", ["web"], ())
+
+
+def test_who_would_lose_packages_is_known(boat: Any, site: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        boat.do("publish", site, f"/{number}.html")
+        if number == 1:
+            subscribe(boat, tmp_path)
+    with opened(boat) as (workspace, _):
+        assert [one.name for one in members_below(workspace, Offset(2))] == []
+        assert [one.name for one in members_below(workspace, Offset(3))] == ["web"]
+        assert position_findings(workspace) == []
+        workspace.journal.truncate(workspace.package_topic, Offset(3))
+        assert [one.problem for one in position_findings(workspace)] == ["web stands before the oldest package"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "code"),
+    [
+        ("replaced", "web stands in another log", "JournalReplaced"),
+        ("shorter", "web stands beyond the end of the log", "JournalShorter"),
+    ],
+)
+def test_a_log_that_does_not_fit_the_target_is_found(
+    boat: Any, site: Path, tmp_path: Path, change: str, problem: str, code: str
+) -> None:
+    if change == "shorter":
+        shutil.copytree(boat.home, tmp_path / "kept")
+    boat.do("publish", site, "/0.html")
+    subscribe(boat, tmp_path)
+    for file in boat.home.glob("journal.db*"):
+        if file.is_file():
+            file.unlink()
+    if change == "shorter":
+        for file in (tmp_path / "kept").glob("journal.db*"):
+            if file.is_file():
+                shutil.copy(file, boat.home)
+    else:
+        boat.do("init", "--new-journal")
+    with opened(boat) as (workspace, room):
+        assert [one.problem.startswith(problem) for one in position_findings(workspace)] == [True]
+        error = member(room).error
+        assert error is not None
+        assert error.code == code
+
+
+def test_the_audience_of_an_empty_home_is_nobody(boat: Any) -> None:
+    with opened(boat) as (workspace, room):
+        assert audience_of(workspace).members() == []
+        status = room.status()
+        assert (status.subscribers, [one.name for one in status.publishers]) == ((), ["author"])
+        assert room.queues("author") == []
