@@ -21,6 +21,7 @@ from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
+from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
@@ -80,7 +81,8 @@ def serve() -> Iterator[Serve]:
     clock, started = SystemClock(), list[HttpServer]()
 
     def start(control: FakeControl, config: HttpConfig | None = None, **ports: Any) -> HttpServer:
-        chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "metrics": str, "clock": clock}
+        chosen = {"archive": FakeArchive(control), "health": FakeHealth(), "clock": clock}
+        chosen["telemetry"] = AgentMetrics(clock)
         chosen |= {"audit": AuditTrail(clock), **ports}
         settings = replace(HttpConfig() if config is None else config, port=0)
         api = ApiPorts(control=control, **chosen)

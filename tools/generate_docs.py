@@ -6,6 +6,7 @@ Run through `make docs`. The pages are committed, so that they can be read witho
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from mailboat.agent.glossary import errors_page
 from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
 from mailboat.config.pages import configuration_page
+from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +32,7 @@ def pages() -> dict[str, str]:
         "configuration.md": configuration_page(),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
+        "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",
     }
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -48,11 +48,33 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
-    return gated(build_api(ports), config, folder, ports.clock, ports.audit)
+    return gated(build_api(ports), config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
 
-def build_api(ports: ApiPorts | None) -> FastAPI:
-    """The routes with their description; without ports for the description alone."""
+def build_api(ports: ApiPorts) -> FastAPI:
+    """The routes with their description, not gated yet."""
+    app = _bare_api()
+    app.state.ports = ports
+    document = describe(app)
+    text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
+
+    async def openapi(_: Request) -> Response:
+        return Response(text, media_type="application/json")
+
+    async def docs(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+
+    app.add_route("/api/openapi.json", openapi, include_in_schema=False)
+    app.add_route("/api/docs", docs, include_in_schema=False)
+    return app
+
+
+def api_description() -> dict[str, Any]:
+    """The OpenAPI document: what `/api/openapi.json` gives, and `docs/openapi.json` holds."""
+    return describe(_bare_api())
+
+
+def _bare_api() -> FastAPI:
     app = FastAPI(
         title="Mailboat",
         summary=_SUMMARY,
@@ -63,30 +85,13 @@ def build_api(ports: ApiPorts | None) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.ports = ports
     for one in (members, distributions, queues, failures, log, process, sling):
         app.include_router(one.router)
     app.add_exception_handler(MailboatError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_mistakes)
     app.add_exception_handler(HTTPException, _tell_status)
     app.add_exception_handler(Exception, _tell_defect)
-    _add_description(app)
     return app
-
-
-def _add_description(app: FastAPI) -> None:
-    document = describe(app)
-    text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
-
-    async def openapi(_: Request) -> Response:
-        return Response(text, media_type="application/json")
-
-    async def docs(_: Request) -> Response:
-        return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
-
-    app.openapi_schema = document
-    app.add_route("/api/openapi.json", openapi, include_in_schema=False)
-    app.add_route("/api/docs", docs, include_in_schema=False)
 
 
 async def _tell_error(request: Request, error: Exception) -> Response:

@@ -6,12 +6,16 @@ A body in chunks has no length in the head, so it is counted as it comes. Called
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from typing import Final
 
 from starlette.types import Message, Receive, Scope
 
 _DRAIN_SECONDS: Final = 1.0
 """How long what is too much is read and thrown away, so that its sender sees the answer and not a broken connection."""
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class BodyTooLargeError(Exception):
@@ -61,6 +65,19 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, max_seconds:
         await _drain(receive, is_more=is_more)
         raise BodyTooLargeError
     return bytes(body)
+
+
+def has_half_characters(body: bytes) -> bool:
+    """Whether a JSON body escapes half of a character (a lone surrogate), which no other encoding can carry on."""
+    if _SURROGATE.search(body) is None:
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False  # no JSON: whoever reads it says so
+    return False
 
 
 async def _drain(receive: Receive, *, is_more: bool) -> None:

@@ -20,13 +20,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig
-from mailboat.errors import LimitExceededError, ThrottledError
+from mailboat.errors import LimitExceededError, ThrottledError, UsageError
 from mailboat.http.access import LOCAL, Caller, TokenBook, is_from_here, token_of
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
-from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, read_body
+from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, has_half_characters, read_body
 from mailboat.http.problems import Problem, plain_problem, problem_of
 from mailboat.http.rates import RateLimiter
+from mailboat.telemetry.requests import RequestRecorder
 
 _LOG: Final = logging.getLogger("mailboat.http")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -34,6 +35,8 @@ _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
 """What anybody may ask: probes send no token, and the description of the API holds no data."""
+
+FIXED_PATHS: Final = OPEN_PATHS | {"/metrics"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +48,28 @@ class GateKeeping:
         tokens: Who may do what.
         rates: How often.
         audit: Where mutating calls are written down.
+        requests: Where all are counted.
+        clock: Time.
     """
 
     config: HttpConfig
     tokens: TokenBook
     rates: RateLimiter
     audit: AuditTrail
+    requests: RequestRecorder
+    clock: Clock
 
 
-def gated(app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock, audit: AuditTrail) -> Gate:
+def gated(
+    app: ASGIApp, config: HttpConfig, folder: Path, clock: Clock, audit: AuditTrail, requests: RequestRecorder
+) -> Gate:
     """An application behind its gate; relative files of tokens are relative to `folder`.
 
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
     rates = RateLimiter(config.requests_per_second, config.burst_requests, clock)
-    return Gate(app, GateKeeping(config, TokenBook(config.tokens, folder, clock), rates, audit))
+    return Gate(app, GateKeeping(config, TokenBook(config.tokens, folder, clock), rates, audit, requests, clock))
 
 
 class Gate:
@@ -73,6 +82,8 @@ class Gate:
         self._tokens = keeping.tokens
         self._rates = keeping.rates
         self._audit = keeping.audit
+        self._requests = keeping.requests
+        self._clock = keeping.clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the server's own start and stop go straight on."""
@@ -81,7 +92,7 @@ class Gate:
             return
         call = Call(_request_id(scope))
         scope.setdefault("state", {})["call"] = call
-        answer = _Answer(call, send)
+        answer, began = _Answer(call, send), self._clock.monotonic()
         try:
             refusal = self._refusal(scope, call)
             if refusal is not None:
@@ -92,6 +103,9 @@ class Gate:
             await self._fail(error, call, answer)
         finally:
             self._write_audit(call, scope)
+            if call.status:
+                seconds = self._clock.monotonic() - began
+                self._requests.record(scope["method"], _route_of(scope), call.status, seconds)
 
     def _refusal(self, scope: Scope, call: Call) -> Problem | None:
         """Why the request is not looked at any further, judging by its head."""
@@ -132,6 +146,10 @@ class Gate:
             problem = problem_of(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             await self._refuse(problem, scope, receive, answer)
         else:
+            if has_half_characters(body):
+                problem = problem_of(UsageError("body: it escapes half of a character, a lone surrogate"))
+                await self._refuse(problem, scope, receive, answer)
+                return
             await self._inner(scope, Replay(body, receive), answer)
 
     def _write_audit(self, call: Call, scope: Scope) -> None:
@@ -190,6 +208,14 @@ def header(scope: Scope, name: bytes) -> str | None:
             text: str = value.decode("latin-1")
             return text
     return None
+
+
+def _route_of(scope: Scope) -> str | None:
+    """The template of the operation, never the path that was sent."""
+    if scope["path"] in FIXED_PATHS:
+        path: str = scope["path"]
+        return path
+    return getattr(scope.get("route"), "path", None)
 
 
 def _request_id(scope: Scope) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -18,6 +18,7 @@ from mailboat.config.document import Verb
 from mailboat.errors import AccessDeniedError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.probes import Telemetry
 from mailboat.http.problems import MEDIA_TYPE, Problem
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -42,8 +43,6 @@ _MEANINGS: Final = {
     503: "A passing fault (try again after `Retry-After`), or a named state in which a person decides.",
 }
 
-Text = Callable[[], str]
-
 
 @dataclass(frozen=True)
 class ApiPorts:
@@ -53,7 +52,7 @@ class ApiPorts:
         control: The verbs.
         archive: What the log holds.
         health: How the process is.
-        metrics: Gives the text for `/metrics`.
+        telemetry: Gives the text for `/metrics`, and counts requests.
         clock: Time.
         audit: What was asked that changes something.
         stopping: Set when waiting calls should answer with what they know.
@@ -62,7 +61,7 @@ class ApiPorts:
     control: Control
     archive: LogArchive
     health: Health
-    metrics: Text
+    telemetry: Telemetry
     clock: Clock
     audit: AuditTrail
     stopping: threading.Event = field(default_factory=threading.Event)

@@ -1,4 +1,4 @@
-"""Probes and metrics: answered without a thread, so that they work while all else is busy.
+"""Probes and metrics; the probes are answered without a thread, so that they work while all else is busy.
 
 They need the bare framework only, so an agent without a publisher serves them alone and stays small:
 `create_probe_app`. Called by `agent run`; `routes/process.py` makes them a part of the whole API.
@@ -10,9 +10,10 @@ import json
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,8 +26,19 @@ from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail
 from mailboat.http.gate import gated
 from mailboat.http.problems import plain_problem
+from mailboat.telemetry.exposition import Exposition
+from mailboat.telemetry.requests import RequestRecorder
 
-METRICS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+class Telemetry(Protocol):
+    """What the process measures."""
+
+    @property
+    def requests(self) -> RequestRecorder:
+        """Counts the API's requests."""
+
+    def render(self, accept: str = "") -> Exposition:
+        """What `/metrics` answers to a scraper that sends this `Accept` header."""
 
 
 class ProbePorts(Protocol):
@@ -36,8 +48,9 @@ class ProbePorts(Protocol):
     def health(self) -> Health:
         """How the process is."""
 
-    def metrics(self) -> str:
-        """The text for `/metrics`, in the Prometheus format."""
+    @property
+    def telemetry(self) -> Telemetry:
+        """What `/metrics` gives, and who counts requests."""
 
 
 async def healthz(request: Request) -> Response:
@@ -53,19 +66,21 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """The metrics of this process, in the Prometheus text format."""
+    """The metrics of this process, in the Prometheus text format, or as OpenMetrics where that is asked for."""
     call = request.state.call
     call.verb = Verb.VIEW.value
     if call.caller is None or not call.caller.may(Verb.VIEW):
         return problem_answer(plain_problem(HTTPStatus.FORBIDDEN))
-    return Response(_ports(request).metrics(), media_type=METRICS_MEDIA_TYPE)
+    accept = request.headers.get("accept", "")
+    shown = await run_in_threadpool(_ports(request).telemetry.render, accept)  # it asks the journal, too
+    return Response(shown.content, headers={"content-type": shown.content_type})
 
 
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
     app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
     app.state.ports = ports
-    return gated(app, config, folder, clock, AuditTrail(clock))
+    return gated(app, config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 
 def _ports(request: Request) -> ProbePorts:

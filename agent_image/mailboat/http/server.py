@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
@@ -66,7 +67,7 @@ class HttpServer:
 
     def stop(self, deadline: Deadline) -> None:
         """Take no more connections, let the requests at hand end, and cut off what is left when the time is over."""
-        if self._server is None or self._thread is None:
+        if self._server is None or self._thread is None or not self.is_serving:
             return
         self._stopping.set()
         self._server.end(deadline.remaining_seconds())
@@ -76,6 +77,11 @@ class HttpServer:
     def is_serving(self) -> bool:
         """Whether its thread runs."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return 0 if self._server is None else len(self._server.server_state.connections)
 
     def _run(self) -> None:
         if self._server is not None and self._socket is not None:
@@ -107,7 +113,8 @@ class _QuietServer(uvicorn.Server):
         self.config.timeout_graceful_shutdown = max(0, int(seconds))
         self.should_exit = True
         if self._loop is not None and self._ended is not None:
-            self._loop.call_soon_threadsafe(self._ended.set)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._ended.set)
 
 
 def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:

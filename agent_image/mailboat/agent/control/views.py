@@ -127,6 +127,7 @@ class DistributionOrder:
         deep_paths: Those of them that mean their whole subtree (ADD).
         request_id: The same id again is the same request.
         user_id: Who asks.
+        trace_parent: W3C trace context of the caller; over HTTP the header `traceparent` says it, too.
     """
 
     action: str
@@ -134,6 +135,7 @@ class DistributionOrder:
     deep_paths: tuple[str, ...] = ()
     request_id: str | None = None
     user_id: str | None = None
+    trace_parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,18 @@ class CommandView:
 
 @dataclass(frozen=True, slots=True)
 class GivenUpView:
-    """A package that a subscriber gave up."""
+    """A package that a subscriber gave up.
+
+    Attributes:
+        subscriber: The subscriber's name.
+        publisher: Who published it.
+        offset: Its place on the package topic.
+        package_id: The package; None where the log does not hold its message any more.
+        attempts: How often it was tried.
+        given_up_ms: When it was given up; None where nobody said.
+        paths: The request's paths.
+        error: Why the last attempt failed.
+    """
 
     subscriber: str
     publisher: str

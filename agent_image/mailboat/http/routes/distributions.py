@@ -20,12 +20,15 @@ router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=[
 
 
 @with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
-class OrderDocument(DistributionOrder):
-    """A `DistributionOrder` from outside, in which unknown members are refused."""
+class OrderDocument(DistributionOrder):  # noqa: D101  # the text of the record is what the description shows
+    __doc__ = DistributionOrder.__doc__  # the record itself, but with unknown members refused
 
 
 IdempotencyKey = Annotated[
     str | None, Header(description="The same key again is the same request; the same as `request_id`.", max_length=202)
+]
+TraceContext = Annotated[
+    str | None, Header(description="W3C trace context that the package carries on; what is none is dropped.")
 ]
 DistributionId = Annotated[str, Path(description="A package id or a request id.", max_length=200)]
 
@@ -40,12 +43,14 @@ async def distribute(
     call: CurrentCall,
     response: Response,
     idempotency_key: IdempotencyKey = None,
+    traceparent: TraceContext = None,
 ) -> DistributionView:
     """Durable when answered. A request that was published before under its id is found, and not published again.
 
     With tokens, the request's user is the token's name; a token with `admin` may name another.
     """
     wanted = complete_order(order, call, idempotency_key)
+    wanted = replace(wanted, trace_parent=wanted.trace_parent or traceparent)
     call.what |= {"publisher": publisher, "action": wanted.action, "paths": len(wanted.paths)}
     made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.what |= {"package": made.package_id, "offset": made.offset}

@@ -1,0 +1,446 @@
+"""Clients that are slow, stuck, numerous, oversized or unknown: each costs little, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.config.storage import Secret
+from mailboat.errors import AccessDeniedError, ThrottledError
+from mailboat.http.client import HttpControl
+from mailboat.http.server import HttpServer, PortTakenError
+from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+
+QUICK = HttpConfig(request_seconds=0.5, max_body_bytes=2000, max_connections=8)
+PATIENCE = 10.0
+ORDER = {"action": "ADD", "paths": ["/a"]}
+DISTRIBUTIONS = "/api/v1/publishers/author/distributions"
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl(FakeSubscriber("edge-1"))
+
+
+def connected(url: str) -> socket.socket:
+    """A bare connection."""
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), PATIENCE)
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    found = b""
+    try:
+        while piece := connection.recv(65536):
+            found += piece
+    except ConnectionError:
+        pass
+    return found
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def until(look: Callable[[], Any]) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_a_client_that_sends_its_head_drop_by_drop_is_cut_off_and_others_are_served(
+    control: FakeControl, serve: Any
+) -> None:
+    url = serve(control, QUICK).url
+    with connected(url) as slow:
+        slow.sendall(b"GET /api/v1/status HTTP/1.1\r\n")
+        began = time.monotonic()
+
+        def drip() -> None:
+            try:
+                while True:
+                    slow.sendall(b"x-a: b\r\n")
+                    time.sleep(0.05)
+            except OSError:
+                return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert rest_of(slow) == b""
+        assert time.monotonic() - began < PATIENCE / 2
+        thread.join(PATIENCE)
+
+
+def test_a_client_that_says_nothing_is_cut_off(control: FakeControl, serve: Any) -> None:
+    with connected(serve(control, QUICK).url) as silent:
+        assert rest_of(silent) == b""
+
+
+def test_a_body_that_does_not_come_is_answered_with_408(control: FakeControl, serve: Any) -> None:
+    with connected(serve(control, QUICK).url) as slow:
+        slow.sendall(
+            f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            "Content-Length: 100\r\n\r\n{".encode()
+        )
+        assert status_of(rest_of(slow)) == 408
+    assert control.status().journal.next_offset == 0
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl, serve: Any) -> None:
+    for number in range(400):
+        control.distribute("author", DistributionOrder("ADD", (f"/{number}/{'x' * 2000}",)))
+    server: HttpServer = serve(control, QUICK)
+    with connected(server.url) as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        ask = b"GET /api/v1/publishers/author/queues/edge-1?max_items=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        cut = 0
+        ends = time.monotonic() + PATIENCE
+        while not cut and time.monotonic() < ends:
+            try:
+                stuck.sendall(ask)
+                time.sleep(0.05)
+            except OSError:
+                cut += 1
+        assert cut
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_more_connections_than_allowed_are_told_so_and_closed(control: FakeControl, serve: Any) -> None:
+    url = serve(control, QUICK).url
+    with ExitStack() as opened:
+        held = [opened.enter_context(connected(url)) for _ in range(QUICK.max_connections)]
+        for one in held:
+            one.sendall(b"GET /healthz HTTP/1.1\r\n")
+        with connected(url) as late:
+            answer = rest_of(late)
+        assert status_of(answer) == 503
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 503
+    until(lambda: httpx.get(f"{url}/healthz").status_code == 200)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_is_too_large_is_refused_unread(control: FakeControl, serve: Any, is_chunked: bool) -> None:
+    body = json.dumps({**ORDER, "request_id": "x" * 3000}).encode()
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(body), 500):
+            yield body[start : start + 500]
+
+    answer = httpx.post(
+        serve(control, QUICK).url + DISTRIBUTIONS,
+        content=pieces() if is_chunked else body,
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 413
+    assert answer.json()["type"] == "urn:mailboat:error:LimitExceeded"
+    assert answer.headers["connection"] == "close"
+    assert control.status().journal.next_offset == 0
+
+
+def test_a_body_that_never_ends_is_refused_too(control: FakeControl, serve: Any) -> None:
+    with connected(serve(control, QUICK).url) as endless:
+        endless.sendall(
+            f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        try:
+            while True:
+                endless.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        except OSError:
+            pass
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /api/v1/errors/redrive HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /api/v1/errors/redrive HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["tls", "no target", "version", "negative length", "two lengths", "endless target"],
+)
+def test_what_is_no_http_gets_a_4xx_and_a_closed_connection(raw: bytes, control: FakeControl, serve: Any) -> None:
+    url = serve(control, QUICK).url
+    with connected(url) as strange:
+        strange.sendall(raw)
+        answer = rest_of(strange)
+    assert answer == b"" or 400 <= status_of(answer) < 500
+    assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+# ------------------------------------------------------------------------------------------------------------ tokens
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> tuple[TokenConfig, ...]:
+    found = []
+    for name, verbs in (
+        ("viewer", (Verb.VIEW,)),
+        ("editor", (Verb.VIEW, Verb.DISTRIBUTE)),
+        ("keeper", (Verb.CLEAR,)),
+        ("root", (Verb.ADMIN,)),
+    ):
+        (tmp_path / name).write_text(f"token-of-{name}\n")
+        found.append(TokenConfig(name, Secret(file=str(tmp_path / name)), verbs))
+    return tuple(found)
+
+
+CLEAR = "/api/v1/publishers/author/queues/edge-1/clear"
+SLING = "/libs/sling/distribution/services/agents/author"
+
+
+@pytest.mark.parametrize(
+    ("name", "statuses"),
+    [
+        ("viewer", (200, 403, 403, 403, 200)),
+        ("editor", (200, 202, 403, 202, 200)),
+        ("keeper", (403, 403, 202, 403, 403)),
+        ("root", (200, 202, 202, 202, 200)),
+    ],
+)
+def test_a_token_may_do_what_its_verbs_say(
+    name: str, statuses: tuple[int, ...], control: FakeControl, serve: Any, tokens: Any
+) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer token-of-{name}"}) as client:
+        answers = [
+            client.get("/api/v1/status"),
+            client.post(DISTRIBUTIONS, json=ORDER),
+            client.post(CLEAR),
+            client.post(SLING, data={"action": "ADD", "path": "/a"}),
+            client.get("/metrics"),
+        ]
+    assert tuple(one.status_code for one in answers) == statuses
+    for one in answers:
+        if one.status_code == 403:
+            assert one.json() == {"type": "about:blank", "title": "Forbidden", "status": 403}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "token-of-root"},
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Bearer token-of-roo\xe9"},
+    ],
+)
+def test_a_stranger_is_told_nothing(headers: dict[str, str], control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    for method, path in (("GET", "/api/v1/status"), ("POST", CLEAR), ("GET", "/no/such/path"), ("GET", "/metrics")):
+        answer = httpx.request(method, url + path, headers=encoded)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.json() == {"type": "about:blank", "title": "Unauthorized", "status": 401}
+
+
+def test_probes_and_the_description_need_no_token(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    for path in ("/healthz", "/readyz", "/api/docs", "/api/openapi.json"):
+        assert httpx.get(url + path).status_code == 200
+
+
+def test_basic_authentication_takes_the_token_as_password(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    assert httpx.get(f"{url}{SLING}/queues.json", auth=("admin", "token-of-viewer")).status_code == 200
+
+
+def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    with HttpControl(url, "nobody's") as stranger, pytest.raises(AccessDeniedError, match="wants a token"):
+        stranger.status()
+    with HttpControl(url, "token-of-viewer") as viewer, pytest.raises(AccessDeniedError, match="does not let"):
+        viewer.clear("author", "edge-1")
+
+
+def test_a_token_is_rotated_by_writing_its_file(control: FakeControl, serve: Any, tokens: Any, tmp_path: Path) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    with HttpControl(url, "token-of-viewer") as before, HttpControl(url, "the new one") as after:
+        assert before.status()
+        (tmp_path / "draft").write_text("the new one\n")
+        os.replace(tmp_path / "draft", tmp_path / "viewer")  # noqa: PTH105  # as an editor or a kubelet does
+
+        def is_taken_over() -> bool:
+            try:
+                return bool(after.status())
+            except AccessDeniedError:
+                return False
+
+        until(is_taken_over)
+        with pytest.raises(AccessDeniedError):
+            before.status()
+
+
+def test_a_token_file_that_vanishes_leaves_its_token_as_it_was(
+    control: FakeControl, serve: Any, tokens: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    (tmp_path / "viewer").unlink()
+    with HttpControl(url, "token-of-viewer") as client:
+
+        def is_noticed() -> bool:
+            assert client.status()
+            return any("tokens stay as they are" in one.getMessage() for one in caplog.records)
+
+        until(is_noticed)
+    assert not any("token-of" in one.getMessage() for one in caplog.records)
+
+
+def test_the_user_of_a_request_is_the_token_s_name(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    order = DistributionOrder("ADD", ("/a",), user_id="somebody else")
+    with HttpControl(url, "token-of-editor") as editor, HttpControl(url, "token-of-root") as root:
+        assert editor.distribute("author", order).user_id == "editor"
+        assert root.distribute("author", order).user_id == "somebody else"
+
+
+def test_without_tokens_only_this_machine_may_be_served() -> None:
+    with pytest.raises(ConfigInvalidError, match=r"http\.host is 0\.0\.0\.0.*no http\.tokens"):
+        HttpServer(httpx.ASGITransport, HttpConfig(host="0.0.0.0"))  # type: ignore[arg-type]  # never called
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_without_tokens_a_page_in_a_browser_is_kept_out(
+    headers: dict[str, str], status: int, control: FakeControl, serve: Any
+) -> None:
+    assert httpx.get(f"{serve(control).url}/api/v1/status", headers=headers).status_code == status
+
+
+# ------------------------------------------------------------------------------------------------- rates, audit, port
+
+
+def test_a_caller_that_asks_too_much_is_told_when_to_come_back_and_others_are_not(
+    control: FakeControl, serve: Any, tokens: Any
+) -> None:
+    config = HttpConfig(tokens=tokens, requests_per_second=0.5, burst_requests=3)
+    url = serve(control, config).url
+    with HttpControl(url, "token-of-viewer") as busy, HttpControl(url, "token-of-root") as other:
+        for _ in range(3):
+            busy.status()
+        with pytest.raises(ThrottledError) as caught:
+            busy.status()
+        assert 0 < (caught.value.retry_after_seconds or 0) <= 2.0
+        assert other.status()
+    answer = httpx.get(f"{url}/api/v1/status", headers={"Authorization": "Bearer token-of-viewer"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+    assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_guessing_tokens_is_slowed_down(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens, requests_per_second=0.5, burst_requests=3)).url
+    seen = [httpx.get(url, headers={"Authorization": f"Bearer {number}"}).status_code for number in range(5)]
+    assert seen == [401, 401, 401, 429, 429]
+
+
+def test_every_mutating_call_leaves_one_audit_line(
+    control: FakeControl, serve: Any, tokens: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mailboat.audit")
+    url = serve(control, HttpConfig(tokens=tokens)).url
+    with httpx.Client(base_url=url, headers={"Authorization": "Bearer token-of-editor"}) as client:
+        client.get("/api/v1/status")
+        client.post(DISTRIBUTIONS, json=ORDER, headers={"X-Request-Id": "call-1"})
+        client.post(CLEAR, headers={"X-Request-Id": "call 2\twith spaces"})
+        client.post(DISTRIBUTIONS, json={"action": "NO", "paths": []})
+    facts = [one.audit for one in caplog.records if one.name == "mailboat.audit"]  # type: ignore[attr-defined]  # from `extra`
+    assert [(one["caller"], one["verb"], one["status"], one["outcome"]) for one in facts] == [
+        ("editor", "distribute", 202, "done"),
+        ("editor", "clear", 403, "AccessDenied"),
+        ("editor", "distribute", 400, "Usage"),
+    ]
+    assert facts[0]["request_id"] == "call-1"
+    assert (facts[0]["publisher"], facts[0]["action"], facts[0]["offset"]) == ("author", "ADD", 0)
+    assert " " not in facts[1]["request_id"]
+    assert all("\n" not in one.getMessage() and "token-of" not in one.getMessage() for one in caplog.records)
+
+
+def test_a_port_in_use_is_an_error_that_says_so(control: FakeControl, serve: Any) -> None:
+    port = urlsplit(serve(control).url).port
+    second = HttpServer(httpx.ASGITransport, HttpConfig(port=int(port or 0)))  # type: ignore[arg-type]  # never called
+    with pytest.raises(PortTakenError, match=f"127.0.0.1 port {port}"):
+        second.start()
+
+
+def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(control: FakeControl, serve: Any) -> None:
+    server: HttpServer = serve(control)
+    made = control.distribute("author", DistributionOrder("ADD", ("/a",)))
+    answers = []
+
+    def wait_for_it() -> None:
+        url = f"{server.url}{DISTRIBUTIONS}/{made.package_id}?wait=60"
+        answers.append(httpx.get(url, timeout=PATIENCE).json()["state"])
+
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    until(lambda: server.connections > 0)
+    began = time.monotonic()
+    server.stop(Deadline(SystemClock(), 5.0))
+    thread.join(PATIENCE)
+    assert answers == ["queued"]
+    assert not server.is_serving
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, serve: Any) -> None:
+    url = serve(control, HttpConfig(requests_per_second=1000.0, burst_requests=1000)).url
+    results: list[int] = []
+    with httpx.Client(base_url=url, timeout=30.0, limits=httpx.Limits(max_connections=40)) as client:
+
+        def publish(number: int) -> None:
+            order = {**ORDER, "request_id": f"r-{number // 2}"}
+            results.append(client.post(DISTRIBUTIONS, json=order).json()["offset"])
+
+        threads = [threading.Thread(target=publish, args=(number,)) for number in range(100)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30.0)
+    assert sorted(results) == sorted([*range(50), *range(50)])
+
+
+def test_metrics_are_what_the_agent_gives(control: FakeControl, serve: Any) -> None:
+    url = serve(control).url
+    httpx.get(f"{url}/api/v1/status")
+    httpx.get(f"{url}/no/such/path")
+    httpx.get(f"{url}/api/v1/publishers/nobody/queues")
+    answer = httpx.get(f"{url}/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    asked = httpx.get(f"{url}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert asked.headers["content-type"].startswith("application/openmetrics-text")
+    counted = [line for line in asked.text.splitlines() if line.startswith("mailboat_http_requests_total{")]
+    routes = {re.findall('route="([^"]*)"', line)[0] for line in counted}
+    assert routes == {"/api/v1/status", "other", "/metrics", "/api/v1/publishers/{publisher}/queues"}

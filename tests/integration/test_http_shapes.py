@@ -1,0 +1,281 @@
+"""What the API looks like: pages, descriptions, and the original's documents and statuses beside ours."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema_rs import validator_for
+from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
+from mailboat.http.application import api_description
+from mailboat.http.description import operations
+from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
+
+SLING = "/libs/sling/distribution/services/agents/author"
+QUEUE = f"{SLING_ID}-edge-1"
+CAUSE = CauseView("StorageFull", "no space is left", "/a", "trace…")
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    made = FakeControl(FakeSubscriber("edge-1", error=CAUSE), FakeSubscriber("edge.2", is_editable=False))
+    for number in range(3):
+        made.distribute("author", DistributionOrder("ADD", (f"/{number}", f"/{number}/more"), user_id="editor"))
+    return made
+
+
+@pytest.fixture
+def agent(control: FakeControl, serve: Any) -> Any:
+    with httpx.Client(base_url=serve(control).url) as client:
+        yield client
+
+
+# --------------------------------------------------------------------------------------------------------------- ours
+
+
+def test_a_publication_says_where_to_ask_for_it(agent: httpx.Client) -> None:
+    order = {"action": "ADD", "paths": ["/a"], "request_id": "r"}
+    answer = agent.post("/api/v1/publishers/author/distributions", json=order)
+    assert answer.status_code == 202
+    assert agent.get(answer.headers["location"]).json() == answer.json()
+
+
+@pytest.mark.parametrize("key", ["once", '"once"'])
+def test_an_idempotency_key_is_the_request_id(agent: httpx.Client, key: str) -> None:
+    where, order = "/api/v1/publishers/author/distributions", {"action": "ADD", "paths": ["/a"]}
+    first, again = (agent.post(where, json=order, headers={"Idempotency-Key": key}).json() for _ in range(2))
+    assert (first["request_id"], first["is_repeat"]) == ("once", False)
+    assert (again["offset"], again["is_repeat"]) == (first["offset"], True)
+    other = agent.post(where, json={**order, "request_id": "other"}, headers={"Idempotency-Key": key})
+    assert (other.status_code, other.json()["title"]) == (400, "Usage")
+    conflict = agent.post(where, json={**order, "paths": ["/b"]}, headers={"Idempotency-Key": key})
+    assert (conflict.status_code, conflict.json()["title"]) == (409, "RequestConflict")
+
+
+def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx.Client) -> None:
+    where, seen = "/api/v1/publishers/author/queues/edge-1?max_items=2", []
+    while where:
+        answer = agent.get(where)
+        seen += [one["offset"] for one in answer.json()["items"]]
+        link = re.fullmatch(r'<(.*)>; rel="next"', answer.headers.get("link", ""))
+        where = link[1] if link else ""
+    assert seen == [0, 1, 2]
+
+
+def test_a_package_is_found_by_offset_package_id_and_request_id(agent: httpx.Client, control: FakeControl) -> None:
+    made = control.distribute("author", DistributionOrder("ADD", ("/a",), request_id="r-1"))
+    for reference in (str(made.offset), made.package_id, "r-1"):
+        assert agent.get(f"/api/v1/packages/{reference}").json()["package_id"] == made.package_id
+    assert agent.get("/api/v1/packages/none").status_code == 404
+    assert agent.get(f"/api/v1/packages/{'9' * 60}").status_code == 404
+
+
+def test_the_journal_shows_its_topics(agent: httpx.Client) -> None:
+    document = agent.get("/api/v1/journal").json()
+    assert (document["journal"]["next_offset"], document["topics"][0]["role"]) == (3, "package")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "body"),
+        (b'{"action": "ADD", "paths": "/a"}', "body.paths"),
+        (b'{"action": "ADD", "paths": ["\\ud800"]}', "body"),
+        (b'{"action": "ADD", "paths": ["/a"], "path": []}', "body.path"),
+        (b"[]", "body"),
+        (b"", "body"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Client, body: bytes, told: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = agent.post("/api/v1/publishers/author/distributions", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["detail"].startswith(told)
+
+
+def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, serve: Any) -> None:
+    behind = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
+    health = FakeHealth(LivenessView(is_alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))
+    url = serve(control, health=health).url
+    alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
+    assert (alive.status_code, alive.json()) == (503, {"is_alive": False, "stuck": ["mailboat-log"]})
+    assert (ready.status_code, ready.json()["agents"][0]["reason"]) == (503, "lag")
+
+
+def test_the_page_for_people_needs_nothing_from_elsewhere(agent: httpx.Client) -> None:
+    answer = agent.get("/api/docs")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert not re.search(r"<script|src=|https?://", answer.text)
+    document = agent.get("/api/openapi.json").json()
+    for path in document["paths"]:
+        assert path in answer.text
+    targets = set(re.findall(r'href="#([^"]+)"', answer.text))
+    assert targets <= set(re.findall(r'id="([^"]+)"', answer.text))
+
+
+def test_every_operation_is_described_with_an_example_and_its_problems() -> None:
+    document = api_description()
+    assert document["openapi"].startswith("3.1")
+    names = [one["operationId"] for one in operations(document)]
+    assert len(set(names)) == len(names)
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation["summary"]
+            assert operation["description"]
+            if path.startswith("/api/"):
+                assert {"400", "401", "403", "429", "500", "503"} <= operation["responses"].keys()
+                assert operation["x-mailboat-verb"] in operation["description"]
+    for name, schema in document["components"]["schemas"].items():
+        assert "Attributes:" not in schema["description"], name
+        members = schema.get("properties", {})
+        assert len(members) < 5 or all("description" in one or "$ref" in one for one in members.values()), name
+
+
+def test_every_example_fits_its_schema() -> None:
+    document = api_description()
+    checked = 0
+    for operation in operations(document):
+        for answer in operation["responses"].values():
+            for body in answer.get("content", {}).values():
+                if "example" in body and "schema" in body:
+                    validator = validator_for({**body["schema"], "components": document["components"]})
+                    validator.validate(body["example"])
+                    checked += 1
+    assert checked > 50
+
+
+# ------------------------------------------------------------------------------------------------------ the original's
+
+
+def test_a_form_publishes_as_in_the_original(agent: httpx.Client, control: FakeControl) -> None:
+    answer = agent.post(SLING, data={"action": "ADD", "path": ["/content/a", "/content/b"], "deep": "true"})
+    assert answer.status_code == 202
+    document = answer.json()
+    assert (document["success"], document["state"]) == (True, "ACCEPTED")
+    made = control.published(3)
+    assert (made.paths, made.deep_paths) == (("/content/a", "/content/b"), ("/content/a", "/content/b"))
+    assert made.package_id in document["message"]
+
+
+def test_a_form_in_parts_and_a_query_do_as_well(agent: httpx.Client, control: FakeControl) -> None:
+    assert agent.post(SLING, files={"action": (None, "delete"), "path": (None, "/content/a")}).status_code == 202
+    assert agent.post(f"{SLING}?action=TEST").status_code == 202
+    assert [control.published(offset).action for offset in (3, 4)] == ["DELETE", "TEST"]
+    assert control.published(3).deep_paths == ()
+
+
+@pytest.mark.parametrize(
+    ("failure", "fields", "status", "state"),
+    [
+        (None, {"action": "PULL", "path": "/a"}, 400, "DROPPED"),
+        (None, {"action": "ADD"}, 400, "DROPPED"),
+        (None, {}, 400, "DROPPED"),
+        (PathRefusedError("no path"), {"action": "ADD", "path": "/a"}, 400, "DROPPED"),
+        (JournalUnavailableError("locked"), {"action": "ADD", "path": "/a"}, 503, None),
+        (ThrottledError("lag", retry_after_seconds=7.0), {"action": "ADD", "path": "/a"}, 503, None),
+    ],
+)
+def test_a_form_that_fails_is_answered_as_in_the_original(
+    agent: httpx.Client, control: FakeControl, failure: Any, fields: dict[str, str], status: int, state: str | None
+) -> None:
+    control.failure = failure
+    answer = agent.post(SLING, data=fields)
+    assert (answer.status_code, answer.json().get("state")) == (status, state)
+    assert isinstance(answer.json()["message"], str)
+    assert ("retry-after" in answer.headers) is (status == 503)
+
+
+def test_an_agent_that_is_not_there_is_404(agent: httpx.Client) -> None:
+    nobody = SLING.replace("author", "nobody")
+    assert agent.post(nobody, data={"action": "ADD", "path": "/a"}).json() == {"message": "agent not found"}
+    for answer in (agent.post(nobody, data={"action": "TEST"}), agent.get(f"{nobody}/queues.json")):
+        assert answer.status_code == 404
+    for name in ("status.json", "log.txt", "queues/x.json", "nothing"):
+        assert agent.get(f"{nobody}/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["queues", "queues.json", "queues.0.json"])
+def test_queues_are_listed_by_name(agent: httpx.Client, name: str) -> None:
+    assert agent.get(f"{SLING}/{name}").json() == {
+        "sling:resourceType": "sling/distribution/service/agent/queue/list",
+        "items": [QUEUE, f"{SLING_ID}-edge.2", f"{QUEUE}-error", f"{SLING_ID}-edge.2-error"],
+    }
+
+
+def test_queues_show_what_is_in_them_as_deep_as_asked(agent: httpx.Client) -> None:
+    shallow, deep = agent.get(f"{SLING}/queues.1.json").json(), agent.get(f"{SLING}/queues.infinity.json").json()
+    queue = {
+        "sling:resourceType": "sling/distribution/service/agent/queue",
+        "state": "BLOCKED",
+        "empty": False,
+        "itemsCount": 3,
+        "capabilities": ["clearable", "removable"],
+        "items": ["package-0@0"],
+    }
+    assert shallow[QUEUE] == queue
+    assert {name for name in deep[QUEUE] if "@" in name} == {"package-0@0", "package-0@1", "package-0@2"}
+    assert agent.get(f"{SLING}/queues/{QUEUE}.json").json() == queue
+    assert agent.get(f"{SLING}/queues/{SLING_ID}-edge.2.1.json").json()["package-0@2"]["action"] == "ADD"
+    item = agent.get(f"{SLING}/queues/{QUEUE}/package-0@0.json").json()
+    assert item == {
+        "sling:resourceType": "sling/distribution/service/agent/queue/item",
+        "id": "package-0@0",
+        "pkgId": item["pkgId"],
+        "size": 100,
+        "paths": ["/0", "/0/more"],
+        "pathsCount": 2,
+        "action": "ADD",
+        "userid": "editor",
+        "attempts": 3,
+        "time": "Thu Jan 01 2026 00:00:00 GMT+0000",
+        "state": "ERROR",
+        "errorMessage": "StorageFull: no space is left",
+        "errorTrace": "trace…",
+    }
+    assert agent.get(f"{SLING}/queues/{QUEUE}/package-0@9.json").status_code == 404
+
+
+def test_items_are_deleted_one_by_default_by_limit_or_by_id(agent: httpx.Client, control: FakeControl) -> None:
+    where, edge = f"{SLING}/queues/{QUEUE}", control.subscribers["edge-1"]
+    assert agent.post(where, data={"operation": "delete"}).status_code == 200
+    assert edge.removed == {0}
+    assert agent.post(where, data={"operation": "delete", "id": ["package-0@1", "package-0@2"]}).status_code == 200
+    assert edge.removed == {0, 1, 2}
+    control.distribute("author", DistributionOrder("ADD", ("/a",)))
+    control.distribute("author", DistributionOrder("ADD", ("/b",)))
+    assert agent.post(where, data={"operation": "delete", "limit": "-1"}).status_code == 200
+    assert edge.removed == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("queue", "fields", "status"),
+    [
+        (QUEUE, {}, 400),
+        (QUEUE, {"operation": "copy"}, 400),
+        (QUEUE, {"operation": "delete", "limit": "all"}, 400),
+        (QUEUE, {"operation": "delete", "limit": "0"}, 400),
+        (QUEUE, {"operation": "delete", "id": "package-0@2"}, 400),
+        (f"{SLING_ID}-edge.2", {"operation": "delete"}, 409),
+        ("nobody", {"operation": "delete"}, 404),
+    ],
+)
+def test_a_delete_that_cannot_be_meant_removes_nothing(
+    agent: httpx.Client, control: FakeControl, queue: str, fields: dict[str, str], status: int
+) -> None:
+    assert agent.post(f"{SLING}/queues/{queue}", data=fields).status_code == status
+    assert [one.removed for one in control.subscribers.values()] == [set(), set()]
+
+
+def test_status_and_log_of_an_agent(agent: httpx.Client) -> None:
+    assert agent.get(f"{SLING}/status.json").json() == {"state": "RUNNING"}
+    assert agent.get(f"{SLING}/log.txt").text == ""
+    agent.post(SLING, data={"action": "ADD", "path": "/a"})
+    agent.post(f"{SLING}/queues/{QUEUE}", data={"operation": "delete"})
+    first, second = agent.get(f"{SLING}/log.txt").text.splitlines()
+    assert re.search(r"action=ADD paths=1 package=dstrpck-\S+ offset=3 outcome=done status=202", first)
+    assert "outcome=done status=200" in second
