@@ -233,7 +233,8 @@ def test_the_command_removes_when_told_so(boat: Any, tmp_path: Path) -> None:
     assert stored(home) == set()
 
 
-def test_targets_lose_blobs_that_no_node_names(boat: Any, tmp_path: Path) -> None:
+def target_with_an_orphan(boat: Any, tmp_path: Path) -> Path:
+    """A closed target, swept today, with one blob of its own that no node names."""
     site, target = tmp_path / "site", tmp_path / "edge.db"
     site.mkdir()
     (site / "large.bin").write_bytes(LARGE)
@@ -241,11 +242,29 @@ def test_targets_lose_blobs_that_no_node_names(boat: Any, tmp_path: Path) -> Non
     boat.do("subscribe", "edge", "--into", f"sqlite:{target}", "--until", "caught-up")
     boat.do("delete", "/large.bin")
     boat.do("subscribe", "edge", "--into", f"sqlite:{target}", "--until", "caught-up")
-    assert len(list(tmp_path.glob("edge.db.blobs/sha256/*/*"))) == 1
+    assert len(own_blobs(tmp_path)) == 1
+    return target
+
+
+def own_blobs(tmp_path: Path) -> list[Path]:
+    return list(tmp_path.glob("edge.db.blobs/sha256/*/*"))
+
+
+def test_targets_lose_blobs_that_no_node_names(boat: Any, tmp_path: Path) -> None:
+    target = target_with_an_orphan(boat, tmp_path)
     (document,) = boat.json("blobs", "sweep")["targets"]
     assert (document["subscriber"], document["removed"], document["problem"]) == ("edge", 1, None)
+    assert len(own_blobs(tmp_path)) == 1
     assert boat.do("blobs", "sweep", "--yes").lines[-1] == f"sqlite:{target}: removed 1 blob of its own"
-    assert list(tmp_path.glob("edge.db.blobs/sha256/*/*")) == []
+    assert own_blobs(tmp_path) == []
+
+
+def test_a_subscriber_that_ends_sweeps_its_target_once_a_day(boat: Any, tmp_path: Path) -> None:
+    target = target_with_an_orphan(boat, tmp_path)
+    (mark,) = (boat.home / "publishers").glob(".swept-edge")
+    os.utime(mark, (1e9, 1e9))
+    boat.do("subscribe", "edge", "--into", f"sqlite:{target}", "--until", "caught-up")
+    assert own_blobs(tmp_path) == []
 
 
 def test_a_target_that_is_being_imported_into_is_left_alone(boat: Any, tmp_path: Path) -> None:

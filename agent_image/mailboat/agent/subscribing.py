@@ -15,7 +15,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.hooks import Hooks
 from mailboat.agent.inspection import recent_publishers
 from mailboat.agent.locations import open_target
-from mailboat.agent.upkeep import Maintainer
+from mailboat.agent.upkeep import Maintainer, sweep_closed_target
 from mailboat.clock import Deadline
 from mailboat.config.document import HooksConfig
 from mailboat.discovery.announcements import states_for
@@ -137,8 +137,9 @@ class SubscriberProcess:
         self._subscriber.stop(deadline)
 
     def close(self) -> None:
-        """Release the target."""
+        """Release the target, and now and then remove the blobs of its own that no node names any more."""
         self._target.close()
+        sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 
     def on_progress(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""

@@ -35,6 +35,17 @@ def maintain(workspace: Workspace) -> None:
         sweep(workspace)
 
 
+def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
+    """Sweep what a target keeps for itself, when its turn has come: it can't be done while a subscriber has it."""
+    sweep_seconds = workspace.home.config.blobs.sweep_seconds
+    if sweep_seconds is None or not target.startswith("sqlite:"):
+        return
+    if _is_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds):
+        from mailboat.agent.sweeping import sweep_target
+
+        sweep_target(name, target)
+
+
 def _is_due(workspace: Workspace, name: str, seconds: float) -> bool:
     """Whether nobody of this home did it for so long; from now on somebody has."""
     mark = workspace.home.publishers_path / name

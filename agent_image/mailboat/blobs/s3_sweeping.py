@@ -1,4 +1,4 @@
-"""Removing objects so that nobody who stores the same content at the same time loses it. Source: docs/decisions/0009-blob-sweeps.md.
+"""Removing objects so that nobody who stores the same content at the same time loses it.
 
 S3 has no delete that fails when the object was written since somebody looked: equal content has an equal ETag. So both
 sides take turns, by one more object that says what is about to go, the announcement `<prefix>sweeping`:
@@ -11,6 +11,7 @@ then the sweeper's look at the age comes after the renewal, and the object stays
 no delete can follow, and sees whether the object is there. Two sweepers can't announce at once. An announcement is
 good for `LEASE_SECONDS` by the server's own clock: a sweeper deletes in the first half of it, by single attempts with
 time-outs that end within the second half, and what a killed one left is removed by the next.
+Source: docs/decisions/0009-blob-sweeps.md.
 """
 
 from __future__ import annotations
