@@ -508,6 +508,25 @@ class TestDistribution:
         assert stranger.distribution(AUTHOR, "theirs").offset == 3
         assert stranger.distribution(AUTHOR, unnamed.package_id).offset == 7
 
+    def test_it_is_found_deep_in_a_long_log_by_the_time_in_its_id(
+        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = harbour.workspace.package_topic
+        noise = [NewRecord(b"\xff")] * 4_000
+
+        def append_noise() -> None:
+            for _ in range(3):
+                harbour.workspace.journal.append(topic, noise)
+
+        append_noise()
+        threading.Event().wait(0.002)  # its id is of a later millisecond
+        (done,) = publish(room)
+        append_noise()
+        monkeypatch.setattr("mailboat.agent.control.distributions._BUILDING_MS", 0)
+        read = count_records(harbour, monkeypatch)
+        assert harbour.room().distribution(AUTHOR, done.package_id).offset == 12_000
+        assert read["package"] <= 11_000
+
     @pytest.mark.parametrize(
         "identifier", ["", "nobody", "dstrpck-1-x", f"dstrpck-{10**14}-x", "dstrpck-" + "9" * 30 + "-x", "%", "\x00"]
     )

@@ -53,13 +53,11 @@ class Distributions:
         Raises:
             DistributionMissingError: The log does not hold it, or it is too far back for a search.
         """
-        journal, topic = self._workspace.journal, self._workspace.package_topic
-        known = None if place is None else journal.record_at(topic, place)
-        candidates = self._search(identifier) if known is None else [known]
-        for record in candidates:
+        for record in self._candidates(identifier, place):
             message = readable(record)
-            is_meant = isinstance(message, PackageMessage) and identifier in {message.package_id, message.request_id}
-            if is_meant and isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+            if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+                continue
+            if identifier in {message.package_id, message.request_id}:
                 return Found(record, message)
         raise DistributionMissingError(
             f"the log holds no package or request {identifier[:_SHOWN]!r} of {publisher}", publisher=publisher
@@ -115,6 +113,14 @@ class Distributions:
             user_id=request.user_id,
             package_bytes=receipt.package_bytes,
         )
+
+    def _candidates(self, identifier: str, place: Offset | None) -> Iterator[Record]:
+        """Where its publisher remembers it; then, as the log may have changed since, what a search finds."""
+        if place is not None:
+            known = self._workspace.journal.record_at(self._workspace.package_topic, place)
+            yield from () if known is None else (known,)
+        if identifier:
+            yield from self._search(identifier)
 
     def _search(self, identifier: str) -> Iterator[Record]:
         """Records that may be meant, from where the id says that it was made, else from the end of the log."""

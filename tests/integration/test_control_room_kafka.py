@@ -1,0 +1,110 @@
+"""The control room over a real Kafka broker: the same verbs, threads and waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.agent.home import create_home
+from mailboat.agent.inspection import readable, records_of
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.document import Config, PublisherAgentConfig
+from mailboat.config.storage import JournalConfig, KafkaConfig
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.messages import (
+    CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
+    DiscoveryMessage,
+    Message,
+    SubscriberState,
+    TopicRole,
+)
+from mailboat.wire.messages import encode_message
+
+AUTHOR, EDGE = AgentName("author"), AgentName("edge")
+SLING_ID = SlingId("5a1e0000-0000-4000-8000-000000000001")
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def workspace(kafka_broker: Any, tmp_path: Path) -> Iterator[Workspace]:
+    kafka = KafkaConfig((kafka_broker.bootstrap_servers,))
+    config = Config(journal=JournalConfig(kafka=kafka, topic_prefix=f"{tmp_path.name}-"))
+    home = create_home(tmp_path / "home", config)
+    with initialise(home):
+        pass
+    with Workspace(home, SystemClock()) as workspace:
+        yield workspace
+
+
+def append(workspace: Workspace, role: TopicRole, message: Message) -> None:
+    headers, value = encode_message(message)
+    workspace.journal.append(workspace.topic(role), [NewRecord(value, headers, b"edge")])
+
+
+def announce(workspace: Workspace, last_done: int) -> None:
+    states = (SubscriberState(AUTHOR, last_done),)
+    append(workspace, TopicRole.DISCOVERY, DiscoveryMessage(SLING_ID, EDGE, states, is_editable=True, max_retries=3))
+
+
+def await_until(is_so: Callable[[], bool]) -> None:
+    deadline, never = Deadline(SystemClock(), PATIENCE_SECONDS), threading.Event()
+    while not is_so():
+        assert not deadline.is_over()
+        never.wait(0.02)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, is_running: bool) -> None:
+    room = ControlRoom(workspace, [PublisherAgentConfig(AUTHOR)])
+    try:
+        if is_running:
+            room.start()
+        order = DistributionOrder("DELETE", ("/old",), user_id="ann")
+        first, *_, last = [room.distribute(AUTHOR, order) for _ in range(4)]
+        announce(workspace, 0)
+        await_until(lambda: [one.lag for one in room.status().subscribers] == [3])
+        await_until(lambda: [one.offset for one in room.queue(AUTHOR, "edge").items] == [1, 2, 3])
+        assert room.distribution(AUTHOR, first.package_id).imported == ("edge",)
+        with ThreadPoolExecutor(2) as pool:
+            clearing = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None
+            command = CommandMessage(SLING_ID, EDGE, Offset(room.clear(AUTHOR, "edge", 2).offset), AUTHOR)
+            assert command.clear_up_to_offset == 2
+            if clearing is not None:
+                await_until(lambda: len(list(records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)))) == 2)
+                for record in records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)):
+                    answer(workspace, readable(record))
+                assert clearing.result(PATIENCE_SECONDS).removed == 2
+            waiting = pool.submit(room.distribution, AUTHOR, last.package_id, PATIENCE_SECONDS) if is_running else None
+            announce(workspace, 3)
+            if waiting is not None:
+                assert waiting.result(PATIENCE_SECONDS).state == "distributed"
+        await_until(lambda: room.queue(AUTHOR, "edge").queue.state == "IDLE")
+    finally:
+        room.close()
+
+
+def answer(workspace: Workspace, command: Message | None) -> None:
+    assert isinstance(command, CommandMessage)
+    assert command.command_id is not None
+    result = CommandResult(
+        command.command_id,
+        SLING_ID,
+        EDGE,
+        CommandVerb.CLEAR,
+        command.clear_up_to_offset,
+        CommandState.DONE,
+        AUTHOR,
+        removed=2,
+    )
+    append(workspace, TopicRole.STATUS, result)
