@@ -37,10 +37,12 @@ class Lines:
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("mailboat")
-    before = list(root.handlers), root.level, ours.level
+    loggers = [logging.getLogger(name) for name in ("", "mailboat", "mailboat.audit")]
+    handlers, levels = list(loggers[0].handlers), [one.level for one in loggers]
     yield
-    root.handlers[:], root.level, ours.level = before[0], before[1], before[2]
+    loggers[0].handlers[:] = handlers
+    for one, level in zip(loggers, levels, strict=True):
+        one.setLevel(level)
 
 
 @pytest.fixture
@@ -114,6 +116,26 @@ def test_the_same_kind_of_line_comes_once_a_minute_with_the_number_of_the_others
         "another kind",
         "100 is late (99 more like this since the last)",
     ]
+
+
+def test_lines_that_tell_what_happened_are_never_left_out(as_json: Lines) -> None:
+    audit = logging.getLogger("mailboat.audit")
+    for number in range(3):
+        audit.info("%s", f"call {number}", extra={"audit": {"caller": "ann", "status": 200}})
+    assert [line["message"] for line in as_json.documents()] == ["call 0", "call 1", "call 2"]
+    assert as_json.documents()[0]["audit"] == {"caller": "ann", "status": 200}
+
+
+def test_audit_lines_are_written_at_any_level(restored: None) -> None:
+    lines = Lines(LogsConfig(LogFormat.JSON, "error"))
+    logging.getLogger("mailboat.audit").info("%s", "cleared")
+    assert [line["message"] for line in lines.documents()] == ["cleared"]
+
+
+def test_warnings_without_a_text_of_their_own_are_told_apart_by_their_values(as_json: Lines) -> None:
+    for text in ("one", "two", "one"):
+        _LOG.warning("%s", text)
+    assert [line["message"] for line in as_json.documents()] == ["one", "two"]
 
 
 def test_the_memory_of_lines_is_bounded(as_json: Lines) -> None:

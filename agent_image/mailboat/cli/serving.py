@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mailboat.agent.health import Health
 from mailboat.clock import SystemClock
-from mailboat.http.probes import create_probe_app
+from mailboat.http.probes import Telemetry, create_probe_app
 from mailboat.http.server import HttpServer
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class Probes:
     """See `ProbePorts`."""
 
     health: Health
-    metrics: Callable[[], str]
+    telemetry: Telemetry
 
 
 def server_of(process: AgentProcess) -> HttpServer:
@@ -35,17 +34,13 @@ def server_of(process: AgentProcess) -> HttpServer:
 
 def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
-
-    def metrics() -> str:
-        return process.observability.render().content.decode()
-
     if process.room is None:
-        return create_probe_app(Probes(process, metrics), config, folder, clock)
+        return create_probe_app(Probes(process, process.observability), config, folder, clock)
     from mailboat.agent.control.archive import JournalArchive
     from mailboat.http.application import create_app
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts
 
     archive = JournalArchive(process.workspace)
-    ports = ApiPorts(process.room, archive, process, metrics, clock, AuditTrail(clock), process.stopping)
+    ports = ApiPorts(process.room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping)
     return create_app(ports, config, folder)

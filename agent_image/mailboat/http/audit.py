@@ -28,6 +28,7 @@ class Call:
         request_id: The caller's `X-Request-Id`, or one that was made.
         caller: Who calls; None of a stranger.
         verb: What the route asked for.
+        trace_parent: The caller's W3C trace context, as it was sent.
         what: What the call is about, as the route tells.
         status: The answer's.
         outcome: The error's name, when there was one.
@@ -36,6 +37,7 @@ class Call:
     request_id: str
     caller: Caller | None = None
     verb: str = "-"
+    trace_parent: str | None = None
     what: dict[str, object] = field(default_factory=dict)
     status: int = 0
     outcome: str = "done"
@@ -55,7 +57,7 @@ class AuditTrail:
         facts |= {"method": method, "path": path, **call.what}
         facts |= {"outcome": call.outcome, "status": call.status, "request_id": call.request_id}
         text = _line(facts)
-        _LOG.info("%s", text, extra={"action": "audit", "audit": facts})
+        _LOG.info("%s", text, extra={"action": "audit", "audit": facts, "trace_parent": call.trace_parent})
         publisher = call.what.get("publisher")
         if isinstance(publisher, str):
             now = self._clock.now().isoformat(timespec="milliseconds")

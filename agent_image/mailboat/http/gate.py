@@ -90,7 +90,7 @@ class Gate:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        call = Call(_request_id(scope))
+        call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
         answer, began = _Answer(call, send), self._clock.monotonic()
         try:

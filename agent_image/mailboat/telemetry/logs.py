@@ -2,8 +2,8 @@
 
 The engine logs through the standard library. What a line is about travels in `extra` under a few names (`FIELDS`); of
 an error that is part of the line its stable name is taken, and the facts that it holds. The words are those of errors,
-states and metrics. Passwords in URLs and bearer tokens are blotted out wherever they come from. The same line, but for
-its values, is written once a minute at most, with the number of those left out.
+states and metrics. Passwords in URLs and bearer tokens are blotted out wherever they come from. The same warning, but
+for its values, is written once a minute at most, with the number of those left out. Audit lines are always written.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ FIELDS: Final = (
 )  # fmt: skip
 """What a line may be about, beside `time`, `level`, `logger` and `message`."""
 
+AUDIT_LOGGER: Final = "mailboat.audit"
 REPEAT_SECONDS: Final = 60.0
 _MOST_KINDS: Final = 500
 _LONGEST_VALUE: Final = 2000
@@ -62,6 +63,7 @@ def configure_logs(config: LogsConfig, agent: str, clock: Clock, stream: TextIO 
     root.addHandler(handler)
     root.setLevel(logging.WARNING if config.level != "error" else logging.ERROR)
     logging.getLogger("mailboat").setLevel(config.level.upper())
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)  # who changed what is written at any level
     return handler
 
 
@@ -83,6 +85,9 @@ class JsonFormatter(logging.Formatter):
             "agent": self._agent,
             **fields_of(record),
         }
+        audit = record.__dict__.get("audit")
+        if isinstance(audit, Mapping):
+            document["audit"] = {str(name): _plain(value) for name, value in audit.items()}
         if record.exc_info and record.exc_info[0] is not None:
             document["trace"] = blotted(self.formatException(record.exc_info))[-_LONGEST_TRACE:]
         return json.dumps(document, ensure_ascii=False, default=str)
@@ -102,7 +107,7 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Lets a kind of line (its logger, level and unformatted text) through once in `REPEAT_SECONDS`."""
+    """Lets a kind of warning (its logger, level and unformatted text) through once in `REPEAT_SECONDS`."""
 
     def __init__(self, clock: Clock) -> None:
         """Nothing was let through yet."""
@@ -113,7 +118,9 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line may be written; it then says how many like it were not."""
-        key = (record.name, record.levelno, str(record.msg))
+        if record.levelno < logging.WARNING:
+            return True  # what is told in order: a start, an end, an audit line
+        key = (record.name, record.levelno, record.getMessage() if record.msg == "%s" else str(record.msg))
         now = self._clock.monotonic()
         with self._lock:
             written, left_out = self._kinds.get(key, (float("-inf"), 0))

@@ -68,6 +68,7 @@ class FakeControl:
         """An empty log, and some subscribers."""
         self.failure: MailboatError | None = None
         self.subscribers = {one.name: one for one in subscribers}
+        self.ordered: list[DistributionOrder] = []
         self._publisher = publisher
         self._packages: list[DistributionView] = []
         self._commands: dict[str, CommandView] = {}
@@ -83,6 +84,7 @@ class FakeControl:
     def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
         """See `Control`."""
         with self._entered(publisher):
+            self.ordered.append(order)
             _check_order(order)
             for one in self._packages:
                 if order.request_id is not None and one.request_id == order.request_id:

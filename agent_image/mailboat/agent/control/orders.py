@@ -35,6 +35,7 @@ def request_of(order: DistributionOrder) -> DistributionRequest:
         frozenset(map(parse_path, deep_paths)),
         None if order.request_id is None else parse_request_id(order.request_id),
         _user_id(order.user_id),
+        order.trace_parent,
     )
     check_request(request)
     return request

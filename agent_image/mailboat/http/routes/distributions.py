@@ -27,9 +27,6 @@ class OrderDocument(DistributionOrder):  # noqa: D101  # the text of the record 
 IdempotencyKey = Annotated[
     str | None, Header(description="The same key again is the same request; the same as `request_id`.", max_length=202)
 ]
-TraceContext = Annotated[
-    str | None, Header(description="W3C trace context that the package carries on; what is none is dropped.")
-]
 DistributionId = Annotated[str, Path(description="A package id or a request id.", max_length=200)]
 
 
@@ -43,14 +40,13 @@ async def distribute(
     call: CurrentCall,
     response: Response,
     idempotency_key: IdempotencyKey = None,
-    traceparent: TraceContext = None,
 ) -> DistributionView:
     """Durable when answered. A request that was published before under its id is found, and not published again.
 
+    The package carries the trace context of the header `traceparent` on.
     With tokens, the request's user is the token's name; a token with `admin` may name another.
     """
     wanted = complete_order(order, call, idempotency_key)
-    wanted = replace(wanted, trace_parent=wanted.trace_parent or traceparent)
     call.what |= {"publisher": publisher, "action": wanted.action, "paths": len(wanted.paths)}
     made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.what |= {"package": made.package_id, "offset": made.offset}
@@ -81,7 +77,10 @@ def complete_order(order: DistributionOrder, call: CurrentCall, idempotency_key:
     plain = {name: getattr(order, name) for name in ORDER_MEMBERS}
     made = DistributionOrder(**plain)
     return replace(
-        made, request_id=order.request_id or key, user_id=caller.name if is_bound and caller else order.user_id
+        made,
+        request_id=order.request_id or key,
+        user_id=caller.name if is_bound and caller else order.user_id,
+        trace_parent=order.trace_parent or call.trace_parent,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -100,7 +99,6 @@ async def sling_distribute(agent: AgentText, request: Request, ports: Ports, cal
     order = DistributionOrder(str(fields.get("action", "")).upper(), paths, paths if deep else ())
     try:
         wanted = complete_order(order, call, request.headers.get("idempotency-key"))
-        wanted = replace(wanted, trace_parent=request.headers.get("traceparent"))
         call.what |= {"publisher": agent, "action": wanted.action, "paths": len(paths)}
         made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except MailboatError as error:
