@@ -1,0 +1,95 @@
+"""Which blob store a configuration comes to, and what is said when it can't be put together."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.home import Home, create_home
+from mailboat.agent.journals import ClientMissingError
+from mailboat.agent.stores import open_blobs, s3_settings
+from mailboat.blobs.directory import DirectoryBlobStore
+from mailboat.clock import SystemClock
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import Config
+from mailboat.config.storage import BlobsConfig, S3Config, Secret
+
+KEYS = {"access_key_id": Secret(file="key"), "secret_access_key": Secret(env="S3_SECRET")}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    home = create_home(tmp_path / "boat", Config())
+    (home.path / "key").write_text("the-key\n")
+    monkeypatch.setenv("S3_SECRET", "the-secret")
+    return home
+
+
+def with_bucket(home: Home, **values: Any) -> Home:
+    home.config = replace(home.config, blobs=BlobsConfig(s3=S3Config("mailboat", **values)))
+    return home
+
+
+def test_without_a_bucket_it_is_the_folder(home: Home) -> None:
+    store = open_blobs(home, SystemClock())
+    assert isinstance(store, DirectoryBlobStore)
+    assert store.description == f"directory {home.path / 'blobs'}"
+
+
+def test_a_bucket_is_described_without_its_secrets(home: Home) -> None:
+    store = open_blobs(with_bucket(home, prefix="a/", endpoint_url="https://s3.example.org", **KEYS), SystemClock())
+    assert store.description == "s3://mailboat/a on https://s3.example.org"
+    settings = s3_settings(home.config.blobs.s3 or S3Config("x"), home.path)
+    assert "the-secret" not in repr(settings)
+    store.close()
+
+
+def test_every_setting_arrives(home: Home) -> None:
+    (home.path / "ca.pem").write_text("x")
+    sizes = {"multipart_bytes": 6_000_000, "max_attempts": 2}
+    config = S3Config("b", "p/", "http://x", "r", is_path_style=True, ca_file="ca.pem", **KEYS, **sizes)
+    found = s3_settings(config, home.path)
+    assert (found.bucket, found.prefix, found.endpoint_url, found.region) == ("b", "p/", "http://x", "r")
+    assert (found.is_path_style, found.ca_file) == (True, str(home.path / "ca.pem"))
+    assert (found.part_bytes, found.max_attempts) == (6_000_000, 2)
+    assert found.read_keys is not None
+    assert found.read_keys() == ("the-key", "the-secret")
+    (home.path / "key").write_text("another")
+    assert found.read_keys().access_key_id == "another"
+
+
+def test_without_keys_the_chain_is_asked(home: Home) -> None:
+    assert s3_settings(S3Config("b"), home.path).read_keys is None
+
+
+def test_half_of_the_credentials_are_refused(home: Home) -> None:
+    with pytest.raises(ConfigInvalidError, match="both or neither"):
+        open_blobs(with_bucket(home, access_key_id=Secret(file="key")), SystemClock())
+
+
+def test_a_secret_that_is_not_there_is_told_at_once(home: Home) -> None:
+    keys = {**KEYS, "access_key_id": Secret(file="missing")}
+    with pytest.raises(ConfigInvalidError, match=r"blobs\.s3\.access_key_id"):
+        open_blobs(with_bucket(home, **keys), SystemClock())
+
+
+def test_a_certificate_that_is_not_there_is_told_at_once(home: Home) -> None:
+    with pytest.raises(ConfigInvalidError, match="ca_file"):
+        open_blobs(with_bucket(home, ca_file="missing.pem"), SystemClock())
+
+
+def test_a_missing_client_library_says_what_to_install(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_boto(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("mailboat.blobs.s3"):
+            raise ImportError("No module named 'boto3'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_boto)
+    with pytest.raises(ClientMissingError) as caught:
+        open_blobs(with_bucket(home), SystemClock())
+    assert caught.value.next_step == 'pip install "mailboat[s3]"'
