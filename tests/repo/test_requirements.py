@@ -72,8 +72,8 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
     allowed = (
         {homes.get(name, name.lower().replace("-", "_")) for name in declared} | {"mailboat"} | sys.stdlib_module_names
     )
-    # the contract suites are for people who test with pytest and hypothesis
-    test_only = {"pytest", "hypothesis"}
+    # the contract suites are for people who test with pytest and hypothesis, and need certificates for it
+    test_only = {"cryptography", "pytest", "hypothesis"}
     allowed |= {"types_boto3_s3"}  # the types of boto3's client, never imported when it runs
     found = set()
     for module in product:
