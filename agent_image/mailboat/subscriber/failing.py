@@ -7,6 +7,7 @@ up is one transaction: entry of the error queue, confirmation and position toget
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from mailboat.content.port import Attempt, GivenUp
@@ -76,6 +77,16 @@ class FailureDesk:
     def attempt(self) -> Attempt | None:
         """The failed attempt whose package comes next."""
         return self._attempt
+
+    @property
+    def attempts_before(self) -> tuple[Offset, int] | None:
+        """That package's offset, and how often it has failed."""
+        return None if self._attempt is None else (self._attempt.offset, self._attempt.count)
+
+    def stuck_of(self, records: Iterable[Record]) -> Record | None:
+        """The record that everything waits for: the one that failed, or the first."""
+        attempt = self._attempt
+        return next((one for one in records if attempt is None or one.offset == attempt.offset), None)
 
     def load(self) -> Attempt | None:
         """Read what an earlier run has stored."""

@@ -10,12 +10,16 @@ that is in place (facts in docs/delivery.md).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,20 @@ class Processors:
     before: Processor | None = None
     after: Processor | None = None
     invalidate: Processor | None = None
+
+
+def run_after(processors: Processors, packages: Sequence[ProcessedPackage]) -> int:
+    """Run the hook after the imports of these packages; how many of its runs failed."""
+    hook, failures = processors.after, 0
+    if hook is None:
+        return failures
+    for package in packages:
+        try:
+            hook.process(package)
+        except Exception:  # noqa: BLE001  # a hook is foreign code, and the content is in place
+            _LOG.exception("the hook after the import of the package at %d failed", package.offset)
+            failures += 1
+    return failures
 
 
 def processed_package(offset: Offset, message: PackageMessage) -> ProcessedPackage:

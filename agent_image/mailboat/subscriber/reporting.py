@@ -138,9 +138,10 @@ class Reporter:
         if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
             self._set(publishers=known | {publisher})
 
-    def hook_failed(self) -> None:
-        """A hook after an import failed."""
-        self._set(hook_failures=self.statistics.hook_failures + 1)
+    def hooks_failed(self, count: int) -> None:
+        """So many hooks after an import failed."""
+        if count:
+            self._set(hook_failures=self.statistics.hook_failures + count)
 
     def wait_for(self, verdict: Verdict) -> None:
         """A package failed: wait until it is tried again, or somebody asks to stop."""

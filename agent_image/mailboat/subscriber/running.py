@@ -9,10 +9,8 @@ nothing in memory is believed: a commit that failed may have happened, so the ru
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from mailboat.clock import Deadline
@@ -21,6 +19,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
+from mailboat.subscriber.backlog import Backlog
 from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
 from mailboat.subscriber.continuity import decide_start
@@ -31,6 +30,7 @@ from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.measuring import Measuring
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.processors import run_after
 from mailboat.subscriber.redriving import Redriver, StillGivenUp
 from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
@@ -64,8 +64,7 @@ class ImportRun:
         pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
         self._payloads = Payloads(ports.blobs, ports.references, pieces, settings.limits.max_total_bytes)
         self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
-        needs_gate = settings.is_editable or self._golden is not None
-        gate = Gate(commands, self._golden, guard) if needs_gate else None
+        gate = Gate(commands, self._golden, guard) if settings.is_editable or self._golden is not None else None
         self._importer = Importer(settings, ports, self._payloads, guard, gate)
         self._measuring = Measuring(settings, ports)
         self._desk = FailureDesk(settings, ports)
@@ -81,9 +80,7 @@ class ImportRun:
         self._position: Position | None = None
         self._stored: Position | None = None
         self._reader: JournalReader | None = None
-        self._todo: deque[Record] = deque()
-        self._after_todo = Offset(0)
-        self._sizes: deque[int] = deque()
+        self._todo = Backlog()
         self._skipped = 0
         self._committed_at = ports.clock.monotonic()
         self._looked_at = float("-inf")
@@ -186,8 +183,7 @@ class ImportRun:
             self._golden.start_at(start.next_offset)
         self._desk.load()
         self._position = self._stored = start
-        self._after_todo = start.next_offset
-        self._todo.clear()
+        self._todo.restart(start.next_offset)
         self._skipped = 0
         if self._reader is not None:
             self._reader.close()
@@ -210,28 +206,22 @@ class ImportRun:
         self._may_replay = False
         self._has_read = True
         self._reach(Failpoint.SUBSCRIBER_BATCH_READ)
-        self._todo.extend(batch.records)
-        self._after_todo = batch.next_offset
+        self._todo.add(batch)
         self._reporter.read(batch)
         if not batch.records:
             self._position = self._position_at(batch.next_offset)
 
     def _position_at(self, next_offset: Offset, leader_epoch: int | None = None) -> Position:
-        if self._position is None:
-            raise ValueError("the run was not opened")
-        epoch = self._position.leader_epoch if leader_epoch is None else leader_epoch
-        return Position(self._position.identity, next_offset, epoch)
+        before = self._current_position()
+        return Position(before.identity, next_offset, before.leader_epoch if leader_epoch is None else leader_epoch)
 
     def _after(self, records: Sequence[Record], done: int) -> Position:
-        last = records[done - 1]
-        is_all = done == len(self._todo)
-        return self._position_at(self._after_todo if is_all else Offset(last.offset + 1), last.leader_epoch)
+        return self._position_at(self._todo.end_after(done), records[done - 1].leader_epoch)
 
     # -------------------------------------------------------------------------------------------------------- import
 
     def _import_next(self) -> None:
-        size = min(self._sizes[0], len(self._todo)) if self._sizes else len(self._todo)
-        records = list(islice(self._todo, size))
+        records = self._todo.portion()
         self._reporter.gauge.take_up(records[0].appended_ms or None)
         began = self._measuring.begin()
         try:
@@ -252,19 +242,19 @@ class ImportRun:
             self._advance(records, outcome, is_committed=is_committed)
             if is_committed:
                 self._measuring.committed(records, outcome, began)
-        elif outcome.done == 0 and size == 1:
+        elif outcome.done == 0 and len(records) == 1:
             self._fail(Failure(records[0], outcome.error, outcome.message))
         else:
-            self._sizes = deque([outcome.done, 1] if outcome.done else [1])
+            self._todo.narrow(outcome.done)
 
     def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
-        self._importer.attempts_before = self._attempts_before()
+        self._importer.attempts_before = self._desk.attempts_before
         self._commands.begin()
         with self._target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, records)
             has_effect = outcome.imported + outcome.dropped > 0
-            is_worth_a_commit = has_effect or self._skipped + outcome.done >= self._most_skipped()
+            is_worth_a_commit = has_effect or self._skipped + outcome.done >= self._settings.skip_commits.max_records
             if outcome.error is not None or not is_worth_a_commit:
                 return outcome, False
             after = self._after(records, outcome.done)
@@ -276,18 +266,13 @@ class ImportRun:
 
     def _advance(self, records: Sequence[Record], outcome: Outcome, *, is_committed: bool) -> None:
         self._position = self._after(records, outcome.done)
-        for _ in range(outcome.done):
-            self._todo.popleft()
-        if self._sizes:
-            rest = self._sizes.popleft() - outcome.done
-            if rest > 0:
-                self._sizes.appendleft(rest)
+        self._todo.done(outcome.done)
         if is_committed:
             self._note_commit()
             self._has_pending = self._has_pending or outcome.statuses > 0
         else:
             self._skipped += outcome.done
-        self._run_after_hooks(outcome)
+        self._reporter.hooks_failed(run_after(self._ports.processors, outcome.processed))
         self._note_last(records[outcome.done - 1], outcome)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
 
@@ -308,26 +293,11 @@ class ImportRun:
         self._skipped = 0
         self._committed_at = self._ports.clock.monotonic()
 
-    def _run_after_hooks(self, outcome: Outcome) -> None:
-        hook = self._ports.processors.after
-        if hook is None:
-            return
-        for package in outcome.processed:
-            try:
-                hook.process(package)
-            except Exception:  # noqa: BLE001  # a hook is foreign code, and the content is in place
-                _LOG.exception("the hook after the import of the package at %d failed", package.offset)
-                self._reporter.hook_failed()
-
     # ------------------------------------------------------------------------------------------------------ failures
-
-    def _attempts_before(self) -> tuple[Offset, int] | None:
-        attempt = self._desk.attempt
-        return None if attempt is None else (attempt.offset, attempt.count)
 
     def _narrow_unattributed(self, records: Sequence[Record], error: Exception) -> None:
         if len(records) > 1 or self._target.ledger.position() != self._stored:
-            self._sizes = deque([1] * len(records))
+            self._todo.try_each(len(records))
             self._is_lost = True
             return
         try:
@@ -343,14 +313,12 @@ class ImportRun:
         verdict = self._desk.handle(failure, after)
         if verdict.is_given_up:
             self._position = after
-            self._todo.popleft()
-            if self._sizes:
-                self._sizes.popleft()
+            self._todo.done(1)
             self._note_commit()
             self._has_pending = True
             self._reporter.given_up(after, verdict)
         else:
-            self._sizes = self._sizes or deque([1])
+            self._todo.try_first_alone()
             self._reporter.wait_for(verdict)
 
     def _wait_for_stored_attempt(self) -> None:
@@ -358,7 +326,7 @@ class ImportRun:
         self._owes_pause = False
         attempt = self._desk.attempt
         if attempt is not None:
-            self._sizes = deque([1])
+            self._todo.narrow(0)
             self._reporter.wait_for_attempt(attempt, self._settings.retry.longest_pause_seconds)
 
     # -------------------------------------------------------------------------------------------------- at the border
@@ -376,7 +344,7 @@ class ImportRun:
                 continue
             self._has_pending = True
             self._note_commit()
-            self._run_after_hooks(redriven.outcome)
+            self._reporter.hooks_failed(run_after(self._ports.processors, redriven.outcome.processed))
             self._reporter.redriven(redriven.outcome)
         self._has_pending = self._commands.settle_redrives() or self._has_pending
 
@@ -397,17 +365,11 @@ class ImportRun:
             if self._has_pending and not self._is_lost:
                 self._confirmations.send()
                 self._has_pending = False
-            return any(self._is_cleared(record) for record in self._todo if self._is_stuck(record))
+            stuck = self._desk.stuck_of(self._todo)
+            publisher = None if stuck is None else self._importer.decode(stuck).pub_agent_name
+            return stuck is not None and self._commands.covering(stuck.offset, publisher) is not None
         except MailboatError:
             return False  # it is done, or told, when the pause is over
-
-    def _is_stuck(self, record: Record) -> bool:
-        attempt = self._desk.attempt
-        return record is self._todo[0] if attempt is None else record.offset == attempt.offset
-
-    def _is_cleared(self, record: Record) -> bool:
-        publisher = self._importer.decode(record).pub_agent_name
-        return self._commands.covering(record.offset, publisher) is not None
 
     def _wait_for_golden(self, record: Record, outcome: Outcome) -> None:
         """Wait until the golden subscriber has said what became of the package; a while, then look anew."""
@@ -424,9 +386,6 @@ class ImportRun:
         if self._position is None:
             raise ValueError("the run was not opened")
         return self._position
-
-    def _most_skipped(self) -> int:
-        return self._settings.skip_commits.max_records
 
     def _commit_skipped(self) -> None:
         if self._skipped == 0 or self._desk.attempt is not None:
