@@ -20,6 +20,7 @@ SUBSTITUTES = (
     (r"   \d[\d.]* [kM]?B   kept", "   <SIZE>   kept"),
     (r"(\"?bytes\"?): \d+", r"\1: <SIZE>"),
     (r"discovery        0 {6}\d {10}\d ", "discovery        0      N          N "),
+    (r"(_ms\"?): \d+", r"\1: <MS>"),
     (r"^\d+ messages and", "N messages and"),
 )
 
@@ -38,6 +39,12 @@ def steps(site: Path, place: Path) -> dict[str, tuple[object, ...]]:
         "status": ("status",),
         "status-json": ("status", "-o", "json"),
         "status-yaml": ("status", "-o", "yaml"),
+        "queues": ("queue", "ls"),
+        "queue": ("queue", "show", "web"),
+        "queue-json": ("queue", "show", "web", "-n", "1", "-o", "json"),
+        "distribution": ("distribution", "get", "r-1"),
+        "distribution-missing": ("distribution", "get", "r-2"),
+        "not-clearable": ("queue", "clear", "web", "--yes"),
         "topics": ("journal", "topics"),
         "show": ("journal", "show"),
         "verify": ("journal", "verify"),

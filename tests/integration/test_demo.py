@@ -1,9 +1,11 @@
-"""The demo, as a user runs it: real processes, a real kill, and targets that equal the source."""
+"""The demo, as a user runs it: agents as processes, a real kill, a mistake, and targets that equal the source."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.cli.demo import stage
-from mailboat.cli.demo.board import Actor
+from mailboat.cli.demo.board import AUTHOR, GOLDEN, Actor, Board, Troupe
 from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
-from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import DemoFailedError, MailboatError
+from mailboat.clock import SystemClock
+from mailboat.errors import DemoFailedError, MailboatError, UsageError
+from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
@@ -30,24 +31,58 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def left_running(folder: Path) -> list[str]:
+    """Processes whose command line names a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [one for one in found if str(folder) in one and "agent run" in one]
+
+
 def test_the_demo_of_the_example_ends_well_and_what_it_names_next_works(tmp_path: Path) -> None:
-    done = run("demo", ROOT / "examples/site", "--seconds", "2", folder=tmp_path)
+    done = run("demo", ROOT / "examples/site", "--seconds", "4", "--home", tmp_path / "boat", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     lines = done.stdout.splitlines()
-    assert lines[0] == f"Publishing {ROOT}/examples/site (100 files, 1.6 MB) to 3 subscribers through .mailboat/demo"
-    assert any("killed (SIGKILL) at " in line and "restarted" in line for line in lines)
-    assert any("joined late, at " in line for line in lines)
+    assert lines[:3] == [
+        f"Publishing {ROOT}/examples/site (100 files, 1.6 MB)",
+        f"to 20 subscribers through {tmp_path}/boat",
+        "golden checks each package first; up to 6 of the others share a process",
+    ]
+    story = [line[9:] for line in lines if re.match(r" *\d+\.\d s  ", line)]
+    for happening in (
+        "group-2  killed (SIGKILL) with 6 subscribers",
+        "author   DELETE /images, by mistake",
+        "golden   BLOCKED: its check refuses DELETE /images; 19 wait behind it",
+        "golden   1 package dropped through the API (queue remove)",
+    ):
+        assert story.count(happening) == 1, done.stdout
+    assert any(line.startswith("group-2  again ready: 6 subscribers") for line in story)
+    assert any("joined late, at " in line for line in story)
     assert "\x1b" not in done.stdout
-    rows = [line.split() for line in lines if line.startswith("edge-")]
-    assert [row[:3] for row in rows] == [[f"edge-{number}", "current", "40"] for number in (1, 2, 3)]
-    assert [row[6] for row in rows] == ["0", "1", "0"]
-    assert all(line.endswith("equals the source") for line in lines if line.startswith("edge-"))
-    at = next(number for number, line in enumerate(lines) if line.startswith("Nothing lost, nothing twice: "))
-    for line in lines[at + 1 :]:
-        words = shlex.split(line.strip().split("   ")[0])[1:]
+    at = next(number for number, line in enumerate(lines) if line.startswith("SUBSCRIBER"))
+    rows = [line.split() for line in lines[at + 1 : at + 21]]
+    assert [row[0] for row in rows] == ["golden", *(f"edge-{number}" for number in range(1, 20))]
+    assert {(row[2], row[5], row[8:][0]) for row in rows} == {("40", "0", "=")}
+    assert [row[6] for row in rows] == ["0"] * 7 + ["1"] * 6 + ["0"] * 7
+    assert max(map(len, lines[at : at + 24])) <= 80
+    assert lines[at + 22].startswith("Nothing lost, nothing twice: 40 packages to 20 subscribers in ")
+    assert lines[at + 23] == "The mistaken delete reached nobody."
+    assert left_running(tmp_path) == []
+
+    commands = [shlex.split(line)[1:] for line in lines[at + 26 :] if not line.startswith("  #")]
+    for words in commands[:3]:
         after = run(*words, folder=tmp_path)
         assert after.returncode == 0, after.stderr
-    assert "edge-1       stopped         41     0" in after.stdout
+    assert "state      queued" not in run(*commands[1], folder=tmp_path).stdout
+    assert "dropped    1: golden" in run(*commands[1], folder=tmp_path).stdout
+    agent = subprocess.Popen([*PROGRAM, *commands[3]], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert agent.stdout is not None
+    assert agent.stdout.readline().startswith("ready: publisher author; API at ")
+    looked = run(*[word for word in commands[4] if word != "--watch"], folder=tmp_path)
+    agent.terminate()
+    agent.communicate(timeout=60)
+    assert (looked.returncode, agent.returncode, "golden" in looked.stdout) == (0, 0, True)
 
 
 def test_what_the_demo_names_next_works_when_pasted_into_a_shell_that_has_no_mailboat(tmp_path: Path) -> None:
@@ -61,10 +96,27 @@ def test_what_the_demo_names_next_works_when_pasted_into_a_shell_that_has_no_mai
     lines = json.loads(done.stdout)["next"]
     plain = {**os.environ, "PATH": os.defpath}
     pasted = subprocess.run(
-        ["/bin/sh", "-e"], input="\n".join(lines), cwd=tmp_path, env=plain, capture_output=True, text=True, check=False
+        ["/bin/sh", "-e"],
+        input="\n".join(lines[:2]),
+        cwd=tmp_path,
+        env=plain,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert pasted.returncode == 0, pasted.stderr
     assert all(line.startswith(".venv/bin/mailboat ") for line in lines)
+
+
+def test_a_demo_that_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
+    words = [*PROGRAM, "demo", str(ROOT / "examples/site"), "--home", str(tmp_path / "boat"), "--subscribers", "3"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert any("ready" in line for line in iter(process.stdout.readline, ""))
+    process.terminate()
+    process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert left_running(tmp_path) == []
 
 
 def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> None:
@@ -92,7 +144,7 @@ def test_a_directory_with_odd_entries_is_published_without_them(tmp_path: Path) 
     done = run("demo", site, "--subscribers", "2", "--seconds", "1", folder=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "  2 entries left out that content can't hold, such as:\n" in done.stdout
-    assert done.stdout.count("equals the source") == 2
+    assert done.stdout.count("= source") == 2
 
 
 @pytest.mark.parametrize(
@@ -112,37 +164,55 @@ def test_the_demo_refuses_what_it_cannot_play(
     assert ("make demo SOURCE=DIRECTORY" in ran.err) == (name == "SourceMissing")
 
 
-def script_of(home: Any, source: Path, portions: list[Portion], target: str) -> stage.Script:
-    return stage.Script(home, FolderSource(source), portions, [Actor("edge-1", target)])
-
-
 @pytest.fixture
-def workspace(boat: Any) -> Any:
-    with Workspace(Home(boat.home)) as opened:
-        yield opened
+def play(tmp_path: Path) -> Any:
+    """Plays a script whose processes are given by their commands."""
+
+    def played(commands: dict[str, list[str]], control: Any) -> Board:
+        troupes = [Troupe(AUTHOR), Troupe(GOLDEN, [Actor(GOLDEN, "files:x")])]
+        script = stage.Script(
+            home=tmp_path,
+            portions=[Portion(deep=("/a",))],  # type: ignore[arg-type]
+            mistake="/a",
+            troupes=troupes,
+            pace_seconds=0.0,
+            command=commands.__getitem__,
+            control=control,
+        )
+        return stage.Stage(script, LineScreen(sys.stderr), SystemClock()).play()
+
+    return played
 
 
-def test_a_subscriber_that_ends_by_itself_fails_the_demo_with_its_last_words(workspace: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    script = script_of(workspace, tmp_path, [Portion(deep=("/file",))] * 4, f"files:{tmp_path}/file")  # type: ignore[arg-type]
-    with pytest.raises(DemoFailedError, match="edge-1 ended with exit code") as caught:
-        stage.Stage(script, LineScreen(sys.stderr)).play()
-    assert "error: " in str(caught.value.where["said"])
+READY = [
+    sys.executable,
+    "-c",
+    """import json, sys, time
+print(json.dumps({"url": "http://x", "pid": 1}), flush=True)
+time.sleep(60)""",
+]
+FAILING = [sys.executable, "-c", "import sys; sys.exit('no such luck')"]
 
 
-def test_a_publisher_that_fails_fails_the_demo(workspace: Any, tmp_path: Path) -> None:
-    script = script_of(workspace, tmp_path, [Portion(deep=("/none",))], f"files:{tmp_path}/target")  # type: ignore[arg-type]
-    with pytest.raises(MailboatError, match="/none"):
-        stage.Stage(script, LineScreen(sys.stderr)).play()
+def test_a_process_that_ends_by_itself_fails_the_demo_with_its_last_words(play: Any) -> None:
+    with pytest.raises(DemoFailedError, match="golden ended with exit code 1") as caught:
+        play({AUTHOR: READY, GOLDEN: FAILING}, FakeControl(FakeSubscriber(GOLDEN)))
+    assert caught.value.where["said"] == "no such luck"
 
 
-def test_a_demo_in_which_nothing_moves_is_given_up(
-    workspace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage, "STANDSTILL_SECONDS", 0.5)
-    monkeypatch.setattr(stage, "decide_acts", lambda _: [])
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "a").write_text("x")
-    script = script_of(workspace, tmp_path / "site", [Portion(deep=("/a",))], f"files:{tmp_path}/target")  # type: ignore[arg-type]
+def test_a_publisher_that_refuses_fails_the_demo(play: Any) -> None:
+    control = FakeControl(FakeSubscriber(GOLDEN))
+    control.failure = UsageError("there is no /a")
+    with pytest.raises(MailboatError, match="/a"):
+        play({AUTHOR: READY, GOLDEN: READY}, control)
+
+
+def test_a_demo_in_which_nothing_moves_is_given_up(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "STANDSTILL_SECONDS", 1.0)
     with pytest.raises(DemoFailedError, match="nothing moved"):
-        stage.Stage(script, LineScreen(sys.stderr)).play()
+        play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=-1)))
+
+
+def test_a_process_that_does_not_end_well_fails_the_demo(play: Any) -> None:
+    with pytest.raises(DemoFailedError, match="author ended with exit code -15 after SIGTERM"):
+        play({AUTHOR: READY, GOLDEN: READY}, FakeControl(FakeSubscriber(GOLDEN, next_offset=1)))

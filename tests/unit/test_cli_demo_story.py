@@ -7,90 +7,220 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.cli.demo.board import Act, Actor, Board, decide_acts
-from mailboat.cli.demo.screen import BarScreen, LineScreen, actor_text, screen_for
+from mailboat.cli.demo.board import (
+    AUTHOR,
+    GOLDEN,
+    LATE,
+    MEMBERS,
+    Act,
+    Actor,
+    Board,
+    Mistake,
+    Troupe,
+    cast_of,
+    decide_acts,
+)
+from mailboat.cli.demo.configurations import CHECK, Setting, write_configurations
+from mailboat.cli.demo.screen import BarScreen, LineScreen, bar_lines, progress_text, screen_for
 from mailboat.cli.demo.staging import stage
+from mailboat.config.decoding import decode_config
 
 
-def board_of(count: int, total: int = 40) -> Board:
-    return Board(total, [Actor(f"edge-{number + 1}", "files:x") for number in range(count)])
+def board_of(subscribers: int, portions: int = 40) -> Board:
+    troupes = [
+        Troupe(name, [Actor(one, f"files:{one}") for one in names], is_late=name == LATE)
+        for name, names in cast_of(subscribers)
+    ]
+    return Board(portions, [Troupe(AUTHOR), *troupes])
 
 
-def play(board: Board, act: Act, actor: Actor) -> None:
-    """Do to the board what the stage does."""
-    actor.is_started = True
-    actor.is_running = act is not Act.KILL
-    if act is Act.KILL:
-        board.is_killed, board.killed_when_published = True, board.published
-    if act is Act.RESTART:
-        actor.restarts += 1
+def play(board: Board, act: Act, troupe: Troupe) -> None:
+    """Do to the board what the stage does, at once."""
+    match act:
+        case Act.START | Act.RESTART:
+            troupe.is_started = troupe.is_running = troupe.is_ready = True
+            troupe.restarts += act is Act.RESTART
+        case Act.KILL:
+            troupe.is_running = troupe.is_ready = False
+            board.killed_when_published = board.published
+        case Act.PUBLISH:
+            board.published += 1
+        case Act.ERR:
+            board.mistake = Mistake.PUBLISHED
+        case Act.CLEAR:
+            board.mistake = Mistake.CLEARED
 
 
-@given(st.integers(1, 6), st.integers(1, 50), st.lists(st.integers(0, 6), max_size=400))
-def test_every_story_ends_with_one_kill_one_restart_and_everybody_current(
-    subscribers: int, total: int, moves: list[int]
-) -> None:
-    board = board_of(subscribers, total)
+def move(board: Board, troupe: Troupe) -> None:
+    """One that runs imports a little, as far as golden lets it."""
+    golden = board.troupes[1]
+    mistake_at = board.portions // 2
+    for actor in troupe.actors:
+        limit = board.appended if troupe is golden else golden.slowest
+        if board.mistake in {Mistake.PUBLISHED, Mistake.BLOCKING}:
+            limit = min(limit, mistake_at)
+            if troupe is golden and actor.position == mistake_at and board.mistake is Mistake.PUBLISHED:
+                board.mistake, board.blocked_at_seconds = Mistake.BLOCKING, board.seconds
+        if troupe.is_running:
+            actor.position = max(actor.position, min(limit, actor.position + 2))
+
+
+@given(st.integers(1, 30), st.integers(1, 60), st.lists(st.integers(0, 12), max_size=300))
+def test_every_story_ends_with_everybody_at_the_end(subscribers: int, portions: int, moves: list[int]) -> None:
+    board = board_of(subscribers, portions)
     told: list[tuple[Act, str]] = []
-    steps = iter([*moves, *[0, 1, 2, 3, 4, 5, 6] * 200])
+    steps = iter([*moves, *[0, 1, 2, 3, 4, 5, 6, 7, 8] * 400])
     while not board.is_done:
-        for act, actor in list(decide_acts(board)):
-            told.append((act, actor.name))
-            play(board, act, actor)
-        move = next(steps)
-        if move == 0:
-            board.published = min(total, board.published + 1)
-        elif move <= subscribers and board.actors[move - 1].is_running:
-            actor = board.actors[move - 1]
-            actor.position = min(board.published, actor.position + 2)
+        board.seconds += 0.5
+        for act, troupe in list(decide_acts(board)):
+            told.append((act, troupe.name))
+            play(board, act, troupe)
+        number = next(steps)
+        if 0 < number < len(board.troupes):
+            move(board, board.troupes[number])
     kills = [name for act, name in told if act is Act.KILL]
-    assert kills == ([board.victim.name] if total > 1 else [])
+    assert kills == ([] if board.victim is None else [board.victim.name])
     assert [name for act, name in told if act is Act.RESTART] == kills
-    assert sorted(name for act, name in told if act is Act.START) == sorted(one.name for one in board.actors)
+    assert [act for act, _ in told].count(Act.ERR) == [act for act, _ in told].count(Act.CLEAR) == board.has_story
+    assert sorted(name for act, name in told if act is Act.START) == sorted(one.name for one in board.troupes)
 
 
-def test_the_last_one_joins_late_and_is_not_the_one_killed() -> None:
-    board = board_of(3)
-    assert [(act, actor.name) for act, actor in decide_acts(board)] == [(Act.START, "edge-1"), (Act.START, "edge-2")]
-    assert board.victim.name == "edge-2"
+def test_twenty_subscribers_are_golden_three_groups_and_one_that_is_late() -> None:
+    assert [(name, len(names)) for name, names in cast_of(20)] == [
+        (GOLDEN, 1),
+        ("group-1", MEMBERS),
+        ("group-2", MEMBERS),
+        ("group-3", MEMBERS),
+        (LATE, 1),
+    ]
+    assert cast_of(1) == [(GOLDEN, [GOLDEN])]
+    assert cast_of(2) == [(GOLDEN, [GOLDEN]), (LATE, ["edge-1"])]
+
+
+def test_nothing_is_published_before_everybody_who_is_early_is_ready() -> None:
+    board = board_of(20)
+    assert [troupe.name for act, troupe in decide_acts(board) if act is Act.START] == [
+        AUTHOR,
+        GOLDEN,
+        "group-1",
+        "group-2",
+        "group-3",
+    ]
+    for troupe in board.troupes[:-1]:
+        play(board, Act.START, troupe)
+    board.troupes[2].is_ready = False
+    assert list(decide_acts(board)) == []
+    board.troupes[2].is_ready = True
+    assert [act for act, _ in decide_acts(board)] == [Act.PUBLISH]
     board.published = 30
-    assert (Act.START, board.actors[2]) in list(decide_acts(board))
+    assert (Act.START, board.troupes[-1]) in list(decide_acts(board))
 
 
-def test_pipes_get_a_line_when_something_happens() -> None:
+def test_a_block_is_shown_for_a_while_before_it_is_cleared() -> None:
+    board = board_of(20)
+    for troupe in board.troupes:
+        play(board, Act.START, troupe)
+    board.published, board.mistake, board.seconds, board.blocked_at_seconds = 40, Mistake.BLOCKING, 5.0, 4.0
+    assert Act.CLEAR not in [act for act, _ in decide_acts(board)]
+    board.seconds = 6.5
+    assert Act.CLEAR in [act for act, _ in decide_acts(board)]
+
+
+def half_way() -> Board:
+    board = board_of(20)
+    for troupe in board.troupes[:-1]:
+        play(board, Act.START, troupe)
+        for number, actor in enumerate(troupe.actors):
+            actor.position = 20 - number % 2
+    board.published = 20
+    return board
+
+
+def test_a_line_for_each_process_fits_a_terminal_of_eighty_columns() -> None:
+    board = half_way()
+    board.mistake = Mistake.BLOCKING
+    board.troupes[1].actors[0].error = "ProcessorFailed"
+    board.troupes[3].is_running = False
+    lines = list(bar_lines(board))
+    assert lines == [
+        "  author   █████████████████▉·················  21/41 packages  0 B",
+        "  golden   █████████████████··················  20/41  BLOCKED",
+        "  group-1  ██▍·· ██▎·· ██▍·· ██▎·· ██▍·· ██▎··  19-20/41  waits for golden",
+        "  group-2  ██▍·· ██▎·· ██▍·· ██▎·· ██▍·· ██▎··  19-20/41  killed",
+        "  group-3  ██▍·· ██▎·· ██▍·· ██▎·· ██▍·· ██▎··  19-20/41  waits for golden",
+        "  late     ···································  joins later",
+    ]
+    assert max(map(len, lines)) < 80
+
+
+def test_very_many_subscribers_of_a_process_are_columns() -> None:
+    troupe = Troupe("all", [Actor(f"edge-{number}", "x", position=number) for number in range(41)], is_started=True)
+    (line,) = bar_lines(Board(40, [troupe]))
+    assert line[11:46] == "      ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆"
+
+
+def test_pipes_get_a_line_for_each_quarter_of_the_way() -> None:
     into = io.StringIO()
     screen, board = screen_for(into), board_of(2)
     assert isinstance(screen, LineScreen)
-    play(board, Act.START, board.actors[0])
+    for troupe in board.troupes[:2]:
+        play(board, Act.START, troupe)
+    board.mistake = Mistake.CLEARED
     for published in range(0, 41, 2):
-        board.published = board.actors[0].position = published
+        board.published = published
+        board.troupes[1].actors[0].position = published + 1
         screen.update(board)
-    board.actors[0].note = "killed (SIGKILL) at 40"
-    board.actors[0].is_running = False
-    screen.update(board)
     screen.close()
     lines = into.getvalue().splitlines()
-    assert [line for line in lines if "author" in line] == [
-        f"  author   {count}/40 packages  0 B" for count in (0, 10, 20, 30, 40)
+    quarters = (11, 21, 31, 41)
+    assert [line for line in lines if AUTHOR in line] == [
+        f"         author   {count}/41 packages  0 B" for count in quarters
     ]
-    assert lines[-1] == "  edge-1   40/40  killed (SIGKILL) at 40"
-    assert not any("edge-2" in line for line in lines)
+    assert [line for line in lines if GOLDEN in line] == [
+        f"         golden   {count}/41  current" for count in quarters
+    ]
+    assert not any(LATE in line for line in lines)
 
 
-def test_terminals_get_bars() -> None:
-    into = io.StringIO()
-    screen, board = BarScreen(into), board_of(2)
-    play(board, Act.START, board.actors[0])
-    board.published = 9
+class Terminal(io.StringIO):
+    """What a person sees."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminals_get_bars_and_what_is_said_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    into = Terminal()
+    screen, board = BarScreen(into), half_way()
     screen.update(board)
     screen.say("[bold]what stays[/bold]")
     screen.close()
+    screen.close()
     assert "[bold]what stays[/bold]" in into.getvalue()
-    assert "9/40 packages" in into.getvalue()
-    assert actor_text(board.actors[0], board) == "0/40  catching up"
-    assert actor_text(board.actors[1], board) == "joins later"
+    assert "20/41 packages" in into.getvalue()
+    assert progress_text(board.troupes[-1], board) == "joins later"
+
+
+def test_the_configurations_are_such_that_agents_run(tmp_path: Path) -> None:
+    board = board_of(3)
+    setting = Setting(tmp_path, Path("site"), 1234, {"journal": {"path": "other.db"}})
+    write_configurations(setting, board.troupes)
+    read = {file.stem: decode_config(yaml.safe_load(file.read_text())) for file in tmp_path.glob("*.yaml")}
+    assert set(read) == {AUTHOR, GOLDEN, "group-1", LATE}
+    assert {one.journal.path for one in read.values()} == {"other.db"}
+    (author,), (golden,), (edge,) = (
+        read[AUTHOR].agents.publishers,
+        read[GOLDEN].agents.subscribers,
+        read["group-1"].agents.subscribers,
+    )
+    assert (author.source, read[AUTHOR].http.port) == (str(Path("site").absolute()), 1234)
+    assert (golden.is_editable, golden.hooks.before, read[GOLDEN].subscriber.max_retries) == (True, CHECK, None)
+    assert edge.staging is not None
+    assert edge.staging.golden == GOLDEN
 
 
 def test_a_plain_directory_is_published_as_it_is(tmp_path: Path) -> None:

@@ -60,11 +60,15 @@ def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[
     """The lines of an error: name and message, then facts in a column, then what to do."""
     mark = "\x1b[1;31merror:\x1b[0m" if is_coloured else "error:"
     yield f"{mark} {error.name}: {printable(error.message)}"
-    facts = [(key.replace("_", " "), printable(str(value))) for key, value in error.where.items()]
-    if error.next_step is not None:
-        facts += [("next" if index == 0 else "", line) for index, line in enumerate(error.next_step.splitlines())]
+    facts = [fact for key, value in error.where.items() for fact in _lined(key.replace("_", " "), str(value))]
+    facts += [] if error.next_step is None else _lined("next", error.next_step)
     width = max([len(key) for key, _ in facts], default=0)
     yield from (f"  {key:<{width}}  {value}" for key, value in facts)
+
+
+def _lined(key: str, text: str) -> list[tuple[str, str]]:
+    """A fact of several lines has its name before the first of them."""
+    return [("" if number else key, printable(line)) for number, line in enumerate(text.splitlines() or [""])]
 
 
 def internal_error_lines(error: Exception) -> Iterator[str]:
