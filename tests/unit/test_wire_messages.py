@@ -31,10 +31,13 @@ from mailboat.model.messages import (
 )
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
+from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
+from mailboat.wire._generated import pieces_pb2, registry_pb2
 from mailboat.wire.messages import UnknownMessageError, decode_message, decode_package, encode_message, encode_package
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "wire"
@@ -252,6 +255,21 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         text(1, SLING_ID) + text(2, "edge-1") + number(4, 0) + number(5, 1) + text(6, "redrive") + text(7, "redrive-1"),
     ),
     "ping": (PingMessage(), 5, b""),
+    "piece": (
+        PieceMessage(SLING_ID, AgentName("author"), PackageId("dstrpck-1-a"), 3, b"\x00\xffbytes"),
+        22,
+        text(1, SLING_ID) + text(2, "author") + text(3, "dstrpck-1-a") + number(4, 3) + data(5, b"\x00\xffbytes"),
+    ),
+    "registry": (
+        RegistryMessage(
+            LogIdentity("cluster", "topic"),
+            (Registration(SLING_ID, AgentName("edge-1"), Offset(42), 1_767_225_600_000),),
+        ),
+        23,
+        text(1, "cluster")
+        + text(2, "topic")
+        + data(3, text(1, SLING_ID) + text(2, "edge-1") + number(3, 42) + number(4, 1_767_225_600_000)),
+    ),
 }
 KINDS = {
     "package": pb.PackageMessage,
@@ -261,6 +279,8 @@ KINDS = {
     "redrive": pb.RedriveMessage,
     "result": pb.CommandResult,
     "ping": pb.PingMessage,
+    "piece": pieces_pb2.PieceMessage,
+    "registry": registry_pb2.RegistryMessage,
 }
 
 

@@ -1,0 +1,79 @@
+"""`journal retention`: who holds packages back, what would go, and its going; and the same from an agent's thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.retaining import RetentionTask
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    for name in ("a", "b", "c", "d"):
+        (folder / f"{name}.html").write_text(name)
+    return folder
+
+
+@pytest.fixture
+def kept(boat: Any, site: Path, tmp_path: Path) -> Any:
+    """A home that keeps no package longer than needed; of four, `slow` has two and `fast` has all."""
+    config = boat.home / "mailboat.yaml"
+    config.write_text("retention: {consumption: {policy: durable, min_seconds: 0}}\n")
+    boat.do("publish", site, "/a.html", "/b.html", "--each")
+    boat.do("subscribe", "slow", "--into", f"files:{tmp_path / 'slow'}", "--until", "caught-up")
+    boat.do("publish", site, "/c.html", "/d.html", "--each")
+    boat.do("subscribe", "fast", "--into", f"files:{tmp_path / 'fast'}", "--until", "caught-up")
+    return boat
+
+
+def head_of(boat: Any) -> int:
+    return int(next(one["earliest"] for one in boat.json("journal", "topics") if one["topic"] == "package"))
+
+
+def test_it_shows_who_holds_what_and_changes_nothing(kept: Any) -> None:
+    shown = kept.json("journal", "retention")
+    assert (shown["head"], shown["earliest"], shown["next"], shown["is_applied"]) == (2, 0, 4, False)
+    assert [(one["name"], one["position"], one["holds"]) for one in shown["subscribers"]] == [
+        ("fast", 4, 0),
+        ("slow", 2, 2),
+    ]
+    assert head_of(kept) == 0
+    lines = kept.do("journal", "retention").lines
+    assert lines[0] == "head       0 of 4: the slowest subscriber holds it"
+    assert lines[1].startswith("could go   2 package messages before 2")
+
+
+def test_it_is_done_by_hand(kept: Any) -> None:
+    assert kept.json("journal", "retention", "--apply")["is_applied"]
+    assert head_of(kept) == 2
+    assert kept.do("journal", "retention", "-o", "name").lines == ["2"]
+
+
+def test_an_agent_does_it_by_itself(kept: Any) -> None:
+    with Workspace(Home(kept.home)) as workspace:
+        task = RetentionTask(workspace)
+        task.start()
+        task.stop()
+    assert head_of(kept) == 2
+
+
+def test_where_it_is_off_it_says_so_and_nobody_does_it(boat: Any) -> None:
+    assert boat.do("journal", "retention").lines == [
+        "head       0 of 0: nobody is known, so age and size alone decide",
+        "config     retention.consumption.policy is off: agents do not apply this by themselves",
+        "no subscriber is known, so age and size alone decide",
+    ]
+
+
+@pytest.mark.parametrize("what", ["seconds", "bytes"])
+def test_bounds_that_contradict_each_other_are_refused(boat: Any, what: str) -> None:
+    (boat.home / "mailboat.yaml").write_text(f"retention: {{consumption: {{min_{what}: 10, max_{what}: 5}}}}\n")
+    ran = boat.run("journal", "retention")
+    assert ran.code == 2
+    assert f"max_{what} is below min_{what}" in ran.err
