@@ -1,0 +1,151 @@
+"""Hooks that are commands: told of the package on standard input, ended in time, and their failures told."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mailboat.agent.hooks import CommandHook, Hooks
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.document import HooksConfig
+from mailboat.errors import ProcessorFailedError
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
+from mailboat.subscriber.guarding import StopAskedError
+from mailboat.subscriber.processors import ProcessedPackage
+
+EDGE = AgentName("edge")
+CLOCK = SystemClock()
+PACKAGE = ProcessedPackage(
+    Offset(7),
+    PackageId("p7"),
+    "tree",
+    Action.ADD,
+    AgentName("author"),
+    (NodePath("/sité"), NodePath("/a b")),
+    (NodePath("/a b"),),
+)
+
+
+def python(code: str, *arguments: object) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", code, *map(str, arguments))
+
+
+def hook(code: str, *arguments: object, seconds: float = 30.0) -> CommandHook:
+    return CommandHook(python(code, *arguments), EDGE, seconds, CLOCK)
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def test_a_command_is_told_of_the_package_as_one_json_object(tmp_path: Path) -> None:
+    hook("import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())", tmp_path / "told").process(PACKAGE)
+    told = (tmp_path / "told").read_bytes()
+    assert told.endswith(b"}\n")
+    assert json.loads(told) == {
+        "subscriber": "edge",
+        "publisher": "author",
+        "offset": 7,
+        "package_id": "p7",
+        "package_type": "tree",
+        "action": "ADD",
+        "paths": ["/sité", "/a b"],
+        "deep_paths": ["/a b"],
+    }
+
+
+def test_arguments_are_given_as_they_are_and_no_shell_looks_at_them(tmp_path: Path) -> None:
+    nasty = f"$(touch {tmp_path / 'touched'}); `id` * | cat"
+    hook("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", tmp_path / "given", nasty).process(PACKAGE)
+    assert (tmp_path / "given").read_text() == nasty
+    assert not (tmp_path / "touched").exists()
+
+
+def test_a_command_need_not_read_what_it_is_told() -> None:
+    many = PACKAGE.__class__(
+        PACKAGE.offset,
+        PACKAGE.package_id,
+        "tree",
+        Action.DELETE,
+        None,
+        tuple(NodePath(f"/page-{number}") for number in range(20_000)),
+        (),
+    )
+    hook("pass").process(many)
+
+
+def test_a_command_that_fails_says_so_with_its_last_line() -> None:
+    failing = hook("import sys; print('first'); print('cache is down', file=sys.stderr); sys.exit(3)")
+    with pytest.raises(ProcessorFailedError, match="ended with the exit code 3: cache is down") as caught:
+        failing.process(PACKAGE)
+    assert (caught.value.where["package"], caught.value.where["offset"]) == ("p7", 7)
+
+
+def test_a_command_that_fails_in_silence_or_prints_without_end_is_told_in_few_words() -> None:
+    with pytest.raises(ProcessorFailedError, match=r"exit code 1 "):
+        hook("import sys; sys.exit(1)").process(PACKAGE)
+    with pytest.raises(ProcessorFailedError) as caught:
+        hook("import sys; print('x' * 3_000_000); sys.exit(1)").process(PACKAGE)
+    assert len(caught.value.message) < 500
+
+
+def test_a_command_that_is_not_there_is_a_failure() -> None:
+    with pytest.raises(ProcessorFailedError, match="can't be started: No such file"):
+        CommandHook(("/no/such/command",), EDGE, 1.0, CLOCK).process(PACKAGE)
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time;"
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)']);"
+        "open(sys.argv[1] + '.new', 'w').write(str(child.pid));"
+        "import os; os.rename(sys.argv[1] + '.new', sys.argv[1]); time.sleep(600)"
+    )
+    with pytest.raises(ProcessorFailedError, match="took longer than 3 seconds"):
+        hook(code, tmp_path / "child", seconds=3.0).process(PACKAGE)
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: not is_running(child))
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_a_command_does_not_outlive_the_time_to_stop() -> None:
+    slow = hook("import time; time.sleep(600)", seconds=600.0)
+    slow.stop(Deadline(CLOCK, 0.0))
+    began = time.monotonic()
+    with pytest.raises(StopAskedError):
+        slow.process(PACKAGE)
+    assert time.monotonic() - began < 10
+
+
+def test_a_command_that_ends_in_the_time_to_stop_has_succeeded() -> None:
+    quick = hook("pass", seconds=600.0)
+    quick.stop(Deadline(CLOCK, 30.0))
+    quick.process(PACKAGE)
+
+
+def test_only_what_is_configured_is_a_hook() -> None:
+    none = Hooks(HooksConfig(), EDGE, CLOCK).processors
+    assert (none.before, none.after, none.invalidate) == (None, None, None)
+    hooks = Hooks(HooksConfig(invalidate=python("raise SystemExit(4)"), timeout_seconds=30.0), EDGE, CLOCK)
+    hooks.stop(Deadline(CLOCK, 30.0))
+    assert hooks.processors.before is None
+    assert hooks.processors.invalidate is not None
+    with pytest.raises(ProcessorFailedError, match="exit code 4"):
+        hooks.processors.invalidate.process(PACKAGE)
