@@ -23,10 +23,10 @@ for number in range(count):
     (site / f"p{number}.html").write_text(text_of(number))
 
 
-def calls() -> int:
-    """How often this process has read or written through the system so far."""
+def calls() -> tuple[int, int]:
+    """How often this process has read, and written, through the system so far."""
     numbers = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(numbers["syscr"]) + int(numbers["syscw"])
+    return int(numbers["syscr"]), int(numbers["syscw"])
 
 
 with Workspace(Home(Path(sys.argv[1]))) as workspace:
@@ -34,6 +34,7 @@ with Workspace(Home(Path(sys.argv[1]))) as workspace:
     begin, calls_before = time.process_time(), calls()
     for number in range(count):
         publisher.publish(add_request([NodePath(f"/p{number}.html")]), source)
-    spent, called = time.process_time() - begin, calls() - calls_before
+    spent, called = time.process_time() - begin, calls()
     source.close()
-print(json.dumps({"cpu_seconds": spent, "count": count, "calls": called}))
+reads, writes = called[0] - calls_before[0], called[1] - calls_before[1]
+print(json.dumps({"cpu_seconds": spent, "count": count, "reads": reads, "writes": writes}))
