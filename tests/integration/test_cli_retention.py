@@ -67,7 +67,7 @@ def test_where_it_is_off_it_says_so_and_nobody_does_it(boat: Any) -> None:
     assert boat.do("journal", "retention").lines == [
         "head       0 of 0: nobody is known, so age and size alone decide",
         "config     retention.consumption.policy is off: agents do not apply this by themselves",
-        "no subscriber is known, so age and size alone decide",
+        "no subscriber is known",
     ]
 
 

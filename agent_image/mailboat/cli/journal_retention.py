@@ -96,4 +96,4 @@ def _table(document: dict[str, Any]) -> Table:
         ]
         for one in document["subscribers"]
     ]
-    return Table(_COLUMNS, rows, empty="no subscriber is known, so age and size alone decide")
+    return Table(_COLUMNS, rows, empty="no subscriber is known")
