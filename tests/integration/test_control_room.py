@@ -235,6 +235,9 @@ class TestStatus:
         found = seen(room)
         assert found.rate_per_second is not None
         assert found.eta_seconds == pytest.approx(3 / found.rate_per_second)
+        edge.announce(retries=1)
+        blocked = seen(room)
+        assert (blocked.rate_per_second, blocked.eta_seconds) == (None, None)
 
     def test_publishers_tell_their_state_their_source_and_when_they_published(
         self, harbour: Harbour, room: ControlRoom

@@ -55,7 +55,7 @@ class Member:
         cause: Why it is retrying or stopped.
         heard_ms: When it last announced itself, milliseconds since 1970 UTC.
         follow: The publishers that it follows; empty follows all.
-        rate_per_second: Packages a second between its last announcements; None where unknown or nothing moved.
+        rate_per_second: Packages a second between its last announcements; None where unknown or nothing moves.
         given_up: Packages in its error queue; None where nobody can tell.
         is_editable: Takes clear commands, and confirms every package.
         is_ready: Whether it may serve; None of one that does not say.
@@ -155,18 +155,19 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
     message, is_alive = known.announcement, known.is_alive(now_ms)
     state = message.state or "alive"
     is_running = is_alive and state != STOPPED
+    attempts = max(0, *(one.retries for one in message.states))
     return Member(
         key=known.key,
         target=message.target,
         state=state if is_alive or state == STOPPED else Absence.SILENT,
         next_offset=_next_offset(known),
         identity=message.log_identity,
-        attempts=max(0, *(one.retries for one in message.states)),
+        attempts=attempts,
         max_retries=message.max_retries,
         cause=message.cause,
         heard_ms=known.heard_ms,
         follow=tuple(dict.fromkeys(one.pub_agent_name for one in message.states)),
-        rate_per_second=known.rate_per_second if is_running else None,
+        rate_per_second=known.rate_per_second if is_running and not attempts else None,
         given_up=message.given_up,
         is_editable=message.is_editable,
         is_ready=message.is_ready if is_running else None,
