@@ -197,6 +197,18 @@ def test_a_file_that_is_no_package_is_refused(new_boat: Any, tmp_path: Path, con
     assert "defect" not in ran.err
 
 
+def test_verify_tells_everything_that_is_wrong_with_a_package_at_once(new_boat: Any, tmp_path: Path) -> None:
+    file = tmp_path / "bad.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("META-INF/vault/filter.xml", FILTER)
+        for name in ("a", "b", "c"):
+            archive.writestr(f"jcr_root/content/site/{name}.txt", f"hello {name}")
+    file.write_bytes(file.read_bytes().replace(b"hello", b"hallo"))
+    ran = new_boat.run("package", "verify", file)
+    assert ran.code == 4
+    assert [ran.err.count(f"jcr_root/content/site/{name}.txt") for name in ("a", "b", "c")] == [1, 1, 1]
+
+
 def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_boat: Any, tmp_path: Path) -> None:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as package:

@@ -15,14 +15,21 @@ from typing import BinaryIO, Final
 
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
-from mailboat.errors import BlobMissingError, SourceMissingError, StorageFailedError, UsageError
+from mailboat.errors import (
+    BlobMissingError,
+    MailboatError,
+    SourceMissingError,
+    StorageFailedError,
+    UntrustedInputError,
+    UsageError,
+)
 from mailboat.model.changes import ChangeCount
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
-from mailboat.packages.registry import PackageRegistry
+from mailboat.packages.registry import FILEVAULT, PackageRegistry, UnknownPackageTypeError
 from mailboat.publisher.packaging import shipment_of
 from mailboat.publisher.requests import DistributionRequest, check_request
 
@@ -111,6 +118,29 @@ class PackageFiles:
             total.hash.digest(),
             tuple(total.paths),
         )
+
+    def verify(self, file: Path) -> PackageFacts:
+        """The same with every byte of large binaries. The error for a FileVault zip tells all that is wrong with it.
+
+        Raises: as `inspect`.
+        """
+        try:
+            return self.inspect(file, reads_binaries=True)
+        except UntrustedInputError as error:
+            others = "\n".join(str(one) for one in self._problems_of(file) if str(one) != str(error))
+            if others:
+                error.where["also"] = others
+            raise
+
+    def _problems_of(self, file: Path) -> Sequence[MailboatError]:
+        from mailboat.packages.filevault.inspection import problems_of
+
+        with file.open("rb") as stream:
+            try:
+                is_zip = self._codecs.codec_of(stream).package_type == FILEVAULT
+            except UnknownPackageTypeError:
+                return ()
+            return problems_of(stream, self._limits) if is_zip else ()
 
     def install(self, file: Path, target: Target) -> ChangeCount:
         """Import a package into a target that no subscriber owns, in one transaction.

@@ -97,7 +97,7 @@ def inspect_package(session: Session, file: FileArgument) -> None:
 def verify(session: Session, file: FileArgument) -> None:
     """Read all of a package as an import would, every byte. Changes nothing; the exit code says what is wrong."""
     with _package_files(session) as files:
-        facts = files.inspect(file, reads_binaries=True)
+        facts = files.verify(file)
     session.show(
         Report(
             _facts(file, facts),

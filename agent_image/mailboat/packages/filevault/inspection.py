@@ -1,17 +1,14 @@
-"""Looks at a FileVault zip without importing it: what it says of itself, what is in it, and what is wrong with it.
+"""Tells everything that is wrong with a FileVault zip, where a reader stops at the first thing that it refuses.
 
-Where a reader stops at the first thing that it refuses, this goes on as far as it can, so that whoever made the package
-sees all of it. A pure record; the command line prints it.
+So whoever made the package sees all of it at once. Called by `agent/package_files.py` for packages that were refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import BinaryIO, Final
 
 from mailboat.errors import MailboatError
-from mailboat.model.filters import WorkspaceFilter
 from mailboat.packages.filevault.archive import Archive, Entry
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import FILTER_XML, parse_filter
@@ -22,89 +19,41 @@ from mailboat.packages.port import PackageLimits
 PIECE_BYTES: Final = 256 * 1024
 
 
-@dataclass(frozen=True)
-class EntryFacts:
-    """One entry of the zip."""
+def problems_of(stream: BinaryIO, limits: PackageLimits) -> list[MailboatError]:
+    """Everything that an import would refuse in the package that fills a seekable stream.
 
-    name: str
-    size_bytes: int
-    packed_bytes: int
-    is_packed: bool
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What was found.
-
-    Attributes:
-        properties: `properties.xml`, empty where it is missing or broken.
-        filter: What the package owns; None where it is missing or broken.
-        entries: All entries, in the order of the central directory.
-        node_count: Records that an import would get, ancestors included; up to the first problem.
-        problems: Everything that an import would refuse, as sentences; empty for a sound package.
+    Metadata and content are read only if what they are made of is sound; else they would tell the same once more.
     """
-
-    properties: Mapping[str, str] = field(default_factory=dict)
-    filter: WorkspaceFilter | None = None
-    entries: tuple[EntryFacts, ...] = ()
-    node_count: int = 0
-    problems: tuple[str, ...] = ()
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether it can be imported."""
-        return not self.problems
-
-
-def inspect_package(stream: BinaryIO, limits: PackageLimits, codec: FilevaultCodec | None = None) -> Inspection:
-    """Look at a package that fills a seekable stream; every byte is read. Raises nothing for what is wrong with it."""
     try:
         archive = open_archive(stream, limits)
     except MailboatError as error:
-        return Inspection(problems=(str(error),))
-    problems: list[str] = []
-    for entry in archive.entries.values():
-        _read_through(archive, entry, problems)
-    properties, workspace = _metadata(archive, problems)
-    node_count = 0
-    if not problems:
-        node_count = _count_nodes(stream, limits, codec or FilevaultCodec(), problems)
-    entries = tuple(_facts(entry) for entry in archive.entries.values())
-    return Inspection(properties, workspace, entries, node_count, tuple(problems))
+        return [error]
+    found = [problem for entry in archive.entries.values() for problem in _tried(_read_through, archive, entry)]
+    found = found or _tried(_read_metadata, archive)
+    return found or _tried(_read_content, stream, limits)
 
 
-def _facts(entry: Entry) -> EntryFacts:
-    return EntryFacts(entry.name, entry.size_bytes, entry.packed_bytes, entry.method != 0)
-
-
-def _read_through(archive: Archive, entry: Entry, problems: list[str]) -> None:
+def _tried(check: Callable[..., None], *arguments: object) -> list[MailboatError]:
     try:
-        with archive.open(entry) as content:
-            while content.read(PIECE_BYTES):
-                pass
+        check(*arguments)
     except MailboatError as error:
-        problems.append(str(error))
+        return [error]
+    return []
 
 
-def _metadata(archive: Archive, problems: list[str]) -> tuple[dict[str, str], WorkspaceFilter | None]:
-    properties: dict[str, str] = {}
-    workspace: WorkspaceFilter | None = None
-    try:
-        if PROPERTIES_XML in archive.entries:
-            properties = parse_properties(archive.read(archive.entries[PROPERTIES_XML]))
-            check_properties(properties)
-        if FILTER_XML in archive.entries:
-            workspace = parse_filter(archive.read(archive.entries[FILTER_XML]))
-    except MailboatError as error:
-        problems.append(str(error))
-    return properties, workspace
+def _read_through(archive: Archive, entry: Entry) -> None:
+    with archive.open(entry) as content:
+        while content.read(PIECE_BYTES):
+            pass
 
 
-def _count_nodes(stream: BinaryIO, limits: PackageLimits, codec: FilevaultCodec, problems: list[str]) -> int:
-    count = 0
-    try:
-        for _ in codec.open(stream, limits, None).change().records:
-            count += 1
-    except MailboatError as error:
-        problems.append(str(error))
-    return count
+def _read_metadata(archive: Archive) -> None:
+    if PROPERTIES_XML in archive.entries:
+        check_properties(parse_properties(archive.read(archive.entries[PROPERTIES_XML])))
+    if FILTER_XML in archive.entries:
+        parse_filter(archive.read(archive.entries[FILTER_XML]))
+
+
+def _read_content(stream: BinaryIO, limits: PackageLimits) -> None:
+    for _ in FilevaultCodec().open(stream, limits, None).change().records:
+        pass
