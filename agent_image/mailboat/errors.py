@@ -376,21 +376,6 @@ class AccessDeniedError(PermanentError):
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
-class AgentUnreachableError(RetryableError):
-    """The agent at that URL can't be reached, or did not answer in time: it may be starting, stopping, or elsewhere.
-
-    What was asked for may have been done all the same. To publish again, use the same request id: a package that is
-    there is found, and not published a second time.
-    """
-
-
-class AgentDefectError(PermanentError):
-    """The agent failed in a way that nobody foresaw, or what answers at that URL is no Mailboat agent.
-
-    Look for the incident in the agent's log: its trace is there, and is never sent to callers.
-    """
-
-
 class ImportTimeoutError(RetryableError):
     """Importing one package took longer than the time allowed for it. It was rolled back and is tried again.
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
 from mailboat.agent.control.views import CauseView, DistributionOrder
 from mailboat.errors import (
-    AgentDefectError,
     AgentMissingError,
-    AgentUnreachableError,
     CommandMissingError,
     DistributionMissingError,
     JournalCorruptError,

@@ -146,7 +146,7 @@ def test_every_example_fits_its_schema() -> None:
                     validator = validator_for({**body["schema"], "components": document["components"]})
                     validator.validate(body["example"])
                     checked += 1
-    assert checked > 50
+    assert checked >= 15
 
 
 # ------------------------------------------------------------------------------------------------------ the original's

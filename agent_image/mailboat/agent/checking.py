@@ -105,7 +105,7 @@ def _source_problems(key: str, place: str) -> Iterator[Problem]:
 
 
 def _secret_problems(home: Home) -> Iterator[Problem]:
-    from mailboat.agent.secrets import read_secret
+    from mailboat.agent.credentials import read_secret
 
     for key, secret in _secrets_in(home.config, ""):
         try:

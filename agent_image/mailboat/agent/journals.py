@@ -105,7 +105,7 @@ def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
 
 
 def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
-    from mailboat.agent.secrets import read_secret
+    from mailboat.agent.credentials import read_secret
     from mailboat.journal.kafka_settings import KafkaTls
 
     tls = kafka.tls
@@ -137,7 +137,7 @@ def _file(file: Path, key: str) -> Path:
 
 
 def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | None:
-    from mailboat.agent.secrets import read_secret
+    from mailboat.agent.credentials import read_secret
     from mailboat.journal.kafka_settings import PasswordLogin, PasswordMechanism, TokenLogin
 
     sasl = kafka.sasl

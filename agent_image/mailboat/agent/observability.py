@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from mailboat.agent.control.views import QueueView, SubscriberStatusView
-from mailboat.agent.secrets import read_secret
+from mailboat.agent.credentials import read_secret
 from mailboat.clock import Deadline
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.failpoints import NoFailpoints

@@ -79,7 +79,7 @@ def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None)
 
 
 def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
-    from mailboat.agent.secrets import read_secret
+    from mailboat.agent.credentials import read_secret
     from mailboat.blobs.s3_connection import S3Keys
 
     if s3.access_key_id is None or s3.secret_access_key is None:

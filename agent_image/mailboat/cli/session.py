@@ -141,7 +141,7 @@ def session_from(settings: Settings, defaults: Defaults, given: Given) -> Sessio
 
 
 def _read_token(file: Path) -> str:
-    from mailboat.agent.secrets import read_secret
+    from mailboat.agent.credentials import read_secret
     from mailboat.config.storage import Secret
 
     return read_secret(Secret(file=str(file)), "--token-file", Path())

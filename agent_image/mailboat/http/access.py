@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.agent.secrets import read_secret
+from mailboat.agent.credentials import read_secret
 from mailboat.clock import Clock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
 from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
@@ -27,7 +28,7 @@ from mailboat.agent.control.views import (
     StatusView,
 )
 from mailboat.clock import Clock, Deadline, SystemClock
-from mailboat.errors import AccessDeniedError, AgentDefectError, AgentUnreachableError, MailboatError, UsageError
+from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.problems import error_of
 
 CONNECT_SECONDS: Final = 5.0

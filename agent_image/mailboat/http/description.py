@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from mailboat.http.problems import Problem
+from mailboat.http.problems import MEDIA_TYPE, Problem
 
 _TAGS: Final = {
     "status": "Who is there, and how far everybody is.",
@@ -57,8 +57,10 @@ def describe(app: FastAPI) -> dict[str, Any]:
         schemas.pop(name, None)
     for schema in schemas.values():
         _explain_members(schema)
+    shared = components.setdefault("responses", {})
     for operation in operations(document):
         _name_verb(operation)
+        _share_problems(operation, shared)
     return document
 
 
@@ -72,6 +74,14 @@ def _name_verb(operation: dict[str, Any]) -> None:
     verb = operation.get("x-mailboat-verb")
     if verb is not None:
         operation["description"] = f"{operation.get('description', '').rstrip()}\n\nNeeds the verb `{verb}`."
+
+
+def _share_problems(operation: dict[str, Any], shared: dict[str, Any]) -> None:
+    """Write problems that look the same everywhere down once."""
+    for status, answer in operation["responses"].items():
+        if set(answer.get("content", ())) == {MEDIA_TYPE}:
+            shared[f"Problem{status}"] = answer
+            operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
 def _explain_members(schema: dict[str, Any]) -> None:

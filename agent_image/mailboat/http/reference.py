@@ -40,7 +40,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
                 if tag["name"] in operation.get("tags", ()):
-                    yield from _operation(method, path, operation)
+                    answers = {status: _resolved(document, one) for status, one in operation["responses"].items()}
+                    yield from _operation(method, path, {**operation, "responses": answers})
     yield '<h2 id="records">Records</h2>'
     for name, schema in sorted(document["components"]["schemas"].items()):
         yield from _record(name, schema)
@@ -64,6 +65,13 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
         if example is not None:
             yield f"<pre>{escape(json.dumps(example, indent=2, ensure_ascii=False))}</pre>"
     yield "</details>"
+
+
+def _resolved(document: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An answer, also where it is written down once for all."""
+    name = answer.get("$ref", "").rpartition("/")[2]
+    found: Mapping[str, Any] = document["components"]["responses"][name] if name else answer
+    return found
 
 
 def _parameter(one: Mapping[str, Any]) -> str:

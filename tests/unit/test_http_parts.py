@@ -1,0 +1,229 @@
+"""The parts of the HTTP API that need no server: rates, access, problem documents, the original's names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.agent.control.archive import message_view
+from mailboat.agent.control.port import AgentDefectError
+from mailboat.agent.glossary import explanations
+from mailboat.errors import (
+    JournalUnavailableError,
+    MailboatError,
+    RetryableError,
+    StopError,
+    UntrustedInputError,
+    UsageError,
+)
+from mailboat.http.access import is_from_here, is_loopback, token_of
+from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.bodies import has_half_characters
+from mailboat.http.client import HttpControl
+from mailboat.http.problems import error_of, plain_problem, problem_of, status_of
+from mailboat.http.rates import MAX_CALLERS, RateLimiter
+from mailboat.http.sling_documents import Selected, selected, time_text
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.testing.clocks import ManualClock
+
+DOCUMENTED = {400, 403, 404, 409, 422, 429, 500, 503}
+
+
+def descendants(kind: type[MailboatError]) -> list[type[MailboatError]]:
+    found = [one for child in kind.__subclasses__() for one in [child, *descendants(child)]]
+    return [one for one in found if one.__module__.startswith("mailboat.")]
+
+
+def every_error() -> list[type[MailboatError]]:
+    explanations()  # imports everything
+    return sorted({*descendants(MailboatError)}, key=lambda one: one.__name__)
+
+
+@pytest.mark.parametrize("kind", every_error(), ids=lambda one: one.__name__)
+def test_every_error_survives_the_way_to_a_client(kind: type[MailboatError]) -> None:
+    error = kind.__new__(kind)
+    MailboatError.__init__(error, "what happened", next_step="what to do", path="/a", offset=7, nothing=None)
+    if isinstance(error, RetryableError):
+        error.retry_after_seconds = 3.5
+    problem = problem_of(error)
+    assert problem.status in DOCUMENTED
+    assert (problem.retry_after_seconds is not None) is isinstance(error, RetryableError)
+    seen = error_of(json.loads(json.dumps(problem.document())), "http://agent")
+    assert type(seen) is kind
+    assert (str(seen), seen.next_step) == (str(error), error.next_step)
+
+
+@pytest.mark.parametrize(
+    ("decision", "family"),
+    [("passing", RetryableError), ("decision", StopError), ("refused", UntrustedInputError), ("usage", UsageError)],
+)
+def test_an_error_of_a_newer_agent_becomes_one_of_its_family(decision: str, family: type[MailboatError]) -> None:
+    document = {"type": "urn:mailboat:error:NewlyInvented", "detail": "it happened", "decision": decision}
+    seen = error_of(document, "http://agent")
+    assert type(seen) is family
+    assert (seen.message, seen.where["error"]) == ("it happened", "NewlyInvented")
+
+
+@pytest.mark.parametrize("document", [None, [], "x", {}, {"type": "about:blank"}, {"type": 7}])
+def test_what_is_no_problem_document_of_ours_is_no_error(document: object) -> None:
+    assert error_of(document, "http://agent") is None
+
+
+def test_hostile_members_of_a_problem_document_do_no_harm() -> None:
+    document = {
+        "type": "urn:mailboat:error:JournalUnavailable",
+        "detail": ["x"],
+        "where": 5,
+        "retry_after_seconds": "x",
+    }
+    seen = error_of(document, "http://agent")
+    assert isinstance(seen, JournalUnavailableError)
+    assert (seen.where, seen.retry_after_seconds) == ({}, None)
+
+
+def test_a_defect_says_no_more_than_its_incident() -> None:
+    assert plain_problem(500, "abc").document() == {
+        "type": "about:blank",
+        "title": "Internal Server Error",
+        "status": 500,
+        "incident": "abc",
+    }
+    assert status_of(MailboatError("?")) == 500
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"journal": 5}', b""])
+def test_an_answer_that_is_no_document_of_an_agent_is_told_as_such(content: bytes) -> None:
+    with HttpControl("http://agent.example") as client:
+        client._client = httpx.Client(
+            base_url=client.url, transport=httpx.MockTransport(lambda _: httpx.Response(200, content=content))
+        )
+        with pytest.raises(AgentDefectError, match=r"http://agent\.example answers"):
+            client.status()
+
+
+# ------------------------------------------------------------------------------------------------------------- rates
+
+
+def test_a_bucket_fills_at_its_rate_and_no_higher_than_its_burst() -> None:
+    clock = ManualClock()
+    rates = RateLimiter(2.0, 3, clock)
+    assert [rates.take("a") for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert rates.take("a") == pytest.approx(0.5)
+    assert rates.take("b") == 0.0
+    clock.advance(0.5)
+    assert rates.take("a") == 0.0
+    assert rates.take("a") > 0.0
+    clock.advance(1000.0)
+    assert [rates.take("a") > 0.0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_callers_are_remembered_up_to_a_number() -> None:
+    rates = RateLimiter(0.001, 1, ManualClock())
+    for number in range(3 * MAX_CALLERS):
+        assert rates.take(f"caller-{number}") == 0.0
+    assert len(rates._buckets) == MAX_CALLERS
+    assert rates.take(f"caller-{3 * MAX_CALLERS - 1}") > 0.0
+
+
+# ------------------------------------------------------------------------------------------------------------ access
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Basic eDphYmM=", "abc"),
+        ("Basic eDphOmI=", "a:b"),
+        ("Basic eA==", None),
+        ("Basic /w==", None),
+        ("Digest abc", None),
+        ("", None),
+    ],
+)
+def test_tokens_are_found_in_either_scheme(header: str, token: str | None) -> None:
+    assert token_of(header) == token
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1", "[::1]", "agent.localhost"])
+def test_loopback_is_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "example"])
+def test_all_else_is_not(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_page_of_the_agent_itself_is_from_here() -> None:
+    assert is_from_here("localhost:8080", "http://localhost:8080")
+    assert not is_from_here("localhost:8080", "http://localhost:9090")
+    assert not is_from_here("", None)
+
+
+@given(st.text(max_size=50))
+def test_an_audit_line_is_one_line_whatever_it_tells(text: str) -> None:
+    audit = AuditTrail(ManualClock())
+    audit.write(Call("r", what={"publisher": "author", "queue": text}), "POST", f"/{text}")
+    (line,) = audit.lines("author")
+    assert line.isascii()
+    assert line.isprintable()
+    assert line.endswith("outcome=done status=0 request_id=r")
+    assert audit.lines("other") == []
+
+
+@given(st.recursive(st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
+def test_half_characters_are_found_and_whole_ones_are_not(document: Any) -> None:
+    assert not has_half_characters(json.dumps(document).encode())
+    assert has_half_characters(json.dumps([document, "\ud83d"]).encode())
+
+
+# ------------------------------------------------------------------------------------------------------ the original's
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("queues", Selected("queues")),
+        ("queues.json", Selected("queues")),
+        ("queues.1.json", Selected("queues", 1)),
+        ("queues.99.json", Selected("queues", 2)),
+        ("queues.infinity.json", Selected("queues", 2)),
+        ("log.txt", Selected("log")),
+        ("id-edge.2.json", Selected("id-edge", 2)),
+        ("id-edge.2.0.json", Selected("id-edge.2", 0)),
+        ("id-a.b.json", Selected("id-a.b")),
+        (".json", Selected("")),
+    ],
+)
+def test_the_last_part_of_a_path_says_name_and_depth(text: str, expected: Selected) -> None:
+    assert selected(text) == expected
+
+
+def test_times_look_as_in_the_original() -> None:
+    assert time_text(1_767_225_600_000 + 13 * 3_600_000) == "Thu Jan 01 2026 13:00:00 GMT+0000"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reference", "transport"),
+    [(b"x", None, "inline"), (None, "sha256:00:1", "reference"), (None, None, "none")],
+)
+def test_a_message_says_how_its_package_travels(payload: bytes | None, reference: str | None, transport: str) -> None:
+    message = PackageMessage(
+        SlingId("i" * 36),
+        PackageId("p"),
+        Action.ADD,
+        "tree",
+        AgentName("author"),
+        payload=payload,
+        payload_ref=reference,
+        package_digest=b"\xff",
+    )
+    view = message_view(Record(Offset(7), b"", appended_ms=5), message)
+    assert (view.offset, view.transport, view.package_digest, view.tree_digest) == (7, transport, "ff", None)
