@@ -273,8 +273,8 @@ class ImportRun:
         else:
             self._skipped += outcome.done
         self._reporter.hooks_failed(run_after(self._ports.processors, outcome.processed))
-        self._note_last(records[outcome.done - 1], outcome)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
+        self._note_last(records[outcome.done - 1], outcome)
 
     def _note_last(self, record: Record, outcome: Outcome) -> None:
         """One look a batch suffices for readiness, and for who publishes."""
