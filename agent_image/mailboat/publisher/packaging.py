@@ -14,6 +14,7 @@ from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.references import BlobReference
+from mailboat.content.binaries import binaries_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
@@ -214,14 +215,6 @@ def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     above = {path for one in owned.sets for path in ancestors_of(one.root)}
     nodes = (source.node(path) for path in sorted(above, key=key_of) if not owned.covers(path))
     return tuple(node for node in nodes if node is not None)
-
-
-def binaries_of(node: Node) -> Iterator[Binary]:
-    """The binaries among a node's values."""
-    for one in node.properties:
-        for value in one.values:
-            if isinstance(value, Binary):
-                yield value
 
 
 def content_bytes_of(node: Node) -> int:

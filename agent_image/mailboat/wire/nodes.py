@@ -196,11 +196,6 @@ def _encode_binaries(binaries: Sequence[Binary], data: Sequence[bytes | None]) -
     return framed(_BINARIES_TAG, content)
 
 
-def binaries_of(node: Node) -> list[Binary]:
-    """All binaries of a node, in the order of its body."""
-    return split_body(node).binaries
-
-
 # ---------------------------------------------------------------------------------------------- decoding and checking
 
 
