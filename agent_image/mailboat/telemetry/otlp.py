@@ -78,7 +78,8 @@ class OpenTelemetryTracer:
         flushing = threading.Thread(target=self._provider.force_flush, name="spans-end", daemon=True)
         flushing.start()  # the SDK does not keep to a time-out here
         flushing.join(_FLUSH_SECONDS)
-        self._exporter.shutdown()  # ends its attempts, so that nothing waits for a collector that is away
+        if flushing.is_alive():
+            self._exporter.shutdown()  # ends its attempts: nothing waits for a collector that is away
         self._provider.shutdown()
 
 

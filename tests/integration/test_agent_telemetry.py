@@ -1,0 +1,175 @@
+"""What a whole agent tells about itself: events, posts, metrics and spans of packages that really travel."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import prepare
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.agent.home import Home
+from mailboat.agent.inspection import records_of
+from mailboat.agent.running import AgentProcess
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    EventsConfig,
+    PublisherAgentConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+    TracingConfig,
+    WebhookConfig,
+)
+from mailboat.config.storage import Secret
+from mailboat.model.messages import Action, TopicRole
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.wire.events import decode_event
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def until(look: Callable[[], Any], seconds: float = 30.0) -> Any:
+    ends = time.monotonic() + seconds
+    while not (seen := look()):
+        assert time.monotonic() < ends, "it did not come in time"
+        time.sleep(0.02)
+    return seen
+
+
+class Receiver:
+    """Takes posts of events and of spans."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.spans: list[Any] = []
+        self.tokens: set[str | None] = set()
+
+    def take(self, path: str, body: bytes, token: str | None) -> None:
+        if path == "/v1/traces":
+            request = ExportTraceServiceRequest.FromString(body)
+            self.spans += [span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
+        else:
+            self.events.append(json.loads(body))
+            self.tokens.add(token)
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[Receiver, str]]:
+    taken = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            plain = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+            taken.take(self.path, plain, self.headers.get("Authorization"))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield taken, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def home_of(tmp_path: Path, url: str, *subscribers: str) -> Home:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/index.html").write_text("<p>hello")
+    (tmp_path / "token").write_text("geheim\n")
+    agents = AgentsConfig(
+        (PublisherAgentConfig("author", str(tmp_path / "site")),),
+        tuple(SubscriberAgentConfig(name, f"files:{tmp_path / name}") for name in subscribers),
+    )
+    config = Config(
+        agents=agents,
+        subscriber=SubscriberConfig(announce_seconds=0.5),
+        events=EventsConfig(webhook=WebhookConfig(f"{url}/hook", Secret(file=str(tmp_path / "token")))),
+        tracing=TracingConfig(f"{url}/v1/traces"),
+    )
+    home = Home(tmp_path / "home", config)
+    prepare(home)
+    return home
+
+
+def events_of(process: AgentProcess) -> list[Any]:
+    topic = process.workspace.topic(TopicRole.EVENT)
+    return [decode_event(record.value) for record in records_of(process.workspace.journal, topic)]
+
+
+def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_and_in_spans(
+    tmp_path: Path, receiver: tuple[Receiver, str]
+) -> None:
+    taken, url = receiver
+    with AgentProcess(home_of(tmp_path, url, "edge-1", "edge-2")) as process:
+        process.start()
+        room = process.room
+        assert room is not None
+        until(lambda: len(room.status().subscribers) == 2)
+        sent = room.distribute("author", DistributionOrder("ADD", ("/index.html",), trace_parent=TRACE))
+        (event,) = until(lambda: events_of(process))
+        assert (event.package_id, event.offset, event.paths, event.missed) == (
+            sent.package_id,
+            sent.offset,
+            ("/index.html",),
+            (),
+        )
+        until(lambda: taken.events)
+        text = process.observability.render().content.decode()
+        assert process.stop(process.deadline()) == 0
+    assert [one["id"] for one in taken.events] == [sent.package_id]
+    assert taken.tokens == {"Bearer geheim"}
+    assert {span.trace_id.hex() for span in taken.spans} == {TRACE.split("-")[1]}
+    assert sorted(span.name for span in taken.spans) == ["import ADD", "import ADD", "publish ADD"]
+    for line in (
+        'mailboat_subscriber_imported_packages_total{subscriber="edge-1"} 1.0',
+        'mailboat_publisher_accepted_requests_total{action="ADD",publisher="author"} 1.0',
+        'mailboat_publisher_distributed_events_total{publisher="author"} 1.0',
+        'mailboat_publisher_raises_events{publisher="author"} 1.0',
+        'mailboat_publisher_queue_packages{clearable="false",publisher="author"} 0.0',
+        'mailboat_subscriber_imported_package_bytes_count{subscriber="edge-2"} 1.0',
+    ):
+        assert line in text
+    assert 'mailboat_publisher_subscribers{publisher="author",state="current"}' in text
+
+
+def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
+    tmp_path: Path, receiver: tuple[Receiver, str]
+) -> None:
+    taken, url = receiver
+    home = home_of(tmp_path, url, "edge")
+    with AgentProcess(home) as process:
+        process.start()
+        assert process.room is not None
+        process.room.distribute("author", DistributionOrder("ADD", ("/index.html",), request_id="first"))
+        until(lambda: len(taken.events) == 1)
+    with AgentProcess(home) as process:  # another process of the same home publishes, and the agent is not there
+        publisher = process.workspace.publisher("author")
+        publisher.publish(DistributionRequest(Action.DELETE, (NodePath("/index.html"),)))
+    with AgentProcess(home) as process:
+        process.start()
+        until(lambda: len(taken.events) == 2)
+        assert [one.offset for one in events_of(process)] == [0, 1]
+    assert [one["data"]["offset"] for one in taken.events] == [0, 1]
+
+
+def test_a_token_that_is_not_there_is_said_before_anything_runs(tmp_path: Path, receiver: tuple[Receiver, str]) -> None:
+    home = home_of(tmp_path, receiver[1], "edge")
+    (tmp_path / "token").unlink()
+    with AgentProcess(home) as process, pytest.raises(ConfigInvalidError, match=r"events\.webhook\.token"):
+        process.start()
