@@ -343,12 +343,13 @@ def test_lines_tell_what_changed_since_the_last_look() -> None:
     seen: dict[str, str] = {}
     first = StatusView(JournalView("x", 0, 9), (), (member(1), member(2, attempts=2)))
     assert list(changed_lines(first, seen)) == [
+        "journal  next 9",
         "edge-1  current  position 9  lag 0",
         "edge-2  current  position 9  lag 0  attempt 2",
     ]
     assert list(changed_lines(first, seen)) == []
-    second = StatusView(JournalView("x", 0, 9), (), (member(1), member(2, lag=1)))
-    assert list(changed_lines(second, seen)) == ["edge-2  current  position 9  lag 1"]
+    second = StatusView(JournalView("x", 0, 10), (), (member(1), member(2, lag=1)))
+    assert list(changed_lines(second, seen)) == ["journal  next 10", "edge-2  current  position 9  lag 1"]
 
 
 def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
@@ -366,11 +367,11 @@ def test_a_watch_goes_on_when_the_agent_does_not_answer_for_a_while(
     monkeypatch.setattr(status, "SystemClock", Clock)
     code, lines = run("status", "--watch", "--every", "0.1")
     assert code == 130
-    assert [line[10:] for line in lines[:2]] == [
+    assert [line[10:] for line in lines[1:3]] == [
         "edge-1  current  position 3  lag 0",
         "edge-2  retrying  position 0  lag 3  attempt 3  StorageFull: /news/a: no space left on device",
     ]
-    assert lines[2].endswith("JournalUnavailable: no answer")
+    assert lines[3].endswith("JournalUnavailable: no answer")
 
 
 def view_of(number: int, **values: Any) -> DistributionView:

@@ -91,7 +91,7 @@ def _queue_row(one: QueueView) -> list[str]:
     return [
         queue_title(one),
         one.state,
-        str(one.count),
+        str(one.count) if one.is_exact else f"≤ {one.count}",
         ABSENT if head is None else f"{head.offset} {head.action} {_paths_text(head)}".rstrip(),
         ABSENT if head is None or not head.attempts else str(head.attempts),
         ", ".join(_VERBS.get(each, each) for each in one.capabilities) or ABSENT,

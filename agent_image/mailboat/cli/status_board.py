@@ -58,12 +58,11 @@ def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, int, str]:
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
-    """A line for each subscriber whose figures differ from those in `shown`, which is brought up to date."""
-    for one in view.subscribers:
-        line = _subscriber_line(one)
-        if shown.get(one.name) != line:
-            shown[one.name] = line
-            yield line
+    """The journal's line, and one for each subscriber, where they differ from `shown`, which is brought up to date."""
+    lines = {"": f"journal  next {view.journal.next_offset}"}
+    lines |= {one.name: _subscriber_line(one) for one in view.subscribers}
+    yield from (line for name, line in lines.items() if shown.get(name) != line)
+    shown.update(lines)
 
 
 def _subscriber_line(one: SubscriberStatusView) -> str:
