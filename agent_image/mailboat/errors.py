@@ -261,19 +261,6 @@ class BlobAccessDeniedError(BlobStoreUnavailableError):
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
-class BlobStoreSharedError(StopError):
-    """Other journals store packages in this blob store too, and what they name can't be seen from here.
-
-    So nothing was removed: a sweep would take away what only they name. Give each journal a prefix or folder of its
-    own. Where the other journal is no more, such as one that `init --new-journal` replaced, say so with
-    `mailboat blobs sweep --forget-journal ID`.
-    """
-
-
-class SweepBusyError(RetryableError):
-    """Another process is sweeping the same blob store. One is enough: try again when it is done, minutes at most."""
-
-
 class BlobCorruptError(RetryableError):
     """The bytes of a blob do not have the digest or the length that the reference promises. They are not imported.
 

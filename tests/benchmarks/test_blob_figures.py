@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import random
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -123,7 +124,7 @@ def test_a_sweep_lists_a_thousand_at_a_time_in_bounded_memory(bench: Any, s3_ser
         peak = bench.peak(["--home", home, "blobs", "sweep", "--yes"])
         seconds = time.perf_counter() - begun
         requests = dict(proxy.requests)
-    store = S3BlobStore(S3Connection(s3_server.settings("sweep/"), SystemClock()), SystemClock())
+    store = S3BlobStore(S3Connection(s3_server.settings("sweep/"), SystemClock(), random.Random(1)), SystemClock())
     assert list(store.list()) == []
     store.put(io.BytesIO(b"the store still works"))
     store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,5 +48,7 @@ class TestS3BlobStore(BlobStoreContract):
             name = digest.hex()
             client.put_object(Bucket=s3_server.bucket, Key=f"contract/sha256/{name[:2]}/{name}", Body=content)
 
-        yield BlobHarness(lambda: S3BlobStore(S3Connection(settings, SystemClock()), SystemClock()), damage)
+        yield BlobHarness(
+            lambda: S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock()), damage
+        )
         client.close()

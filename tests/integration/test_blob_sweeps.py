@@ -16,9 +16,9 @@ from mailboat.agent.home import Home
 from mailboat.agent.stores import open_blobs
 from mailboat.agent.sweeping import sweep
 from mailboat.agent.upkeep import maintain
+from mailboat.blobs.sweeping import BlobStoreSharedError
 from mailboat.clock import SystemClock
 from mailboat.content.targets.sqlite import open_sqlite_target
-from mailboat.errors import BlobStoreSharedError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage

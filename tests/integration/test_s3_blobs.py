@@ -15,8 +15,9 @@ import pytest
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Settings
 from mailboat.blobs.s3_sweeping import ANNOUNCEMENT, LEASE_SECONDS, read_announcement
+from mailboat.blobs.sweeping import SweepBusyError
 from mailboat.clock import SystemClock
-from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError, SweepBusyError
+from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.fault_proxy import Fault, FaultProxy
 from mailboat.testing.s3_server import S3Server
 
@@ -61,7 +62,7 @@ def settings(s3_server: S3Server, proxy: FaultProxy, request: pytest.FixtureRequ
 
 @pytest.fixture
 def connection(settings: S3Settings) -> Iterator[S3Connection]:
-    connection = S3Connection(settings, SystemClock())
+    connection = S3Connection(settings, SystemClock(), random.Random(1))
     yield connection
     connection.close()
 

@@ -120,6 +120,7 @@ class Workspace:
             inline_binary_bytes=config.inline_binary_bytes,
             max_package_bytes=self.home.config.limits.max_total_bytes,
             are_pieces_cut=are_pieces_cut(self.home.config),
+            are_collisions_refused=self.home.config.limits.are_collisions_refused,
             pieces=PieceSettings(piece_bytes=config.piece_bytes),
             changes=ChangeBudget(max_content_bytes=config.changed_package_bytes),
         )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -75,7 +76,8 @@ def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None)
     settings = s3_settings(s3, home.path)
     if settings.read_keys is not None:
         settings.read_keys()  # a secret that can't be read is told now, not by the first package
-    return S3BlobStore(S3Connection(settings, clock), clock, user)
+    jitter = random.Random()  # noqa: S311  # pauses need no secrecy
+    return S3BlobStore(S3Connection(settings, clock, jitter), clock, user)
 
 
 def _read_keys(s3: S3Config, folder: Path) -> S3Keys:

@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.blobs.references import ReferenceCodec
-from mailboat.blobs.sweeping import Fate, ReferencedDigests, SweepFigures, fate_of, new_figures, plan_sweep
-from mailboat.errors import BlobStoreSharedError, JournalUnavailableError, MailboatError
+from mailboat.blobs.sweeping import (
+    BlobStoreSharedError,
+    Fate,
+    ReferencedDigests,
+    SweepFigures,
+    fate_of,
+    new_figures,
+    plan_sweep,
+)
+from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage

@@ -82,11 +82,11 @@ class S3Settings:
 class S3Connection:
     """Requests to one server."""
 
-    def __init__(self, settings: S3Settings, clock: Clock, jitter: random.Random | None = None) -> None:
+    def __init__(self, settings: S3Settings, clock: Clock, jitter: random.Random) -> None:
         """Connect to nothing yet."""
         self.settings = settings
         self._clock = clock
-        self._jitter = jitter or random.Random()  # noqa: S311  # pauses need no secrecy
+        self._jitter = jitter
         self._lock = threading.Lock()
         self._client: S3Client | None = None
         self._closing = threading.Event()
@@ -142,7 +142,7 @@ class S3Connection:
     def _connected(self) -> S3Client:
         with self._lock:
             if self._client is None:
-                self._client = _new_client(self.settings)
+                self._client = new_client(self.settings)
             return self._client
 
     def _forget(self, client: S3Client) -> None:
@@ -210,7 +210,8 @@ class ResumingBody(io.RawIOBase):
         self._stream = response["Body"]
 
 
-def _new_client(settings: S3Settings) -> S3Client:
+def new_client(settings: S3Settings) -> S3Client:
+    """A plain client, which tries nothing again. Raises: BotoCoreError; what `read_keys` raises."""
     keys = None if settings.read_keys is None else settings.read_keys()
     # a session of its own: the chain looks at files and instance roles anew, and nothing is shared between stores
     return boto3.session.Session().client(

@@ -22,17 +22,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.blobs.port import Digest
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_upload import abort_upload
+from mailboat.blobs.sweeping import SweepBusyError
 from mailboat.clock import Clock, Deadline
-from mailboat.errors import BlobStoreUnavailableError, SweepBusyError
+from mailboat.errors import BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef
 
 ANNOUNCEMENT: Final = "sweeping"
 LEASE_SECONDS: Final = 180.0
@@ -94,16 +97,17 @@ def abandon_uploads(connection: S3Connection, folder: str, begun_before: datetim
     place: dict[str, Any] = {"Bucket": connection.settings.bucket, "Prefix": f"{connection.settings.prefix}{folder}"}
     count = 0
     while True:
-        page = connection.call(
-            "listing unfinished uploads",
-            lambda client, place=dict(place): client.list_multipart_uploads(**place),  # type: ignore[misc]
-        )
+        page = connection.call("listing unfinished uploads", partial(_list_uploads, place))
         for upload in page.get("Uploads", []):
             if upload["Initiated"] < begun_before:
                 count += abort_upload(connection, upload["Key"], upload["UploadId"])
         if not page["IsTruncated"]:
             return count
         place |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+
+def _list_uploads(place: dict[str, Any], client: S3Client) -> ListMultipartUploadsOutputTypeDef:
+    return client.list_multipart_uploads(**place)
 
 
 def read_announcement(connection: S3Connection) -> Announcement | None:

@@ -16,9 +16,23 @@ from datetime import datetime
 from typing import Final
 
 from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.errors import RetryableError, StopError
 
 _PLACE_BITS: Final = 27
 _PLACES_OF_DIGEST: Final = (0, 1, 2, 3)
+
+
+class BlobStoreSharedError(StopError):
+    """Other journals store packages in this blob store too, and what they name can't be seen from here.
+
+    So nothing was removed: a sweep would take away what only they name. Give each journal a prefix or folder of its
+    own. Where the other journal is no more, such as one that `init --new-journal` replaced, say so with
+    `mailboat blobs sweep --forget-journal ID`.
+    """
+
+
+class SweepBusyError(RetryableError):
+    """Another process is sweeping the same blob store. One is enough: try again when it is done, minutes at most."""
 
 
 class Fate(enum.StrEnum):

@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mailboat.blobs.port import BlobStore, Digest
+from mailboat.clock import SystemClock
 from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
 
 
@@ -248,7 +249,7 @@ class BlobStoreContract:
 
         class Sweeping(SlowStream):
             def read(self, size: int = -1, /) -> bytes:
-                store.abandon_uploads(datetime.now(UTC) - timedelta(hours=1))
+                store.abandon_uploads(SystemClock().now() - timedelta(hours=1))
                 return super().read(size)
 
         info = store.put(Sweeping(content, 300))  # type: ignore[arg-type]  # only `read` is used

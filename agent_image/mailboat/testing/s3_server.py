@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from mailboat.blobs.s3_connection import S3Keys, S3Settings
+from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
 from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
@@ -104,17 +104,7 @@ class S3Server:
 
     def client(self) -> S3Client:
         """A plain client with all rights, for what a test does behind the store's back."""
-        import boto3  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
-
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id=ADMIN.access_key_id,
-            aws_secret_access_key=ADMIN.secret_access_key,
-            config=Config(s3={"addressing_style": "path"}),
-        )
+        return new_client(self.settings())
 
     def start(self) -> None:
         """Start, and return when the server answers. Raises: S3ToolMissingError, S3ServerFailedError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import signal
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -49,7 +50,8 @@ class BucketPlace(NamedTuple):
             part_bytes=PART_BYTES,
             read_keys=lambda: keys,
         )
-        return S3BlobStore(S3Connection(settings, SystemClock()), SystemClock())
+        jitter = random.Random(1)  # noqa: S311  # tests foresee it
+        return S3BlobStore(S3Connection(settings, SystemClock(), jitter), SystemClock())
 
 
 def prepare(folder: Path) -> FolderSource:
