@@ -26,7 +26,7 @@ from mailboat.clock import SystemClock
 
 if TYPE_CHECKING:
     from mailboat.agent.running import AgentProcess
-    from mailboat.config.document import Config
+    from mailboat.config.document import AgentsConfig
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
@@ -56,12 +56,12 @@ def run(
     from mailboat.agent.checking import check_config
     from mailboat.agent.composition import prepare
     from mailboat.agent.running import AgentProcess
-    from mailboat.cli.serving import server_of
+    from mailboat.http.serving import server_of
     from mailboat.telemetry.logs import configure_logs
 
     home, where = configuration(session, config)
     check_config(home, where, needs_agents=True)
-    configure_logs(home.config.logs, _agent_name(home.config), SystemClock())
+    configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     prepare(home)
     with ExitStack() as opened:
         process = opened.enter_context(AgentProcess(home))
@@ -82,9 +82,10 @@ def run(
         raise typer.Exit(code)
 
 
-def _agent_name(config: Config) -> str:
+def _agent_name(agents: AgentsConfig) -> str:
     """What log lines call this process: its first agent."""
-    return next(one.name for one in (*config.agents.publishers, *config.agents.subscribers))
+    names = [one.name for one in agents.publishers] + [one.name for one in agents.subscribers]
+    return names[0]
 
 
 @contextmanager
