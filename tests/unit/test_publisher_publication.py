@@ -212,6 +212,18 @@ def test_a_package_beyond_the_limit_is_refused(engine: Engine) -> None:
     assert engine.records() == []
 
 
+def test_names_that_subscribers_refuse_are_not_published(engine: Engine) -> None:
+    source = page_source("/en/News", "/en/news")
+    with pytest.raises(LimitExceededError, match="'News' and 'news' in one folder") as caught:
+        engine.publisher().publish(add_request([NodePath("/en")]), source)
+    assert "limits.are_collisions_refused" in (caught.value.next_step or "")
+    assert engine.records() == []
+    engine.publisher(engine.publishing_with(are_collisions_refused=False)).publish(
+        add_request([NodePath("/en")]), source
+    )
+    assert len(engine.records()) == 1
+
+
 def test_a_package_format_that_nobody_knows_is_refused(engine: Engine) -> None:
     with pytest.raises(UsageError, match="no package format 'zip'; known here: tree"):
         engine.publisher(engine.publishing_with(package_type="zip")).publish(add_request([ROOT]), site())

@@ -51,6 +51,7 @@ class PackageContents:
         inline_binary_bytes: Binaries up to this size travel inside the node; None means all travel in the package.
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
+        are_collisions_refused: Refuse two names in one folder as readers do, see `PackageLimits`.
         properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …
     """
 
@@ -59,6 +60,7 @@ class PackageContents:
     ancestors: tuple[Node, ...] = ()
     inline_binary_bytes: int = 64 * 1024
     is_self_contained: bool = False
+    are_collisions_refused: bool = False
     properties: dict[str, str] = field(default_factory=dict)
 
 

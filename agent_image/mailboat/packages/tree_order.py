@@ -99,6 +99,7 @@ class PathOrder:
         raise LimitExceededError(
             f"the names {other!r} and {name!r} in one folder differ in case or Unicode form only",
             path=path,
+            next_step="rename one of them, or allow it by limits.are_collisions_refused at publisher and subscribers",
             limit="are_collisions_refused",
         )
 

@@ -60,7 +60,7 @@ class TreePackageWriter:
         Raises:
             PackageCorruptError: Nodes come in an order that a package can't have.
             UsageError: The filter does not cover a node.
-            LimitExceededError: A node has more text than fits a record.
+            LimitExceededError: A node has more text than fits a record, or names collide that must not.
             SourceChangedError: A binary is not what its digest and length say.
         """
         ancestors = [encode_node(one) for one in self._contents.ancestors]
@@ -76,15 +76,15 @@ class TreePackageWriter:
     def _checked_nodes(self) -> Iterator[Node]:
         """The nodes, in a right order and covered: checked together where they are few, one by one where many."""
         nodes = iter(self._contents.nodes)
-        order = None
+        order, refuses = None, self._contents.are_collisions_refused
         while chunk := list(islice(nodes, CHUNK_NODES)):
             paths = [node.path for node in chunk]
             uncovered = self._contents.filter.first_uncovered(paths)
             if uncovered is not None:
                 raise UsageError(f"{uncovered} is not covered by the package's filter", path=uncovered)
             is_all = order is None and len(chunk) < CHUNK_NODES
-            if not is_all or not is_in_key_order(paths, are_collisions_refused=False):
-                order = order or PathOrder(are_collisions_refused=False)
+            if not is_all or not is_in_key_order(paths, are_collisions_refused=refuses):
+                order = order or PathOrder(are_collisions_refused=refuses)
                 for path in paths:
                     order.add(path)
             yield from chunk

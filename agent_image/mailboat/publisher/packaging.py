@@ -77,7 +77,7 @@ class PackageBuilder:
         """Write the package, store what does not travel inline, and compose the message.
 
         Raises:
-            LimitExceededError: The package, or the message without it, is larger than allowed.
+            LimitExceededError: The package, or the message without it, is larger than allowed, or names collide.
             SourceChangedError: The source changed while it was read.
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
         """
@@ -105,6 +105,7 @@ class PackageBuilder:
             tuple(self._with_stored_binaries(shipment.ancestors, large)),
             inline_binary_bytes=self._settings.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
+            are_collisions_refused=self._settings.are_collisions_refused,
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:

@@ -42,6 +42,8 @@ class PublisherSettings:
         are_pieces_cut: Packages that don't fit a message travel in pieces through the journal, and carry all binaries:
             no blob store is needed.
         pieces: How they are cut.
+        are_collisions_refused: Refuse what subscribers refuse by default: two names in one folder that differ in case
+            or Unicode form only.
         append_records: How many packages `publish_all` appends in one step at most.
         append_bytes: And how many bytes of messages, about.
         changes: How `publish_changed` cuts.
@@ -59,6 +61,7 @@ class PublisherSettings:
     is_self_contained: bool = False
     are_pieces_cut: bool = False
     pieces: PieceSettings = field(default_factory=PieceSettings)
+    are_collisions_refused: bool = True
     append_records: int = 100
     append_bytes: int = 4 * 1024 * 1024
     changes: ChangeBudget = field(default_factory=ChangeBudget)

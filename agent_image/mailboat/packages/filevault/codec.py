@@ -31,6 +31,7 @@ from mailboat.packages.filevault.properties import (
 )
 from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
 from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.tree_order import PathOrder
 from mailboat.wire.nodes import OpenBinary
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
@@ -73,6 +74,7 @@ class FilevaultCodec:
         Raises:
             UsageError: A node is not covered by the filter, or the filter has no form in FileVault.
             SourceChangedError: A binary's bytes are not those of its digest.
+            LimitExceededError: Names collide that must not.
         """
         archive = ArchiveWriter(into, self._settings.level)
         self._write_metadata(archive, contents)
@@ -154,10 +156,13 @@ class _Total:
         self.node_count = 0
         self.content_bytes = 0
         self._covers = coverage(contents.filter)
+        self._order = PathOrder(are_collisions_refused=True) if contents.are_collisions_refused else None
 
     def add(self, node: Node) -> None:
         if not self._covers(node.path):
             raise UsageError(f"{node.path} is not covered by the package's filter", path=node.path)
+        if self._order is not None:
+            self._order.add(node.path)
         self.hash.add(node.path, node_digest(node))
         self.node_count += 1
         for one in node.properties:
