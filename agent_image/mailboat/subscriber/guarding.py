@@ -12,11 +12,10 @@ from mailboat.model.nodes import NodeRecord
 
 
 class StopAskedError(Exception):
-    """The batch at hand must not be finished: it is rolled back. Never leaves the subscriber."""
+    """The batch at hand must not be finished: the time to stop is over, or a command drops the package at hand.
 
-
-class ClearAskedError(StopAskedError):
-    """A command came that drops the package at hand."""
+    It is rolled back. Never leaves the subscriber.
+    """
 
 
 class ImportGuard:
@@ -55,7 +54,7 @@ class ImportGuard:
         if self._stop_by is not None and self._stop_by.is_over():
             raise StopAskedError
         if self.is_cleared is not None and self.woken.is_set() and self.is_cleared():
-            raise ClearAskedError
+            raise StopAskedError
 
     def guarded(self, change: TreeChange) -> TreeChange:
         """The same change, whose records end in an error when the time is over.

@@ -13,10 +13,11 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import DiscoveryMessage, FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 
@@ -24,6 +25,15 @@ _READ: Final = ReadLimits(max_records=1000)
 _RECENT_ANNOUNCEMENTS: Final = 2000
 _NONE, _IMPORTED, _REMOVED = 0, 1, 2
 _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
+
+
+class GoldenSilentError(RetryableError):
+    """A subscriber waits for its golden subscriber, and it may wait in vain.
+
+    The golden subscriber has not announced itself lately, is not editable and so confirms nothing, or does not follow
+    the publisher of the package. Start it, make it editable, let it follow the publisher; or clear the queue of the
+    one that waits.
+    """
 
 
 class Precondition(enum.Enum):
@@ -149,7 +159,7 @@ class GoldenWatch:
             text = f"{golden} does not follow {message.pub_agent_name}"
         else:
             return None
-        return FailureCause("GoldenSilent", text)
+        return cause_of(GoldenSilentError(text), message)
 
     def close(self) -> None:
         """Release what is held."""
