@@ -13,7 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import JournalUnavailableError, UsageError
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import FailureCause
+from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
+from mailboat.telemetry.narration import Narrator
 from mailboat.testing.clocks import ManualClock
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -179,6 +183,28 @@ def test_configuring_again_replaces_the_handler(as_json: Lines) -> None:
 def test_a_level_that_is_none_is_refused(restored: None) -> None:
     with pytest.raises(UsageError, match="one of debug, info, warning, error"):
         configure_logs(LogsConfig(level="loud"), "author", ManualClock())
+
+
+def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="mailboat")
+    narrator, cause = Narrator("web"), FailureCause("StorageFull", "no space left", "/a")
+    current = SubscriberStatistics(SubscriberPhase.CURRENT, next_offset=Offset(9))
+    importing = SubscriberStatistics(SubscriberPhase.IMPORTING, next_offset=Offset(9))
+    retrying = SubscriberStatistics(SubscriberPhase.RETRYING, next_offset=Offset(9), attempts=1, cause=cause)
+    waiting = SubscriberStatistics(SubscriberPhase.WAITING, next_offset=Offset(9), cause=cause)
+    for one in (importing, current, current, importing, retrying, retrying, waiting):
+        narrator.progressed(one)
+    narrator.given_up(SubscriberStatistics(attempts=4, next_offset=Offset(10), cause=cause))
+    narrator.progressed(current)
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", "web has caught up"),
+        ("WARNING", "web could not import a package, attempt 1: no space left"),
+        ("WARNING", "web waits: no space left"),
+        ("WARNING", "web gave a package up after 4 attempts: no space left"),
+        ("INFO", "web has caught up"),
+    ]
+    told = caplog.records[3].__dict__
+    assert (told["subscriber"], told["offset"], told["error"], told["path"]) == ("web", 9, "StorageFull", "/a")
 
 
 @settings(deadline=None, max_examples=60)

@@ -24,6 +24,7 @@ from mailboat.queues.standing import Capability, QueueState
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
 from mailboat.telemetry.hooks import measured
+from mailboat.telemetry.narration import Narrator
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.subscribers import SubscriberMetrics
@@ -61,6 +62,10 @@ class Observability:
     def subscriber_meter(self, name: str, statistics: Callable[[], SubscriberStatistics]) -> SubscriberMetrics:
         """The meter of a subscriber; one that is opened again goes on with it."""
         return self._metrics.subscriber(name, statistics)
+
+    def narrator(self, name: str) -> Narrator:
+        """Who tells in the log what becomes of a subscriber."""
+        return Narrator(name)
 
     def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
         """The same hooks, with the time that they take measured."""

@@ -33,6 +33,7 @@ from mailboat.subscriber.subscription import Subscriber, Until
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.config.document import ReadinessConfig, SubscriberAgentConfig, SubscriberConfig
+    from mailboat.telemetry.narration import Narrator
     from mailboat.telemetry.subscribers import SubscriberMetrics
 
 Listener = Callable[[SubscriberStatistics], None]
@@ -85,6 +86,7 @@ class SubscriberProcess:
         self._announced: tuple[object, ...] = ()
         self._given_up: tuple[tuple[int, int], int] | None = None
         self._meter: SubscriberMetrics | None = None
+        self._narrator: Narrator | None = None
         try:
             ports = SubscriberPorts(
                 workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
@@ -93,6 +95,7 @@ class SubscriberProcess:
             observed = workspace.observability
             if observed is not None:
                 self._meter = observed.subscriber_meter(subscription.name, self.statistics)
+                self._narrator = observed.narrator(subscription.name)
                 processors = observed.measured(self._hooks.processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(subscriber_settings(workspace, subscription), ports)
@@ -145,15 +148,17 @@ class SubscriberProcess:
         """See `Observer`."""
         if statistics.phase is SubscriberPhase.CURRENT:
             self._maintainer.begin()
-        if self._meter is not None:
+        if self._meter is not None and self._narrator is not None:
             self._meter.progressed(statistics)
+            self._narrator.progressed(statistics)
         self._announce_news(statistics)
         self._listener(statistics)
 
     def on_given_up(self, statistics: SubscriberStatistics) -> None:
         """See `Observer`."""
-        if self._meter is not None:
+        if self._meter is not None and self._narrator is not None:
             self._meter.given_up(statistics)
+            self._narrator.given_up(statistics)
         self._announcer.announce_soon()
         self._listener(statistics)
 

@@ -60,7 +60,8 @@ def run_after(processors: Processors, packages: Sequence[ProcessedPackage]) -> i
         try:
             hook.process(package)
         except Exception:  # noqa: BLE001  # a hook is foreign code, and the content is in place
-            _LOG.exception("the hook after the import of the package at %d failed", package.offset)
+            where = {"package": package.package_id, "offset": package.offset}
+            _LOG.warning("the hook after an import failed", exc_info=True, extra=where)
             failures += 1
     return failures
 

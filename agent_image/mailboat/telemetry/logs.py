@@ -3,7 +3,8 @@
 The engine logs through the standard library. What a line is about travels in `extra` under a few names (`FIELDS`); of
 an error that is part of the line its stable name is taken, and the facts that it holds. The words are those of errors,
 states and metrics. Passwords in URLs and bearer tokens are blotted out wherever they come from. The same warning, but
-for its values, is written once a minute at most, with the number of those left out. Audit lines are always written.
+for its values, is written once a minute at most, with the number of those left out; so what may repeat at full speed is
+logged as a warning, and errors are always written. Audit lines are, too, at any level.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line may be written; it then says how many like it were not."""
-        if record.levelno < logging.WARNING:
-            return True  # what is told in order: a start, an end, an audit line
+        if record.levelno != logging.WARNING:
+            return True  # what is told in order: a start, an end, an audit line; and errors, which have ids to look up
         key = (record.name, record.levelno, record.getMessage() if record.msg == "%s" else str(record.msg))
         now = self._clock.monotonic()
         with self._lock:
