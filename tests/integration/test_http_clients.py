@@ -105,6 +105,15 @@ def test_a_body_that_does_not_come_is_answered_with_408(control: FakeControl, se
     assert control.status().journal.next_offset == 0
 
 
+def test_a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing(control: FakeControl, serve: Any) -> None:
+    server: HttpServer = serve(control)
+    with connected(server.url) as gone:
+        gone.sendall(f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
+        until(lambda: server.connections == 1)
+    until(lambda: server.connections == 0)
+    assert control.status().journal.next_offset == 0
+
+
 def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl, serve: Any) -> None:
     for number in range(400):
         control.distribute("author", DistributionOrder("ADD", (f"/{number}/{'x' * 2000}",)))
@@ -430,6 +439,13 @@ def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, ser
         for thread in threads:
             thread.join(30.0)
     assert sorted(results) == sorted([*range(50), *range(50)])
+
+
+def test_the_trace_context_of_the_caller_goes_with_the_order(control: FakeControl, serve: Any) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    order = {"action": "DELETE", "paths": ["/a"], "request_id": "traced"}
+    httpx.post(f"{serve(control).url}{DISTRIBUTIONS}", json=order, headers={"traceparent": trace})
+    assert control.ordered[-1].trace_parent == trace
 
 
 def test_metrics_are_what_the_agent_gives(control: FakeControl, serve: Any) -> None:

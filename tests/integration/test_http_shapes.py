@@ -98,6 +98,34 @@ def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Clie
     assert answer.json()["detail"].startswith(told)
 
 
+def test_publishers_and_subscribers_are_listed_and_each_subscriber_is_found_by_name(agent: httpx.Client) -> None:
+    everybody = agent.get("/api/v1/status").json()
+    assert agent.get("/api/v1/publishers").json() == everybody["publishers"]
+    assert agent.get("/api/v1/subscribers").json() == everybody["subscribers"]
+    assert agent.get("/api/v1/subscribers/edge.2").json() == everybody["subscribers"][1]
+    assert agent.get("/api/v1/subscribers/nobody").json()["title"] == "AgentMissing"
+
+
+def test_a_command_is_waited_for_only_when_asked(agent: httpx.Client, control: FakeControl) -> None:
+    control.answers_at_once = False
+    where = "/api/v1/publishers/author/queues/edge-1"
+    assert agent.post(f"{where}/clear", json={"max_items": 1}).json()["state"] == "sent"
+    assert agent.post(f"{where}/clear", json={"max_items": 1, "wait_seconds": 5}).json()["state"] == "done"
+    assert agent.delete(f"{where}/items", params={"id": "package-0@2", "wait": 5}).json()["removed"] == 1
+    control.give_up("edge-1", 0, CAUSE)
+    control.give_up("edge-1", 1, CAUSE)
+    order = {"subscriber": "edge-1", "offsets": [0]}
+    assert [one["state"] for one in agent.post("/api/v1/errors/redrive", json=order).json()] == ["sent"]
+    order = {"subscriber": "edge-1", "offsets": [1], "wait_seconds": 5}
+    assert [one["state"] for one in agent.post("/api/v1/errors/redrive", json=order).json()] == ["done"]
+
+
+def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: httpx.Client) -> None:
+    answer = agent.put(f"{SLING}/queues/{QUEUE}")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert answer.json()["title"] == "Method Not Allowed"
+
+
 def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, serve: Any) -> None:
     behind = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
     health = FakeHealth(LivenessView(is_alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))

@@ -212,7 +212,12 @@ def test_times_look_as_in_the_original() -> None:
 
 @pytest.mark.parametrize(
     ("payload", "reference", "transport"),
-    [(b"x", None, "inline"), (None, "sha256:00:1", "reference"), (None, None, "none")],
+    [
+        (b"x", None, "inline"),
+        (None, "sha256:00:1", "reference"),
+        (None, "pieces:3:4:2:100", "pieces"),
+        (None, None, "none"),
+    ],
 )
 def test_a_message_says_how_its_package_travels(payload: bytes | None, reference: str | None, transport: str) -> None:
     message = PackageMessage(

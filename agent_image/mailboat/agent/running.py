@@ -2,8 +2,8 @@
 
 A subscriber that stops in a named state does not take the others along: it is shown as stopped, the process is not
 ready, and its exit code tells in the end. When no agent is left that runs, the process ends by itself. Told to stop,
-everything ends within one deadline. The HTTP server stands above and is not known
-here; it shows `liveness` and `readiness`.
+everything ends within one deadline. The HTTP server stands above and is not known here; it
+shows `liveness` and `readiness`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import logging
 import re
 import uuid
 from dataclasses import dataclass
+from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -92,7 +93,7 @@ class Gate:
             return
         call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
-        answer, began = _Answer(call, send), self._clock.monotonic()
+        answer, began = _Answer(call, send, self._clock), self._clock.monotonic()
         try:
             refusal = self._refusal(scope, call)
             if refusal is not None:
@@ -177,8 +178,9 @@ def incident_of(error: Exception, request_id: str) -> Problem:
 class _Answer:
     """A `send` that keeps the status and adds what every answer has."""
 
-    def __init__(self, call: Call, send: Send) -> None:
+    def __init__(self, call: Call, send: Send, clock: Clock) -> None:
         self.call = call
+        self._clock = clock
         self.is_begun = False
         self.is_closing = False
         self._send = send
@@ -189,6 +191,7 @@ class _Answer:
             self.call.status = message["status"]
             added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
             added.append((b"x-content-type-options", b"nosniff"))
+            added.append((b"date", formatdate(self._clock.now().timestamp(), usegmt=True).encode()))
             if self.is_closing:
                 added.append((b"connection", b"close"))
             message = {**message, "headers": [*message.get("headers", ()), *added]}

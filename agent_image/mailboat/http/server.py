@@ -21,8 +21,8 @@ from mailboat.errors import UsageError
 from mailboat.http.access import check_exposure
 from mailboat.http.connections import guarded_protocol
 
-_TICK_SECONDS: Final = 1.0
-"""How often the server looks at the time, for the `Date` header."""
+_FAREWELL_SECONDS: Final = 1.0
+"""How long its thread may outlast the deadline, to close what it cut off."""
 
 _KEEP_ALIVE_SECONDS: Final = 5
 _MAX_HEAD_BYTES: Final = 32 * 1024
@@ -71,7 +71,7 @@ class HttpServer:
             return
         self._stopping.set()
         self._server.end(deadline.remaining_seconds())
-        self._thread.join(deadline.remaining_seconds() + _TICK_SECONDS)
+        self._thread.join(deadline.remaining_seconds() + _FAREWELL_SECONDS)
 
     @property
     def is_serving(self) -> bool:
@@ -89,7 +89,7 @@ class HttpServer:
 
 
 class _QuietServer(uvicorn.Server):
-    """uvicorn's server, which would wake up ten times a second to see whether it should end: it is told instead."""
+    """uvicorn's server, which would wake up ten times a second to look at the clock and whether to end: it is told."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -102,11 +102,8 @@ class _QuietServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self.ready.set()
-        while not await self.on_tick(0):
-            try:
-                await asyncio.wait_for(self._ended.wait(), _TICK_SECONDS)
-            except TimeoutError:
-                continue
+        if not self.should_exit:
+            await self._ended.wait()
 
     def end(self, seconds: float) -> None:
         """End within some seconds. From any thread."""
@@ -127,6 +124,7 @@ def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        date_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,

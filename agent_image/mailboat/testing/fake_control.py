@@ -1,7 +1,8 @@
 """An agent in memory, for tests of what stands above it: the HTTP API, its client, the command line.
 
 `FakeControl` keeps one package topic, and subscribers that stand where the test puts them. Commands to editable
-subscribers are answered at once; `FakeControl.failure` makes every call fail. Safe to use from several threads.
+subscribers are obeyed at once, and answered so, or (`answers_at_once`) at the next look; `failure` makes calls fail.
+Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class FakeControl:
     def __init__(self, *subscribers: FakeSubscriber, publisher: str = "author") -> None:
         """An empty log, and some subscribers."""
         self.failure: MailboatError | None = None
+        self.answers_at_once = True
         self.subscribers = {one.name: one for one in subscribers}
         self.ordered: list[DistributionOrder] = []
         self._publisher = publisher
@@ -273,7 +275,7 @@ class FakeControl:
     def _answered(self, verb: str, owner: FakeSubscriber, offset: int, removed: int) -> CommandView:
         made = CommandView(f"command-{len(self._commands)}", verb, self._publisher, owner.name, offset, "done", removed)
         self._commands[made.id] = made
-        return made
+        return made if self.answers_at_once else replace(made, state="sent", removed=None)
 
     def _offset(self, item_id: str) -> int:
         topic, at, offset = item_id.rpartition("@")

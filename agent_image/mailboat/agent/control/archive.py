@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from mailboat.errors import DistributionMissingError, TopicMissingError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage, TopicRole
+from mailboat.model.pieces import is_run
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
@@ -58,7 +59,7 @@ class MessageView:
         deep_paths: Those of them that mean their whole subtree.
         package_type: The format of the package.
         package_bytes: Its size.
-        transport: How it travels: `inline`, `reference`, `journal` (in pieces before the message), or `none`.
+        transport: How it travels: `inline`, `reference`, `pieces` (in the journal, before the message), or `none`.
         payload_ref: Where it is, when it is not inline.
         package_digest: SHA-256 of its bytes, in hexadecimal.
         tree_digest: Digest of its content, in hexadecimal; equal for equal content in any format.
@@ -171,7 +172,9 @@ def message_view(record: Record, message: PackageMessage) -> MessageView:
 def _transport(message: PackageMessage) -> str:
     if message.payload is not None:
         return "inline"
-    return "none" if message.payload_ref is None else "reference"
+    if message.payload_ref is None:
+        return "none"
+    return "pieces" if is_run(message.payload_ref) else "reference"
 
 
 def _hexadecimal(digest: bytes | None) -> str | None:

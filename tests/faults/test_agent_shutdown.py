@@ -1,0 +1,114 @@
+"""SIGTERM under load: the agent ends within its time with exit code 0, and what it had accepted is there, once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from mailboat.agent.control.port import AgentUnreachableError
+from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.errors import RetryableError
+from mailboat.http.client import HttpControl
+
+SHUTDOWN_SECONDS = 20.0
+CALLERS = 4
+ENOUGH = 40
+CONFIG = """
+agents:
+  publishers:
+    - {{name: author, source: {source}}}
+  subscribers:
+    - {{name: edge-1, target: "files:{folder}/edge-1", is_editable: true}}
+    - {{name: edge-2, target: "sqlite:{folder}/edge-2.db"}}
+http: {{port: 0, requests_per_second: 10000, burst_requests: 10000}}
+subscriber: {{shutdown_seconds: 20, announce_seconds: 0.2}}
+"""
+
+
+class Load:
+    """Callers that publish without a pause until the agent is gone; what was answered is kept."""
+
+    def __init__(self, url: str) -> None:
+        self.accepted: dict[str, DistributionView] = {}
+        self.enough = threading.Event()
+        self._url = url
+        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(CALLERS)]
+        for one in self._threads:
+            one.start()
+
+    def join(self) -> None:
+        for one in self._threads:
+            one.join(60.0)
+            assert not one.is_alive()
+
+    def _publish(self, caller: int) -> None:
+        number = 0
+        with HttpControl(self._url) as control:
+            while True:
+                request = f"caller-{caller}-{number}"
+                order = DistributionOrder("ADD", (f"/{number % 5}.html",), request_id=request)
+                try:
+                    self.accepted[request] = control.distribute("author", order)
+                except AgentUnreachableError:
+                    return
+                except RetryableError:
+                    continue
+                number += 1
+                if len(self.accepted) >= ENOUGH:
+                    self.enough.set()
+
+
+def started(config: Path, home: Path) -> tuple[subprocess.Popen[str], str]:
+    words = [sys.executable, "-m", "mailboat.cli", "--home", str(home), "agent", "run", "--config", str(config)]
+    process = subprocess.Popen([*words, "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return process, json.loads(line)["url"]
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Stop it; what it said to standard error."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        _, errors = process.communicate(timeout=SHUTDOWN_SECONDS + 5)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return errors
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    source = tmp_path / "site"
+    source.mkdir()
+    for number in range(5):
+        (source / f"{number}.html").write_text(f"page {number}")
+    file = tmp_path / "agent.yaml"
+    file.write_text(CONFIG.format(source=source, folder=tmp_path))
+    return file
+
+
+def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(config: Path, tmp_path: Path) -> None:
+    process, url = started(config, tmp_path / "home")
+    load = Load(url)
+    assert load.enough.wait(60.0)
+    errors = ended(process)
+    load.join()
+    assert "Traceback" not in errors
+    process, url = started(config, tmp_path / "home")
+    try:
+        with HttpControl(url) as control:
+            for request, before in load.accepted.items():
+                after = control.distribute("author", DistributionOrder("ADD", before.paths, request_id=request))
+                assert (after.is_repeat, after.offset) == (True, before.offset)
+            last = max(load.accepted.values(), key=lambda one: one.offset)
+            done = control.distribution("author", last.package_id, wait_seconds=60.0)
+            assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
+    finally:
+        assert "Traceback" not in ended(process)
