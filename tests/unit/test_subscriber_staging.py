@@ -26,8 +26,8 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.settings import StagingSettings
-from mailboat.subscriber.staging import GoldenStatuses, Precondition, decide_precondition
+from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
+from mailboat.subscriber.staging import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
 from mailboat.subscriber.subscription import Subscriber, Until
 from mailboat.testing.engines import (
     ANNOUNCEMENTS,
@@ -40,6 +40,7 @@ from mailboat.testing.engines import (
     Engine,
     page_source,
 )
+from mailboat.wire.messages import decode_package
 
 GOLDEN = AgentName("golden")
 GOLDEN_ID = SlingId("9090a000-0000-4000-8000-000000000001")
@@ -335,3 +336,23 @@ def test_one_that_goes_back_looks_at_all_statuses_again(engine: Engine, target: 
     target.ledger.reset_position(Position(engine.journal.identity(PACKAGES), Offset(0)))
     again = replace(engine.subscribing, status_topic=STATUSES)
     assert engine.subscriber(target, again).run(Until.CAUGHT_UP).dropped == 1
+
+
+def test_statuses_that_retention_took_unread_are_known_to_be_lost(engine: Engine, target: Target) -> None:
+    old = publish(engine, "/page-0")
+    watch = GoldenWatch(StagingSettings(GOLDEN, announcement_seconds=0.0), engine.subscribing, ports_of(engine, target))
+    watch.start_at(Offset(0))
+    message = decode_package(engine.records()[old].value)
+    assert watch.decide(Offset(old), message) is WAIT
+    says(engine, old)
+    says(engine, old + 1, FAILED)
+    engine.journal.truncate(STATUSES, Offset(1))
+    announces(engine, old + 1)
+    assert watch.decide(Offset(old), message) is ACCEPT
+    assert watch.decide(Offset(old), message._replace(created_ms=None)) is ACCEPT
+    assert watch.decide(Offset(old), message._replace(created_ms=2**41)) is WAIT
+    watch.close()
+
+
+def ports_of(engine: Engine, target: Target) -> SubscriberPorts:
+    return SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target)
