@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError
-from mailboat.model.identifiers import Offset, PackageId, RequestId
+from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import PublisherBusyError, PublisherStateCorruptError, translated_failures
+from mailboat.publisher.distributed import StoredMember
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
+from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import SkippingClock
 
 VERSION_1 = """
@@ -153,6 +156,45 @@ def test_a_state_of_version_1_keeps_all_but_what_was_staged(tmp_path: Path) -> N
     assert [(end.uri, end.offset, end.package_id) for end in state.published.ends(LOG)] == [("site", 5, "p")]
     state.close()
     PublisherState(file).close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_state_of_an_older_version_takes_events(tmp_path: Path, version: int) -> None:
+    file = tmp_path / "author.db"
+    if version == 1:
+        old = sqlite3.connect(file)
+        old.executescript(VERSION_1)
+    else:
+        PublisherState(file).close()
+        old = sqlite3.connect(file)
+        old.executescript("DROP TABLE event_cursors; DROP TABLE event_audience; PRAGMA user_version = 2")
+        old.execute("INSERT INTO receipts VALUES ('r', 'cluster', 'topic', x'7072696e74', 'p', 4)")
+        old.commit()
+    old.close()
+    memory = EventMemory(file)
+    memory.advance(TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)))
+    assert memory.cursor(TOPIC_READER, LOG) == (3, 1)
+    assert memory.cursor(TOPIC_READER, OTHER) is None
+    memory.close()
+    state = PublisherState(file)
+    assert state.receipt(RequestId("r"), LOG) == receipt("r", 4)
+    state.close()
+
+
+def test_a_step_that_fails_leaves_cursor_and_audience_as_they_were(tmp_path: Path) -> None:
+    memory = EventMemory(tmp_path / "author.db")
+    member = StoredMember(QueueName(SlingId("5a1e0000-0000-4000-8000-000000000001"), AgentName("edge")), 5)
+    memory.advance(TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)), [member])
+
+    def broken() -> Iterator[StoredMember]:
+        yield member
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        memory.advance(TOPIC_READER, LOG, EventCursor(Offset(9), Offset(9)), broken())
+    assert memory.cursor(TOPIC_READER, LOG) == (3, 1)
+    assert memory.audience() == [member]
+    memory.close()
 
 
 def test_a_foreign_database_and_one_of_a_newer_version_are_refused(tmp_path: Path) -> None:
