@@ -41,7 +41,9 @@ class Followers:
         return bool(self._threads)
 
     def start(self, *, with_log: bool = True) -> None:
-        """Follow from now on: announcements and statuses, and the log unless it is of no interest."""
+        """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
+        if self.are_running:
+            return
         self._stopping.clear()
         self._run("mailboat-topology", lambda: self._follow(self._picture.roster_follower))
         self._run("mailboat-statuses", lambda: self._follow(self._picture.status_follower))
