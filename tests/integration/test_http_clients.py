@@ -424,6 +424,39 @@ def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(control: F
     assert time.monotonic() - began < 5.0
 
 
+class Blocked(FakeControl):
+    """A control port whose journal does not answer until the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+        self.entered = threading.Semaphore(0)
+
+    def status(self) -> Any:
+        self.entered.release()
+        assert self.released.wait(60.0)
+        return super().status()
+
+
+def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_from_ending(serve: Any) -> None:
+    control = Blocked()
+    server: HttpServer = serve(control, HttpConfig(burst_requests=1000))
+    with ExitStack() as opened:
+        opened.callback(control.released.set)
+        for _ in range(60):
+            busy = opened.enter_context(connected(server.url))
+            busy.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(40):
+            assert control.entered.acquire(timeout=PATIENCE)
+        assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
+        began = time.monotonic()
+        server.stop(Deadline(SystemClock(), 1.0))
+        assert time.monotonic() - began < 5.0
+        workers = [one for one in threading.enumerate() if one.name.startswith("AnyIO")]
+        assert workers
+        assert all(one.daemon for one in workers)
+
+
 def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, serve: Any) -> None:
     url = serve(control, HttpConfig(requests_per_second=1000.0, burst_requests=1000)).url
     results: list[int] = []

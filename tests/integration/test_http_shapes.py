@@ -268,6 +268,16 @@ def test_queues_show_what_is_in_them_as_deep_as_asked(agent: httpx.Client) -> No
     assert agent.get(f"{SLING}/queues/{QUEUE}/package-0@9.json").status_code == 404
 
 
+def test_a_listing_of_all_queues_is_bounded(control: FakeControl, agent: httpx.Client) -> None:
+    for number in range(3000):
+        control.distribute("author", DistributionOrder("DELETE", (f"/{number}",)))
+    deep = agent.get(f"{SLING}/queues.2.json").json()
+    listed = [sum("@" in name for name in deep[queue]) for queue in deep["items"]]
+    assert listed == [3003, 1997, 0, 0]
+    one = agent.get(f"{SLING}/queues/{QUEUE}.1.json").json()
+    assert sum("@" in name for name in one) == one["itemsCount"] == 3003
+
+
 def test_items_are_deleted_one_by_default_by_limit_or_by_id(agent: httpx.Client, control: FakeControl) -> None:
     where, edge = f"{SLING}/queues/{QUEUE}", control.subscribers["edge-1"]
     assert agent.post(where, data={"operation": "delete"}).status_code == 200

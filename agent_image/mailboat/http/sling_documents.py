@@ -16,7 +16,7 @@ from typing import Any, Final
 from mailboat.agent.control.views import QueueItemView, QueueView
 
 MAX_LISTED_ITEMS: Final = 5000
-"""As many items as the original lists."""
+"""As many items as the original lists of one queue; here also of all in one answer."""
 
 _TYPE: Final = "sling:resourceType"
 _PREFIX: Final = "sling/distribution/service/agent"

@@ -114,7 +114,7 @@ _AGENT["responses"][200]["content"]["text/plain"] = {"schema": {"type": "string"
 
 @router.get("/{selection}", **_AGENT)
 def sling_agent(agent: AgentText, selection: Selection, ports: Ports) -> Response:
-    """`queues.json` lists names, `queues.1.json` shows each queue, `queues.2.json` their items too.
+    """`queues.json` lists names, `queues.1.json` shows each queue, `queues.2.json` their items too, 5,000 at most.
 
     `status.json` is the agent's state, and `log.txt` the last lines about what was asked of it through this API.
     """
@@ -135,7 +135,7 @@ def sling_queue(agent: AgentText, selection: Selection, ports: Ports) -> Respons
     """With `.1.json`, the items too, 5,000 at most."""
     chosen = selected(selection)
     queue = ports.control.queue(agent, chosen.name, max_items=1).queue
-    return json_answer(_queue(ports, agent, queue, chosen.depth))
+    return json_answer(_queue(ports, agent, queue, MAX_LISTED_ITEMS if chosen.depth > 0 else 0)[0])
 
 
 @router.get("/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
@@ -171,20 +171,26 @@ async def sling_delete(
 
 def _queues(ports: ApiPorts, agent: str, depth: int) -> Document:
     queues = ports.control.queues(agent)
-    shown = {one.name: _queue(ports, agent, one, depth - 1) for one in queues} if depth > 0 else {}
-    return {**queue_list(queues), **shown}
+    document = queue_list(queues)
+    room = MAX_LISTED_ITEMS if depth > 1 else 0
+    for one in queues if depth > 0 else ():
+        document[one.name], listed = _queue(ports, agent, one, room)
+        room -= listed
+    return document
 
 
-def _queue(ports: ApiPorts, agent: str, queue: QueueView, depth: int) -> Document:
+def _queue(ports: ApiPorts, agent: str, queue: QueueView, max_items: int) -> tuple[Document, int]:
+    """A queue with so many of its items at most, and how many there are."""
     document = queue_document(queue)
-    next_offset: int | None = 0 if depth > 0 else None
-    listed = 0
-    while next_offset is not None and listed < MAX_LISTED_ITEMS:
-        page = ports.control.queue(agent, queue.name, next_offset, _PAGE)
+    listed, next_offset = 0, 0
+    while listed < max_items:
+        page = ports.control.queue(agent, queue.name, next_offset, min(_PAGE, max_items - listed))
         document |= {one.id: item_document(one) for one in page.items}
         listed += len(page.items)
+        if page.next_offset is None:
+            break
         next_offset = page.next_offset
-    return document
+    return document, listed
 
 
 def _publisher(ports: ApiPorts, agent: str) -> PublisherView:
