@@ -20,7 +20,7 @@ from mailboat.publisher.receipts import Receipt
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.throttle import Throttle, ThrottleSettings
 from mailboat.queues.offsets import QueueSize
-from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state, standings_of
+from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
 
 _LOOK_SECONDS: Final = 0.25
 """Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
@@ -85,13 +85,13 @@ class PublisherRoom:
     def _decide_slowest(self) -> Offset | None:
         now_ms = int(self._workspace.clock.now().timestamp() * 1000)
         done = [
-            standing.last_done_offset
+            state.offset
             for known in self._picture.roster.subscribers()
             if known.announcement.is_editable and known.is_alive(now_ms)
-            for standing in standings_of(known.announcement)
-            if standing.publisher == self.name
+            for state in known.announcement.states
+            if state.pub_agent_name == self.name
         ]
-        return Offset(min(done) + 1) if done else None
+        return Offset(max(-1, min(done)) + 1) if done else None
 
     def _counter(self) -> PublishingCounter:
         """The counter, opened with the first request: a publisher's state is one connection."""
@@ -102,7 +102,8 @@ class PublisherRoom:
             return self._opened
 
     def _open_source(self) -> Source:
-        return open_source(self._workspace.home.resolve(self._config.source or ""))
+        home = self._workspace.home
+        return open_source(home.resolve(self._config.source or ""), home.known_files_path)
 
 
 def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[QueueState]:
