@@ -70,7 +70,9 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         process.start()
         assert process.room is not None
         clock, archive = SystemClock(), JournalArchive(process.workspace)
-        ports = ApiPorts(process.room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping)
+        ports = ApiPorts(
+            process.room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping
+        )
         server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
         server.start()
         try:

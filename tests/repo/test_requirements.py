@@ -62,7 +62,12 @@ def test_the_locks_name_no_place(root: Path) -> None:
 
 
 def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[str, Any]) -> None:
-    homes = {"protobuf": "google", "PyYAML": "yaml", "confluent-kafka": "confluent_kafka", "opentelemetry-api": "opentelemetry"}
+    homes = {
+        "protobuf": "google",
+        "PyYAML": "yaml",
+        "confluent-kafka": "confluent_kafka",
+        "opentelemetry-api": "opentelemetry",
+    }
     declared = [re.split(r"[<>=\[ ]", one)[0] for one in document["project"]["dependencies"]]
     declared += [
         re.split(r"[<>=\[ ]", one)[0]

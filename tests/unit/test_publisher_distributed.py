@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from mailboat.publisher.distributed import Audience, Verdicts
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
@@ -388,8 +390,6 @@ def test_a_cursor_never_goes_back(tmp_path: Path) -> None:
 def test_invented_names_do_not_push_out_those_who_are_known() -> None:
     audience = Audience()
     world_names = [f"forged-{number}" for number in range(5000)]
-    from mailboat.queues.names import QueueName
-
     audience.hear(QueueName(SLING, AgentName("real")), 1, 0, 0.0)
     for name in world_names:
         audience.hear(QueueName(SLING, AgentName(name)), 0, 0, 0.0)
@@ -539,8 +539,6 @@ def notifier(world: World, memory: EventMemory | None = None, **changes: object)
 
 
 def await_true(condition: object, world: World) -> None:
-    import time
-
     deadline = time.monotonic() + 20
     while not condition():  # type: ignore[operator]  # a function of the test
         assert time.monotonic() < deadline
