@@ -15,8 +15,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -27,6 +25,8 @@ from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 
 if TYPE_CHECKING:
+    import subprocess
+
     from mailboat.config.document import HooksConfig
 
 _LOOK_SECONDS: Final = 0.2
@@ -56,6 +56,8 @@ class CommandHook:
             ProcessorFailedError: It could not be started, failed, or took too long.
             StopAskedError: The subscriber must end before the command did.
         """
+        import tempfile  # with subprocess, a tenth of what a restart without hooks may cost
+
         with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
             document.write(document_of(self._subscriber, package))
             document.seek(0)
@@ -68,6 +70,8 @@ class CommandHook:
                 raise self._failed(package, f"ended with the exit code {process.returncode}", _last_line(output))
 
     def _start(self, document: BinaryIO, output: BinaryIO, package: ProcessedPackage) -> subprocess.Popen[bytes]:
+        import subprocess
+
         try:
             return subprocess.Popen(  # noqa: S603  # an argument list from the configuration, no shell
                 self._arguments, stdin=document, stdout=output, stderr=output, start_new_session=True
@@ -76,6 +80,8 @@ class CommandHook:
             raise self._failed(package, f"can't be started: {error.strerror or error}") from error
 
     def _await(self, process: subprocess.Popen[bytes], package: ProcessedPackage) -> None:
+        import subprocess
+
         deadline = Deadline(self._clock, self._timeout_seconds)
         while process.poll() is None:
             if deadline.is_over():
