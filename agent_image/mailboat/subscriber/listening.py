@@ -62,7 +62,7 @@ class CommandListener:
         self._reader: JournalReader | None = None
         self._stopping = threading.Event()
         self._taken = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="commands", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name=f"commands-{addressee.name}", daemon=True)
 
     def catch_up(self, position: Position) -> None:
         """Read from the position what is there now, before anything is imported. Raises: the journal's errors."""

@@ -1,0 +1,123 @@
+"""SIGTERM and SIGKILL in the midst of work, in real processes: exit codes, and what the next run finds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.home import Home, create_home
+from mailboat.agent.inspection import records_of
+from mailboat.config.document import AgentsConfig, Config, HttpConfig, SubscriberAgentConfig, SubscriberConfig
+from mailboat.content.locations import opened_ledger
+from mailboat.journal.port import Edge
+from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
+from mailboat.testing.engines import page_source
+from mailboat.testing.journal_harness import wait_until
+from mailboat.wire.messages import decode_message
+
+PACKAGES = 200
+EDGE = SubscriberAgentConfig(name="edge", target="files:edge", is_editable=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with a backlog, whose configuration runs one editable subscriber in many small commits."""
+    config = Config(
+        subscriber=SubscriberConfig(max_batch_records=2, shutdown_seconds=10.0),
+        agents=AgentsConfig(subscribers=(EDGE,)),
+        http=HttpConfig(port=0),
+    )
+    made = create_home(tmp_path / "home", config)
+    with initialise(made) as workspace:
+        publisher = workspace.publisher()
+        for number in range(PACKAGES):
+            path = f"/page-{number}"
+            publisher.publish(add_request([NodePath(path)]), page_source(path))
+    return made
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def start(home: Home, running: ExitStack) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "mailboat.cli", "--home", str(home.path), "agent", "run"]
+    process = subprocess.Popen(
+        [*command, "--config", str(home.path / "mailboat.yaml"), "-o", "json"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    running.callback(process.communicate)
+    running.callback(process.kill)
+    return process
+
+
+def position(home: Home) -> int:
+    target = home.path / "edge"
+    if not (target / ".mailboat" / "state.db").is_file():
+        return 0
+    with opened_ledger(f"files:{target}") as ledger:
+        stored = ledger.position()
+        return 0 if stored is None else stored.next_offset
+
+
+def has_passed(home: Home, reached: int) -> bool:
+    return position(home) > reached
+
+
+def messages(home: Home, role: TopicRole) -> list[Message]:
+    with Workspace(home) as workspace:
+        records = records_of(workspace.journal, workspace.topic(role), Edge.EARLIEST)
+        return [decode_message(one.headers, one.value) for one in records]
+
+
+def statuses(home: Home) -> Mapping[int, PackageStatus]:
+    found = [one for one in messages(home, TopicRole.STATUS) if isinstance(one, StatusMessage)]
+    told = {int(one.offset): one.status for one in found}
+    assert len(told) == len(found), "a package was confirmed twice"
+    return told
+
+
+def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_on(
+    home: Home, running: ExitStack
+) -> None:
+    process = start(home, running)
+    wait_until(lambda: position(home) > 0, "the first commit")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 0, errors.decode()
+    reached = position(home)
+    assert 0 < reached < PACKAGES, "it was to be stopped in the midst"
+    assert statuses(home) == dict.fromkeys(range(reached), PackageStatus.IMPORTED)
+    last = messages(home, TopicRole.DISCOVERY)[-1]
+    assert isinstance(last, DiscoveryMessage)
+    assert (last.state, last.next_offset) == ("stopped", reached)
+    start(home, running)
+    wait_until(lambda: len(statuses(home)) == PACKAGES, "the last confirmation")
+    assert set(statuses(home).values()) == {PackageStatus.IMPORTED}
+
+
+def test_sigkill_under_load_loses_no_status_and_tells_none_twice(home: Home, running: ExitStack) -> None:
+    reached = 0
+    for _ in range(3):
+        process = start(home, running)
+        wait_until(partial(has_passed, home, reached), "a commit")
+        process.kill()
+        process.wait()
+        reached = position(home)
+        assert set(statuses(home)) <= set(range(reached))
+    start(home, running)
+    wait_until(lambda: len(statuses(home)) == PACKAGES, "the last confirmation")
+    assert set(statuses(home).values()) == {PackageStatus.IMPORTED}
