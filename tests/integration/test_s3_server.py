@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import random
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.blobs.s3 import S3BlobStore
+from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
+from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing import s3_server as module
-from mailboat.testing.s3_server import S3Server, S3ServerFailedError, S3ServerSettings, S3ToolMissingError
+from mailboat.testing.certificates import Authority
+from mailboat.testing.s3_server import S3Server, S3ServerFailedError, S3ServerSettings, S3ToolMissingError, ServerTls
 
 
 def test_it_comes_back_after_a_kill_with_what_it_acknowledged(tmp_path: Path) -> None:
@@ -22,6 +31,28 @@ def test_it_comes_back_after_a_kill_with_what_it_acknowledged(tmp_path: Path) ->
         client.close()
         server.stop()
         server.stop()
+
+
+def test_a_store_trusts_a_server_whose_signer_it_was_told_of_and_no_other(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, SystemClock())
+    stranger = Authority(tmp_path, SystemClock(), name="stranger")
+    identity = authority.issue("server")
+    tls = ServerTls(identity.certificate, identity.key, authority.file)
+    content = os.urandom(6_000_000)
+    digest = hashlib.sha256(content).digest()
+    with S3Server(S3ServerSettings(tmp_path / "s3", tls=tls), SystemClock()) as server:
+        settings = replace(server.settings(), part_bytes=5 * 1024 * 1024)
+        store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock())
+        store.put(io.BytesIO(b"small"))
+        assert store.put(io.BytesIO(content), digest).length_bytes == len(content)
+        with store.open(digest, len(content)) as stream:
+            assert stream.read() == content
+        store.close()
+        settings = replace(settings, ca_file=str(stranger.file), max_attempts=1)
+        store = S3BlobStore(S3Connection(settings, SystemClock(), random.Random(1)), SystemClock())
+        with pytest.raises(BlobStoreUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            store.stat(digest)
+        store.close()
 
 
 def test_a_server_that_ends_at_once_shows_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import json
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
 from mailboat.clock import Clock, Deadline
@@ -46,6 +47,14 @@ class S3ServerFailedError(RetryableError):
     """The S3 server did not start. The message ends with the last lines of its log."""
 
 
+class ServerTls(NamedTuple):
+    """The server's certificate and key, and who signed it, as PEM files."""
+
+    certificate: Path
+    key: Path
+    ca_file: Path
+
+
 @dataclass(frozen=True, slots=True)
 class S3ServerSettings:
     """How the server runs.
@@ -54,11 +63,13 @@ class S3ServerSettings:
         folder: Where it keeps its data and its log; made when missing.
         bucket: A bucket that is made.
         start_seconds: How long a start may take.
+        tls: With it, the server speaks TLS only.
     """
 
     folder: Path
     bucket: str = "mailboat"
     start_seconds: float = 60.0
+    tls: ServerTls | None = None
 
 
 class S3Server:
@@ -84,7 +95,7 @@ class S3Server:
     @property
     def url(self) -> str:
         """Its address."""
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"{'https' if self._settings.tls else 'http'}://{LOOPBACK}:{self.port}"
 
     @property
     def log_path(self) -> Path:
@@ -99,6 +110,7 @@ class S3Server:
             endpoint_url=url or self.url,
             region="us-east-1",
             is_path_style=True,
+            ca_file=None if self._settings.tls is None else str(self._settings.tls.ca_file),
             read_keys=lambda: keys,
         )
 
@@ -156,7 +168,7 @@ class S3Server:
         self.kill()  # a polite end takes seconds, and its data is of no use to anybody
 
     def _arguments(self, data: Path, identities: Path) -> list[str]:
-        said = {
+        said: dict[str, object] = {
             "dir": data,
             "ip": LOOPBACK,
             "ip.bind": LOOPBACK,
@@ -172,6 +184,8 @@ class S3Server:
             "s3.localSocket": data / "s3.sock",
             **self._ports,
         }
+        if self._settings.tls is not None:
+            said |= {"s3.cert.file": self._settings.tls.certificate, "s3.key.file": self._settings.tls.key}
         return ["mini", *(f"-{name}={value}" for name, value in said.items())]
 
     def _answers(self) -> bool:
@@ -179,7 +193,9 @@ class S3Server:
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1.0):
                 pass
-            urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0).close()  # noqa: S310  # our own address
+            tls = self._settings.tls
+            trust = None if tls is None else ssl.create_default_context(cafile=str(tls.ca_file))
+            urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0, context=trust).close()  # noqa: S310  # ours
         except urllib.error.HTTPError as error:
             error.close()
             return True
