@@ -27,7 +27,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
 _T = TypeVar("_T")
-_ATTEMPT_SECONDS: Final = 2.0
+_ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
 _LISTEN_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 2.0

@@ -34,7 +34,8 @@ _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
-    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",  # a line for each try to reach a dead node
+    # a line for each try to reach a dead node
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
 )
 _STARTED: Final = "Kafka Server started"
 _HOST: Final = "127.0.0.1"
