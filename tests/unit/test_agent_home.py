@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mailboat.agent.home import Home, HomeExistsError, HomeMissingError, KnownSubscriber, create_home
+from mailboat.agent.home import (
+    Home,
+    HomeExistsError,
+    HomeMissingError,
+    KnownSubscriber,
+    create_home,
+    make_folders,
+    make_identity,
+)
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.errors import StorageReadOnlyError, UsageError
@@ -82,3 +90,26 @@ def test_a_damaged_file_of_the_home_is_reported_by_name(home: Home, file: str, c
     (home.path / file).write_bytes(content)
     with pytest.raises(ConfigInvalidError, match=file):
         _ = Home(home.path).sling_id
+
+
+def test_a_forgotten_subscriber_is_in_the_registry_no_more(home: Home) -> None:
+    home.remember_subscriber(EDGE)
+    assert home.forget_subscriber(EDGE.name)
+    assert home.known_subscribers() == []
+    assert not home.forget_subscriber(EDGE.name)
+
+
+def test_an_identity_is_given_once_even_where_links_are_not_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(38, "no links here")
+
+    make_folders(tmp_path)
+    monkeypatch.setattr("os.link", refuse)
+    make_identity(tmp_path)
+    identity = Home(tmp_path, Config()).sling_id
+    monkeypatch.undo()
+    make_identity(tmp_path)
+    assert Home(tmp_path, Config()).sling_id == identity
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["instance", "publishers", "subscribers"]

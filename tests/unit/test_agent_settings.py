@@ -28,3 +28,15 @@ def test_a_child_is_told_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert child["KEPT"] == "yes"
     assert settings_from(child).home == tmp_path
     assert current_settings().home == Path("elsewhere")
+
+
+def test_an_agent_and_its_token_are_named_by_variables_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAILBOAT_URL", "http://agent:8080")
+    monkeypatch.setenv("MAILBOAT_TOKEN", "let-me-see")
+    found = current_settings()
+    assert (found.url, found.token) == ("http://agent:8080", "let-me-see")
+    assert "let-me-see" not in repr(found)
+    child = settings_from(child_environment(tmp_path))
+    assert (child.url, child.token) == (None, None)

@@ -166,3 +166,14 @@ def test_commands_and_subscribers_are_completed(boat: Any) -> None:
     assert completed("mailboat errors list ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
     assert completed("mailboat errors list ed", MAILBOAT_HOME="/nowhere") == []
     assert callable(subscriber_names)
+
+
+def test_queues_and_publishers_are_completed_from_the_home(boat: Any, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    boat.do("publish", tmp_path, "/a", "--publisher", "editor")
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    home = str(boat.home)
+    assert completed("mailboat queue show w", MAILBOAT_HOME=home) == ["web"]
+    assert completed(f"mailboat --home {home} queue ls --publisher e") == ["editor"]
+    assert completed("mailboat queue show w", MAILBOAT_HOME="/nowhere") == []
+    assert completed("mailboat --url http://127.0.0.1:9 errors list w") == []

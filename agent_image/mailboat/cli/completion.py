@@ -62,7 +62,8 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
         session = _session(context)
         publisher = session.default_publisher(context.params.get("publisher"))
         with session.control() as control:
-            return [one.subscriber for one in control.queues(publisher) if one.subscriber.startswith(incomplete)]
+            names = dict.fromkeys(one.subscriber for one in control.queues(publisher))
+        return [name for name in names if name.startswith(incomplete)]
     except MailboatError:
         return []
 
