@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.sources.folder import DigestCache, FolderSource
-from mailboat.content.sources.folder_entries import FileSignature
+from mailboat.content.sources import folder_entries, known_files
+from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
+from mailboat.content.sources.folder_entries import FileSignature, signature_of
+from mailboat.content.sources.known_files import KnownFiles
 from mailboat.errors import (
     PackageCorruptError,
     PathRefusedError,
@@ -262,6 +264,9 @@ class Remembered(DigestCache):
     def store(self, path: NodePath, signature: FileSignature, digest: bytes) -> None:
         self.digests[path, signature] = digest
 
+    def close(self) -> None:
+        pass
+
 
 def test_files_known_by_signature_are_not_read_again(site: Path) -> None:
     clock, cache = ManualClock(), Remembered()
@@ -274,6 +279,51 @@ def test_files_known_by_signature_are_not_read_again(site: Path) -> None:
     assert cache.hits == 3
     (site / "en/empty").write_bytes(b"not any more")
     assert dict(source.digests(ROOT)) != first
+
+
+def test_what_files_hold_is_kept_in_a_file(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, cache = ManualClock(), tmp_path / "known-files.cache"
+    (site / "large").write_bytes(b"x" * (INLINE_BYTES + 1))
+    newest = max(path.stat().st_ctime for path in site.rglob("*"))
+    clock.advance(newest - clock.now().timestamp() + 3)
+    nodes = []
+    for _ in range(2):
+        source = FolderSource(site, digests=KnownFiles(cache, site), clock=clock)
+        nodes.append(source.node(NodePath("/large")))
+        source.close()
+        monkeypatch.setattr(folder_entries, "_UnchangedFile", None)  # from now on nothing can be read
+    assert nodes[0] == nodes[1]
+    monkeypatch.undo()
+    (site / "large").write_bytes(b"y" * (INLINE_BYTES + 1))
+    source = FolderSource(site, digests=KnownFiles(cache, site), clock=clock)
+    assert source.node(NodePath("/large")) not in nodes
+    source.close()
+    other = KnownFiles(cache, tmp_path)
+    assert other.find(NodePath("/large"), signature_of((site / "large").stat())) is None
+    other.close()
+
+
+@pytest.mark.parametrize("content", [b"no database" * 100, None])
+def test_a_cache_that_cannot_be_used_knows_nothing(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "known-files.cache"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    cache, signature = KnownFiles(file, tmp_path), FileSignature(1, 2, 3, 2**64 - 1)
+    cache.store(NodePath("/a"), signature, b"digest")
+    assert cache.find(NodePath("/a"), signature) is None
+    cache.close()
+
+
+def test_a_cache_that_grew_too_large_forgets_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_files, "MAX_FILES", 2)
+    signature = FileSignature(1, 2, 3, 2**64 - 1)
+    for name, is_known in (("a", False), ("b", True), ("c", True), ("d", False)):
+        cache = KnownFiles(tmp_path / "known-files.cache", tmp_path)
+        assert (cache.find(NodePath("/a"), signature) == b"digest") == is_known
+        cache.store(NodePath(f"/{name}"), signature, b"digest")
+        cache.close()
 
 
 def test_a_file_changed_just_now_is_not_remembered(site: Path) -> None:

@@ -112,6 +112,11 @@ class Home:
         return self.path / "publishers"
 
     @property
+    def known_files_path(self) -> Path:
+        """A cache: what large files of published folders hold."""
+        return self.publishers_path / "known-files.cache"
+
+    @property
     def sling_id(self) -> SlingId:
         """The instance that this home's agents run in. Raises: ConfigInvalidError when the file was damaged."""
         text = _read_text(self.path / INSTANCE_FILE).strip()

@@ -7,6 +7,7 @@ called. Called by the command line and the agents.
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +29,12 @@ def absolute_target(text: str) -> str:
     return f"{location.kind}:{location.path.expanduser().absolute()}"
 
 
-def open_source(text: str) -> Source:
+def open_source(text: str, known_files: Path | None = None) -> Source:
     """Open something to read: a folder, a FileVault checkout or zip, or a target's committed content.
+
+    Args:
+        text: As a user gives it.
+        known_files: Where it is kept what large files of folders hold, so that unchanged ones are not read again.
 
     Raises:
         SourceMissingError: There is nothing at that place.
@@ -38,7 +43,8 @@ def open_source(text: str) -> Source:
     kind, colon, _ = text.partition(":")
     if colon and kind in locations.TARGET_KINDS:
         return locations.open_source(absolute_target(text))
-    return locations.open_source(str(Path(text).expanduser().absolute()), [_open_filevault])
+    openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files)]
+    return locations.open_source(str(Path(text).expanduser().absolute()), openers)
 
 
 def own_roots(source: Source) -> tuple[NodePath, ...]:
@@ -59,6 +65,16 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
                 next_step=f"to replace all below it: mailboat publish {shlex.quote(source.uri)} {one.root}",
             )
     return tuple(one.root for one in found.sets)
+
+
+def _open_folder(known_files: Path | None, path: Path) -> Source | None:
+    """A plain folder whose large files are remembered; None for anything else."""
+    if known_files is None or not path.is_dir():
+        return None
+    from mailboat.content.sources.folder import FolderSource
+    from mailboat.content.sources.known_files import KnownFiles
+
+    return FolderSource(path, digests=KnownFiles(known_files, path))
 
 
 def _open_filevault(path: Path) -> Source | None:

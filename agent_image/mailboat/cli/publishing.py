@@ -85,7 +85,10 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
 
     given, changed = content_paths(selected.paths or ()), selected.changed
     _refuse_both(changed=changed, shallow=selected.shallow)
-    with session.workspace() as workspace, closing(open_source(selected.source)) as opened:
+    with (
+        session.workspace() as workspace,
+        closing(open_source(selected.source, workspace.home.known_files_path)) as opened,
+    ):
         agent = workspace.publisher(publisher)
         request = None if changed else _add(given or _roots_of(opened), selected.shallow)
         found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
@@ -139,7 +142,10 @@ def publish(
     from mailboat.agent.locations import open_source
 
     given = content_paths(selected.paths or ())
-    with session.workspace() as workspace, closing(open_source(selected.source)) as opened:
+    with (
+        session.workspace() as workspace,
+        closing(open_source(selected.source, workspace.home.known_files_path)) as opened,
+    ):
         roots = given or ((ROOT,) if selected.changed else _roots_of(opened))
         requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
 

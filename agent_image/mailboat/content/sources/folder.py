@@ -53,6 +53,9 @@ class DigestCache(Protocol):
     def store(self, path: NodePath, signature: FileSignature, digest: bytes) -> None:
         """Remember a digest."""
 
+    def close(self) -> None:
+        """Release what it holds."""
+
 
 class _Place(NamedTuple):
     path: NodePath
@@ -97,7 +100,9 @@ class FolderSource:
                 yield place.path, node_digest(node)
 
     def close(self) -> None:
-        """See `Source.close`. Nothing is held."""
+        """See `Source.close`; closes the digests, too."""
+        if self._digests is not None:
+            self._digests.close()
 
     def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
         """What lies at and below a path, in walk order, or siblings by name."""
