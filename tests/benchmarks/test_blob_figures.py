@@ -157,3 +157,26 @@ def put_many(client: Any, bucket: str, count: int) -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in pool.map(put, range(count)):
             pass
+
+
+@pytest.mark.timeout(1800)
+def test_a_snapshot_of_a_large_target_is_taken_and_restored_in_small_processes(bench: Any, tmp_path: Path) -> None:
+    size = bench.length(128, 1024)
+    (tmp_path / "site").mkdir()
+    write_random(tmp_path / "site/large.bin", size)
+    for number in range(2_000):
+        (tmp_path / f"site/page{number}.txt").write_text(f"page {number}\n" * 50)
+    words = ["--home", tmp_path / "home"]
+    bench.execute([*bench.mailboat, *words, "init"])
+    bench.execute([*bench.mailboat, *words, "publish", tmp_path / "site", "/"])
+    source = f"generations:{tmp_path / 'edge'}"
+    bench.execute([*bench.mailboat, *words, "subscribe", "edge", "--into", source, "--until", "caught-up"])
+    peaks = {
+        "snapshot": bench.peak([*words, "content", "snapshot", source, tmp_path / "snap"]),
+        "restore": bench.peak([*words, "content", "restore", tmp_path / "snap", "--into", f"sqlite:{tmp_path}/new.db"]),
+    }
+    mebibytes = {name: round(peak / MEBIBYTE, 1) for name, peak in peaks.items()}
+    assert (tmp_path / "snap").stat().st_size > size * MEBIBYTE
+    bench.report_count(
+        "snapshot-memory", max(mebibytes.values()), target=200, unit="MiB at the peak", content=size, **mebibytes
+    )
