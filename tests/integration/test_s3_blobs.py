@@ -18,6 +18,7 @@ from mailboat.blobs.s3_sweeping import ANNOUNCEMENT, LEASE_SECONDS, read_announc
 from mailboat.blobs.sweeping import SweepBusyError
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
+from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.fault_proxy import Fault, FaultProxy
 from mailboat.testing.s3_server import S3Server
 
@@ -279,3 +280,40 @@ def test_a_thousand_blobs_are_deleted_by_one_request(store: S3BlobStore, proxy: 
     assert store.remove_unrenewed([info.digest for info in infos], later) == 20
     assert proxy.requests["POST"] == 1
     assert list(store.list()) == []
+
+
+def test_who_stores_what_is_announced_without_end_is_told_to_try_again(
+    store: S3BlobStore,
+    connection: S3Connection,
+    client: S3Client,
+    settings: S3Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mailboat.blobs.s3_sweeping.Announcement.is_expired", property(lambda _: False))
+    monkeypatch.setattr("mailboat.blobs.s3_sweeping.LEASE_SECONDS", 2.0)
+    announce(client, settings, hashlib.sha256(b"content").digest())
+    patient = S3BlobStore(connection, SkippingClock())
+    with pytest.raises(BlobStoreUnavailableError, match="again and again"):
+        patient.put(io.BytesIO(b"content"), hashlib.sha256(b"content").digest())
+
+
+def test_a_sweeper_that_is_too_slow_deletes_nothing_and_takes_its_announcement_back(
+    store: S3BlobStore, connection: S3Connection
+) -> None:
+    info = store.put(io.BytesIO(b"content"))
+
+    class Slow(SystemClock):
+        """Ninety seconds pass between the announcement and the look at the ages."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def monotonic(self) -> float:
+            self.asked += 1
+            return 0.0 if self.asked <= 2 else LEASE_SECONDS / 2
+
+    slow = S3BlobStore(connection, Slow())
+    with pytest.raises(BlobStoreUnavailableError, match="too slow"):
+        slow.remove_unrenewed([info.digest], info.stored_at + timedelta(seconds=2))
+    assert store.stat(info.digest) == info
+    assert read_announcement(connection) is None

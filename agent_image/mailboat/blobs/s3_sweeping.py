@@ -138,6 +138,7 @@ class _Turn:
             ages = pool.map(self._stored_at, keys)
         old = [key for key, stored_at in zip(keys, ages, strict=True) if stored_at and stored_at < stored_before]
         if self._deleting.is_over():
+            self._take_back()
             raise BlobStoreUnavailableError("the blob store was too slow for a sweep; nothing was deleted this time")
         # a failure leaves the announcement: the request may still be on its way, until the lease is over
         refused = self._delete(old) if old else []
