@@ -111,6 +111,14 @@ def test_a_home_on_kafka_has_no_file_to_lose(on_kafka: Any) -> None:
     assert not (on_kafka.home / "journal.db").exists()
 
 
+def test_expired_messages_are_left_to_the_brokers_which_are_told_how_long_to_keep_them(on_kafka: Any) -> None:
+    on_kafka.do("journal", "ensure")
+    change_configuration(on_kafka, "status_seconds: 604800.0", "status_seconds: 3600.0")
+    ran = on_kafka.do("journal", "truncate", "--expired")
+    assert "by itself" in ran.err
+    wait_until(lambda: on_kafka.run("journal", "ensure", "--check").code == 0, "the new retention is known")
+
+
 # ------------------------------------------------------------------------------------------------- journal ensure
 
 

@@ -188,6 +188,8 @@ def truncate(
     with session.workspace() as workspace:
         if before is None:
             removed = remove_expired(workspace)
+            if workspace.journal.upkeep.is_automatic:
+                session.note("this log removes what expired by itself; the topics are told how long to keep it")
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
         name = workspace.topic(topic)

@@ -10,6 +10,7 @@ from typing import Final
 LOOPBACK: Final = "127.0.0.1"
 _FIRST_PORT: Final = 18_000
 _PORTS: Final = 2_000
+_OF_A_PROCESS: Final = 32  # processes that look at the same time begin at different places
 
 
 def free_ports(count: int, beside: int = 0) -> list[int]:
@@ -19,7 +20,7 @@ def free_ports(count: int, beside: int = 0) -> list[int]:
     that is down, and a client that tries to reach the server could even be connected to itself.
     """
     free: list[int] = []
-    port = _FIRST_PORT + os.getpid() * 8 % _PORTS
+    port = _FIRST_PORT + os.getpid() * _OF_A_PROCESS % _PORTS
     while len(free) < count:
         port = _FIRST_PORT + (port + 1 - _FIRST_PORT) % _PORTS
         if _is_free(port) and (beside == 0 or _is_free(port + beside)):

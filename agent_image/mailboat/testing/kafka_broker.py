@@ -11,10 +11,8 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import uuid
@@ -26,6 +24,7 @@ from typing import Final, Self
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
+from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
 
 _POM: Final = Path(__file__).with_suffix(".xml")
 _JVM: Final = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -38,10 +37,6 @@ _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
 )
 _STARTED: Final = "Kafka Server started"
-_HOST: Final = "127.0.0.1"
-_FIRST_PORT: Final = 20_000
-_PORTS: Final = 12_000
-_PORTS_OF_A_PROCESS: Final = 32
 _LOOK_SECONDS: Final = 0.02
 
 
@@ -144,7 +139,7 @@ class KafkaBroker:
 
     def servers(self, listener: str) -> str:
         """The address of a listener."""
-        return f"{_HOST}:{self._ports[listener]}"
+        return f"{LOOPBACK}:{self._ports[listener]}"
 
     @property
     def log_path(self) -> Path:
@@ -169,7 +164,7 @@ class KafkaBroker:
             self._format(properties, quorum)
         self._seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            command = [*_until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
+            command = [*until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - fixed words and own paths
 
     def await_start(self) -> None:
@@ -314,31 +309,6 @@ def _run(command: list[str], doing: str) -> None:
         raise BrokerFailedError(f"{doing} failed with exit code {done.returncode}:\n" + "\n".join(said))
 
 
-def _until_parent_ends() -> list[str]:
-    """Where the system can do so: words that make a command end with the thread that started it, however that ends."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-
-
 def new_cluster_id() -> str:
     """An id as Kafka wants it: 16 bytes in base 64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on.
-
-    They lie below those that the system gives to outgoing connections: one of these could take the port of a broker
-    that is down, and a client that tries to reach the broker could even be connected to itself.
-    """
-    free: list[int] = []
-    port = _FIRST_PORT + os.getpid() * _PORTS_OF_A_PROCESS % _PORTS
-    while len(free) < count:
-        port = _FIRST_PORT + (port + 1 - _FIRST_PORT) % _PORTS
-        with socket.socket() as probe:
-            try:
-                probe.bind((_HOST, port))
-            except OSError:
-                continue
-            free.append(port)
-    return free

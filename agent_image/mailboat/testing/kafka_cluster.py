@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from mailboat.clock import Clock
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum, free_ports, new_cluster_id
+from mailboat.testing.free_ports import free_ports
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum, new_cluster_id
 
 _PORTS_OF_A_NODE: Final = 2
 _QUICK: Final = {
