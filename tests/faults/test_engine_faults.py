@@ -92,7 +92,7 @@ def test_a_corrupt_blob_is_given_up_alone_and_imported_once_it_is_repaired(
 ) -> None:
     source = write_site(tmp_path / "site", {"a.bin": b"a" * 100_000, "b.bin": b"b" * 100_000, "c.txt": "c"})
     publish_each(engine, source)
-    blob = max((home / "blobs").rglob("*"), key=lambda file: (file.is_file(), file.name))
+    blob = max((home / "blobs" / "sha256").rglob("*"), key=lambda file: (file.is_file(), file.name))
     good = blob.read_bytes()
     blob.chmod(0o600)
     blob.write_bytes(b"X" + good[1:])

@@ -104,9 +104,9 @@ def _send_once(engine: Engine, number: int, command: CommandMessage | RedriveMes
 
 
 def import_without_room(home: str, kind: str) -> None:
-    """A child in which no file can grow beyond 100 kB: it must wait, not give up, and stop when it is told."""
+    """A child in which no file can grow beyond 200 kB: it must wait, not give up, and stop when it is told."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
     try:
         _wait_for_room(home, kind)
     finally:
