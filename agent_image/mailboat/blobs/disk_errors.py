@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import BinaryIO
 
 from mailboat.blobs.content import CHUNK_BYTES
 from mailboat.errors import RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.faults import Fault, fault_of
 
 
 @contextmanager
@@ -23,9 +23,10 @@ def mapped_disk_errors(place: Path | str) -> Iterator[None]:
     except _SourceBrokenError as broken:
         raise broken.error from None
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        fault = fault_of(error)
+        if fault is Fault.FULL:
             raise StorageFullError(f"no space is left for blobs in {place}", path=place) from error
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        if fault is Fault.READ_ONLY:
             raise StorageReadOnlyError(f"blobs can't be written to {place}: {error.strerror}", path=place) from error
         raise RetryableError(f"{place} can't be used for blobs: {error}", path=place) from error
 

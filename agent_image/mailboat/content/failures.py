@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 from typing import Final
 
@@ -15,47 +14,29 @@ from mailboat.errors import (
     StorageReadOnlyError,
     TargetCorruptError,
 )
+from mailboat.faults import Fault, fault_of
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_READ_ONLY: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-
-Wrap = Callable[[str], MailboatError]
-
-_SQLITE: Final[MappingProxyType[int, Wrap]] = MappingProxyType(
+_ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
     {
-        sqlite3.SQLITE_FULL: StorageFullError,
-        sqlite3.SQLITE_READONLY: StorageReadOnlyError,
-        sqlite3.SQLITE_CANTOPEN: StorageReadOnlyError,
-        sqlite3.SQLITE_PERM: StorageReadOnlyError,
-        sqlite3.SQLITE_CORRUPT: TargetCorruptError,
-        sqlite3.SQLITE_NOTADB: TargetCorruptError,
-        sqlite3.SQLITE_SCHEMA: TargetCorruptError,
+        Fault.FULL: StorageFullError,
+        Fault.READ_ONLY: StorageReadOnlyError,
+        Fault.NOT_OPENED: StorageReadOnlyError,
+        Fault.DAMAGED: TargetCorruptError,
     }
 )
 
 
 def translate_failure(error: OSError | sqlite3.Error, uri: str) -> MailboatError:
     """Our error for one of the operating system or of SQLite that struck the store at `uri`."""
+    kind = _ERRORS.get(fault_of(error), StorageFailedError)
     if isinstance(error, OSError):
-        return _of_system(error, uri)
+        return kind(f"{uri}: {error.strerror or error}", file=error.filename)
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return TargetCorruptError(f"{uri} holds what is not expected there: {error}")
-    wrap = _SQLITE.get(code & 0xFF)
-    if wrap is not None:
-        return wrap(f"{uri}: {error}")
-    if code & 0xFF == sqlite3.SQLITE_ERROR and "no such" in str(error):
+    if code & 0xFF == sqlite3.SQLITE_SCHEMA or (code & 0xFF == sqlite3.SQLITE_ERROR and "no such" in str(error)):
         return TargetCorruptError(f"{uri} lacks a part of its state: {error}")
-    return StorageFailedError(f"{uri}: {error}")
-
-
-def _of_system(error: OSError, uri: str) -> MailboatError:
-    text = f"{uri}: {error.strerror or error}"
-    if error.errno in _FULL:
-        return StorageFullError(text, file=error.filename)
-    if error.errno in _READ_ONLY:
-        return StorageReadOnlyError(text, file=error.filename)
-    return StorageFailedError(text, file=error.filename)
+    return kind(f"{uri}: {error}")
 
 
 class TranslatedFailures:

@@ -6,7 +6,6 @@ A connection may be handed from thread to thread, but is used by one at a time; 
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +19,11 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
+from mailboat.faults import Fault, fault_of
 
 _CHECKPOINT_PAGES: Final = 4000  # 16 MB of write-ahead log between two check-points
 _WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 _READER_CACHE_KIB: Final = 512  # a reader goes through the log once, it has no use for more
-_PRIMARY_CODE: Final = 0xFF
-
-_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_READ_ONLY_ERRNOS: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def connect(path: Path, busy_timeout_seconds: float, synchronous: str = "FULL") -> sqlite3.Connection:
@@ -59,28 +55,29 @@ def mapped_errors(path: Path) -> Iterator[None]:
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether another process has the lock."""
-    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+    return fault_of(error) is Fault.BUSY
 
 
 def map_sqlite_error(error: sqlite3.Error, path: Path) -> MailboatError:
     """The error of the port that says the same as SQLite's."""
-    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+    fault = fault_of(error)
     kind = getattr(error, "sqlite_errorname", type(error).__name__)
-    if code == sqlite3.SQLITE_FULL:
+    if fault is Fault.FULL:
         return StorageFullError(f"no space is left for the journal {path}", path=path)
-    if code == sqlite3.SQLITE_READONLY:
+    if fault is Fault.READ_ONLY:
         return StorageReadOnlyError(f"the journal {path} can't be written", path=path, cause=kind)
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+    if fault is Fault.DAMAGED:
         return JournalCorruptError(f"the journal {path} is damaged: {error}", path=path, cause=kind)
-    if is_busy(error):
+    if fault is Fault.BUSY:
         return JournalUnavailableError(f"the journal {path} is locked by another process", path=path, cause=kind)
     return JournalUnavailableError(f"the journal {path} can't be used: {error}", path=path, cause=kind)
 
 
 def _map_os_error(error: OSError, path: Path) -> MailboatError:
-    if error.errno in _FULL_ERRNOS:
+    fault = fault_of(error)
+    if fault is Fault.FULL:
         return StorageFullError(f"no space is left for the journal {path}", path=path)
-    if error.errno in _READ_ONLY_ERRNOS:
+    if fault is Fault.READ_ONLY:
         return StorageReadOnlyError(f"the journal {path} can't be written: {error.strerror}", path=path)
     return JournalUnavailableError(f"the journal {path} can't be used: {error}", path=path)
 

@@ -6,11 +6,11 @@ damaged, foreign or newer is refused, never replaced. An empty one counts as new
 
 from __future__ import annotations
 
-import errno
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Literal
 
 from mailboat.errors import (
@@ -21,11 +21,11 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
+from mailboat.faults import Fault, fault_of
 
 APPLICATION_ID: Final = 0x4D425042  # "MBPB"
 SCHEMA_VERSION: Final = 3
 BUSY_TIMEOUT_SECONDS: Final = 30.0
-_PRIMARY_CODE: Final = 0xFF
 
 Synchronous = Literal["FULL", "OFF"]
 """OFF is for tests whose crashes are not those of a machine."""
@@ -111,10 +111,8 @@ def translated_failures(file: Path) -> Iterator[None]:
     """Raise our errors for those of SQLite and the operating system, their cause kept."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise _of_database(error, file) from error
-    except OSError as error:
-        raise _of_system(error, file) from error
+    except (sqlite3.Error, OSError) as error:
+        raise _translated(error, file) from error
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:
@@ -142,24 +140,17 @@ def _change(connection: sqlite3.Connection, schema: str) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _of_database(error: sqlite3.Error, file: Path) -> MailboatError:
-    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
-    text = f"the publisher's state {file}: {error}"
-    if code == sqlite3.SQLITE_FULL:
-        return StorageFullError(text)
-    if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
-        return StorageReadOnlyError(text)
-    if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-        return PublisherBusyError(text)
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return PublisherStateCorruptError(text)
-    return StorageFailedError(text)
+def _translated(error: sqlite3.Error | OSError, file: Path) -> MailboatError:
+    text = (error.strerror or error) if isinstance(error, OSError) else error
+    return _ERRORS.get(fault_of(error), StorageFailedError)(f"the publisher's state {file}: {text}")
 
 
-def _of_system(error: OSError, file: Path) -> MailboatError:
-    text = f"the publisher's state {file}: {error.strerror or error}"
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StorageFullError(text)
-    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-        return StorageReadOnlyError(text)
-    return StorageFailedError(text)
+_ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
+    {
+        Fault.FULL: StorageFullError,
+        Fault.READ_ONLY: StorageReadOnlyError,
+        Fault.NOT_OPENED: StorageReadOnlyError,
+        Fault.BUSY: PublisherBusyError,
+        Fault.DAMAGED: PublisherStateCorruptError,
+    }
+)
