@@ -19,7 +19,7 @@ from mailboat.agent.control.views import (
 )
 from mailboat.cli import status
 from mailboat.cli.answers import answer_text
-from mailboat.cli.distributions import merged
+from mailboat.cli.distributions import Followed, followed_lines, merged
 from mailboat.cli.main import main
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
@@ -384,3 +384,14 @@ def test_who_gave_up_one_of_several_packages_did_not_import_them() -> None:
     found = merged([first, last])
     assert (found.state, found.imported, found.removed, dict(found.failed)) == ("failed", ("a",), ("c",), {"b": FULL})
     assert merged([first, view_of(1, waiting=("a",))]).state == "queued"
+
+
+def test_many_who_are_waited_for_are_told_by_their_states() -> None:
+    names = tuple(f"edge-{number}" for number in range(1, 9))
+    states = {**dict.fromkeys(names, "stopped"), "edge-1": "importing"}
+    lines = list(followed_lines(Followed(view_of(1, waiting=names), 2.0, states)))
+    assert lines == [
+        "imported by 0/8 in 2.0 s",
+        "  not yet by 1: importing: edge-1",
+        "  not yet by 7: stopped: edge-2, edge-3, edge-4, edge-5 and 3 more",
+    ]

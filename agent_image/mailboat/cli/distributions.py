@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FAILED = "failed"
 _QUEUED = "queued"
+_GONE = "gone"
+_MOST_LINES = 6
 
 
 def register(app: typer.Typer) -> None:
@@ -150,4 +152,15 @@ def followed_lines(found: Followed) -> Iterator[str]:
     yield f"imported by {len(one.imported)}/{total} in {seconds_text(found.seconds)}"
     yield from (f"  given up by {name}: {error_text(cause)}" for name, cause in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
-    yield from (f"  not yet by {name}: {found.states.get(name, 'gone')}" for name in one.waiting)
+    yield from _waiting_lines(found)
+
+
+def _waiting_lines(found: Followed) -> Iterator[str]:
+    """One line for each that is waited for; of many, one for each state."""
+    names = found.view.waiting
+    if len(names) <= _MOST_LINES:
+        yield from (f"  not yet by {name}: {found.states.get(name, _GONE)}" for name in names)
+        return
+    for state in sorted({found.states.get(name, _GONE) for name in names}):
+        those = [name for name in names if found.states.get(name, _GONE) == state]
+        yield f"  not yet by {len(those)}: {state}: {_some(those, most=4)}"

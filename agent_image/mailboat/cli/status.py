@@ -103,7 +103,7 @@ def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: 
                 else:
                     last = view
                     text = blocks_text(fitted_blocks(view, _now_ms(clock), console.height - _LINES_AROUND), sys.stdout)
-                live.update(Text.from_ansi(text), refresh=True)
+                live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
     finally:
         if last is not None:
             session.show(status_report(last, _now_ms(clock)))

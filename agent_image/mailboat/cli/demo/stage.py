@@ -22,7 +22,7 @@ from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import NAME_WIDTH, Screen
 from mailboat.cli.rendering import count_text
 from mailboat.clock import Clock
-from mailboat.errors import DemoFailedError
+from mailboat.errors import DemoFailedError, MailboatError
 
 STANDSTILL_SECONDS: Final = 300.0
 """Nothing moved for so long: something is wrong. One package of many gigabytes moves for longer than one may think."""
@@ -103,7 +103,7 @@ class Stage:
     def _take_in(self, heard: Any) -> None:
         match heard:
             case Exception():
-                raise heard
+                raise self._explained(heard)
             case Ready(child, facts):
                 self._take_in_ready(child, facts)
             case Ended(child, code):
@@ -126,6 +126,13 @@ class Stage:
         if isinstance(heard, Published | Erred | Cleared):
             self._is_asking = False
             self._moved = self._clock.monotonic()
+
+    def _explained(self, error: Exception) -> Exception:
+        """What the API answered, with what the publisher's process said."""
+        author = self._children.get(AUTHOR)
+        if isinstance(error, MailboatError) and author is not None and author.last_words():
+            error.where.setdefault("said", author.last_words())
+        return error
 
     def _take_in_ready(self, child: Child, facts: dict[str, Any]) -> None:
         troupe = self._troupe(child.name)
