@@ -161,6 +161,20 @@ def test_records_in_hand_are_kept_while_the_brokers_do_not_say_whose_they_are(
         assert values_of(read_to_end(reader)) == [b"held-1", b"held-2", b"held-3", b"held-4"]
 
 
+def test_a_look_up_while_the_broker_stands_still_says_so_and_works_afterwards(
+    kafka_broker: KafkaBroker, settings: KafkaSettings, topic: TopicName
+) -> None:
+    with KafkaJournal(replace(settings, request_seconds=2.0), SystemClock()) as journal:
+        (offset,) = journal.append(topic, [NewRecord(b"kept")])
+        with stopped(kafka_broker), pytest.raises(JournalUnavailableError):
+            journal.record_at(topic, offset)
+        found = journal.record_at(topic, offset)
+    assert found is not None
+    assert found.value == b"kept"
+    with pytest.raises(JournalUnavailableError, match="closed"):
+        journal.record_at(topic, offset)
+
+
 def test_closing_the_journal_ends_an_append_that_waits_for_the_brokers(
     kafka_broker: KafkaBroker, journal: KafkaJournal, topic: TopicName
 ) -> None:

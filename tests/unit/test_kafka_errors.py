@@ -14,7 +14,7 @@ from mailboat.errors import (
     TopicMissingError,
     UsageError,
 )
-from mailboat.journal.kafka_errors import DECISIONS, OUT_OF_RANGE, error_of, mapped
+from mailboat.journal.kafka_errors import DECISIONS, OUT_OF_RANGE, error_of, is_distrust, is_refusal, mapped
 from mailboat.model.identifiers import TopicName
 
 TOPIC = TopicName("package")
@@ -95,3 +95,45 @@ def test_the_librarys_exceptions_are_unwrapped() -> None:
     assert error_of(KafkaException(inner)) is inner
     assert error_of(KafkaException("without an error")).code() == KafkaError._FAIL
     assert "full" in error_of(BufferError("queue full")).str()
+
+
+DISTRUST = KafkaError(
+    KafkaError._SSL, "ssl://one:9093/1: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: …"
+)
+REFUSED_CERTIFICATE = KafkaError(
+    KafkaError._TRANSPORT, "Receive failed: ssl/tls alert bad certificate: SSL alert number 42 (after 1ms)"
+)
+REFUSED_PASSWORD = KafkaError(KafkaError._AUTHENTICATION, "Authentication failed: invalid credentials")
+REFUSED_CLIENT = KafkaError(
+    KafkaError._AUTHENTICATION, 'Failed to acquire SASL OAUTHBEARER token: {"error": "invalid_client"}'
+)
+NO_TOKEN_SERVER = KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: Failed to connect")
+CUT_HANDSHAKE = KafkaError(KafkaError._SSL, "SSL handshake failed: Disconnected")
+
+
+@pytest.mark.parametrize(
+    ("error", "look_at"),
+    [
+        (DISTRUST, "ca_file"),
+        (REFUSED_CERTIFICATE, "certificate_file"),
+        (REFUSED_PASSWORD, "mechanism, user and password"),
+        (REFUSED_CLIENT, "token_url"),
+    ],
+)
+def test_who_is_refused_is_told_what_to_look_at_and_repeats_nothing(error: KafkaError, look_at: str) -> None:
+    found = mapped(error, "listing the topics")
+    assert type(found) is JournalAccessDeniedError
+    assert look_at in str(found.next_step)
+    assert is_refusal(error)
+
+
+@pytest.mark.parametrize(
+    "error", [NO_TOKEN_SERVER, CUT_HANDSHAKE, KafkaError(KafkaError._TRANSPORT, "SSL alert number 80")]
+)
+def test_trouble_that_may_pass_is_no_refusal(error: KafkaError) -> None:
+    assert not is_refusal(error)
+    assert not is_distrust(error)
+
+
+def test_a_token_server_that_does_not_answer_is_worth_another_try() -> None:
+    assert type(mapped(NO_TOKEN_SERVER, "listing the topics")) is JournalUnavailableError
