@@ -96,6 +96,6 @@ def test_topics_are_kept_as_fits_what_they_carry() -> None:
     kept = {role: topic_settings(role, RetentionConfig(60.0, 30.0, 5000)) for role in TopicRole}
     package = kept.pop(TopicRole.PACKAGE)
     assert (package.retention_seconds, package.retention_bytes) == (60.0, 5000)
-    assert {(one.retention_seconds, one.retention_bytes) for one in kept.values()} == {(30.0, None)}
-    assert [role for role, one in kept.items() if one.is_newest_enough] == [TopicRole.DISCOVERY]
+    assert {one.retention_seconds for one in kept.values()} == {30.0}
+    assert [role for role, one in kept.items() if one.retention_bytes is not None] == [TopicRole.DISCOVERY]
     assert package.max_message_bytes > kept[TopicRole.STATUS].max_message_bytes

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SMALL_MESSAGE_BYTES: Final = 256 * 1024  # of statuses, commands and announcements, which hold no content
 _LARGE_MESSAGE_BYTES: Final = 1_000_000
+_ANNOUNCEMENTS_BYTES: Final = 64 * 1024 * 1024  # only the newest of each subscriber counts
 _SECTION: Final = "journal.kafka"
 
 
@@ -54,11 +55,12 @@ def topic_settings(role: TopicRole, retention: RetentionConfig) -> TopicSettings
     is_package = role is TopicRole.PACKAGE
     return TopicSettings(
         retention_seconds=retention.package_seconds if is_package else retention.status_seconds,
-        retention_bytes=retention.package_bytes if is_package else None,
+        retention_bytes={TopicRole.PACKAGE: retention.package_bytes, TopicRole.DISCOVERY: _ANNOUNCEMENTS_BYTES}.get(
+            role
+        ),
         max_message_bytes=_LARGE_MESSAGE_BYTES
         if role in {TopicRole.PACKAGE, TopicRole.EVENT}
         else _SMALL_MESSAGE_BYTES,
-        is_newest_enough=role is TopicRole.DISCOVERY,
     )
 
 

@@ -22,8 +22,6 @@ _SMALLEST_LIMIT_BYTES: Final = 2 * BATCH_BYTES
 
 _LONGEST_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 _SHORTEST_SEGMENT_MS: Final = 60_000
-_COMPACTED_SEGMENT_MS: Final = 3600 * 1000
-_COMPACTED_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _LARGEST_SEGMENT_BYTES: Final = 1024 * 1024 * 1024
 _SMALLEST_SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _PARTS: Final = 4  # of what is kept; brokers remove whole segments, so up to one part more stays
@@ -44,8 +42,7 @@ class TopicPlan(NamedTuple):
 def plan_topic(settings: TopicSettings, replicas: int | None, min_insync_replicas: int | None) -> TopicPlan:
     """What a topic with these settings needs of the brokers."""
     configuration = {
-        # one topic in which the newest record of a key says all is compacted, and still forgets what is too old
-        "cleanup.policy": "compact,delete" if settings.is_newest_enough else "delete",
+        "cleanup.policy": "delete",  # never compacted: members of the original's line write records without keys
         "retention.ms": str(-1 if settings.retention_seconds is None else int(settings.retention_seconds * 1000)),
         "retention.bytes": str(-1 if settings.retention_bytes is None else settings.retention_bytes),
         "segment.ms": str(_segment_ms(settings)),
@@ -60,16 +57,12 @@ def plan_topic(settings: TopicSettings, replicas: int | None, min_insync_replica
 
 def _segment_ms(settings: TopicSettings) -> int:
     """A segment may not take longer to fill than a part of the time that its records are kept."""
-    if settings.is_newest_enough:
-        return _COMPACTED_SEGMENT_MS  # what is in the newest segment is not compacted
     if settings.retention_seconds is None:
         return _LONGEST_SEGMENT_MS
     return min(max(int(settings.retention_seconds * 1000) // _PARTS, _SHORTEST_SEGMENT_MS), _LONGEST_SEGMENT_MS)
 
 
 def _segment_bytes(settings: TopicSettings) -> int:
-    if settings.is_newest_enough:
-        return _COMPACTED_SEGMENT_BYTES
     if settings.retention_bytes is None:
         return _LARGEST_SEGMENT_BYTES
     smallest = max(_SMALLEST_SEGMENT_BYTES, 2 * settings.max_message_bytes)

@@ -90,13 +90,11 @@ class TopicSettings:
         max_message_bytes: The largest value that `append` takes.
         retention_bytes: When the topic holds more, its oldest records may be removed; None sets no limit. A log that
             removes whole segments keeps somewhat more.
-        is_newest_enough: Of the records with one key the newest says all, so that older ones may go earlier.
     """
 
     retention_seconds: float | None = 7 * 24 * 3600.0
     max_message_bytes: int = 1_000_000
     retention_bytes: int | None = None
-    is_newest_enough: bool = False
 
 
 class TopicDifference(NamedTuple):
