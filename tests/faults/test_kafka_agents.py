@@ -109,7 +109,8 @@ def test_a_subscriber_outlives_a_broker_that_was_down_and_misses_nothing(
         assert boat.run("publish", site, "/b.html").code == TRY_AGAIN
         assert not outcome.done()
         kafka_broker.start()
-        boat.do("publish", site, "/c.html")
+        again = ("publish", site, "/c.html", "--request-id", "after")
+        wait_until(lambda: boat.run(*again).code == 0, "publishing succeeds again")
         wait_until(lambda: "c.html" in pages(web), "the page published afterwards")
     assert boat.json("journal", "verify")["problems"] == []
 
