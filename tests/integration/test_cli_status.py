@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import pty
 import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +103,27 @@ def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) ->
     boat.run("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
     assert [one["given_up"] for one in boat.json("status")["subscribers"]] == [1]
     assert boat.do("status").lines[-1].endswith("1 given up: see mailboat errors list web")
+
+
+def test_a_terminal_is_shown_a_table_that_changes_in_place(boat: Any) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    words = [sys.executable, "-m", "mailboat.cli", "--home", str(boat.home), "status", "--watch", "--every", "0.1"]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    try:
+        while shown.count(b"no subscriber is known") < 3:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # what a terminal says whose other end is closed
+            while more := os.read(ours, 65536):
+                shown += more
+    finally:
+        process.kill()
+        code = process.wait()
+        os.close(ours)
+    assert code == 130
+    before, _, after = shown.partition(b"\x1b[?1049l")
+    assert b"\x1b[?1049h" in before
+    assert after.count(b"no subscriber is known") == 1
