@@ -6,6 +6,8 @@ import json
 import statistics
 from typing import Any
 
+import pytest
+
 
 def run_together(bench: Any, commands: list[tuple[object, ...]]) -> dict[str, Any]:
     """Run all at once; the CPU and the count of all together."""
@@ -14,6 +16,7 @@ def run_together(bench: Any, commands: list[tuple[object, ...]]) -> dict[str, An
     return {key: sum(one[key] for one in results) for key in ("cpu_seconds", "count")}
 
 
+@pytest.mark.timeout(600)  # a hundred and more processes, on cores that others may want
 def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
     folder, packages, many = bench.folder("fan-out"), bench.length(1_500, 4_000), 50
     bench.run("arms/prepare.py", folder / "home", packages, "tree", folder / "records.db")
