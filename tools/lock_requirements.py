@@ -17,9 +17,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-GROUPS = {"dev": ("build", "dev"), "runtime": ("build",)}
+GROUPS = {"dev": ("build", "dev"), "runtime": ("build",), "agent": (), "operator": ()}
 """Lock → dependency groups that it holds beside the project's own dependencies. The first one decides the versions."""
-EXTRAS = {"dev": ("kafka", "s3", "tracing"), "runtime": ()}
+EXTRAS = {
+    "dev": ("kafka", "operator", "s3", "tracing"),
+    "runtime": (),
+    "agent": ("kafka", "s3", "tracing"),
+    "operator": ("kafka", "operator"),
+}
 """Lock → optional parts that are tested with it."""
 
 

@@ -1,11 +1,13 @@
 """A Kubernetes API server without nodes: etcd, kube-apiserver and controller manager, for tests of what is stored.
 
 `python tests/kind/api_server.py FOLDER` starts them, writes `FOLDER/kubeconfig`, says `ready` on standard output, and
-stops when standard input ends, so that it never outlives who started it. Nothing listens but on 127.0.0.1.
+stops when standard input ends, so that it never outlives who started it; killed itself, it takes them with it. Nothing
+listens but on 127.0.0.1.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -23,6 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 READY_SECONDS = 60.0
+_SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl(2)
 ADMIN_TOKEN = "admin-of-the-tests"  # of a server that lives for one test session on 127.0.0.1
 
 
@@ -121,7 +124,12 @@ class ApiServer:
 
     def _run(self, name: str, arguments: list[str]) -> None:
         with (self._folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen([self._binary, name, *arguments], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [self._binary, name, *arguments],
+                stdout=log,
+                stderr=log,
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # this process has one thread
+            )
         self._processes.append(process)
 
     def _wait(self, url: str) -> None:
@@ -143,6 +151,11 @@ class ApiServer:
     def _last_words(self) -> str:
         logs = [f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in self._folder.glob("*.log")]
         return "the API server did not become ready\n" + "\n".join(logs)
+
+
+def end_with_parent() -> None:
+    """In a new process: have the kernel kill it when the thread that made it ends, however that ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,9 +1,10 @@
 """The test cluster: kind, with real pods, on this machine. `make cluster` and `make cluster-down` call it.
 
-    cluster.py up       make it, or find it running; prints what a shell needs to use it
-    cluster.py env      print that only
-    cluster.py load FILE…   give it image archives
-    cluster.py down     remove it, and the engine with it
+    cluster.py up        make it, or find it running; prints what a shell needs to use it
+    cluster.py env       print that only
+    cluster.py images    build the project's images and load them; prints their names and sizes
+    cluster.py load IMAGE…   give it images of the engine
+    cluster.py down      remove it, and the engine with it
 
 Where a container engine runs already and can pull, kind's published node image is used; elsewhere engine and node image
 are made of Go modules and Debian packages (`engine.py`, `node.py`), once, into the cache.
@@ -12,16 +13,18 @@ are made of Go modules and Debian packages (`engine.py`, `node.py`), once, into 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from builds import HELM, KIND, KUBEBOX, build, cache_folder, say
-from engine import Engine
+from builds import HELM, KIND, KUBEBOX, build, cache_folder, locked, module_folder, say
+from engine import Engine, find_engine
+from images import AGENT, image
 from node import node_image
 
 NAME = "mailboat"
-READY = "120s"
+READY = "180s"
 _HERE = Path(__file__).resolve().parent
 
 
@@ -38,71 +41,94 @@ def programs() -> Path:
     return folder
 
 
+def published_node_image() -> str:
+    """The node image that kind would pull."""
+    source = module_folder(KIND, "sigs.k8s.io/kind") / "pkg/apis/config/defaults/image.go"
+    found = re.search(r'const Image = "(\S+)"', source.read_text())
+    if found is None:
+        raise ValueError(f"{source} names no node image")
+    return found[1]
+
+
 def environment(engine: Engine) -> dict[str, str]:
-    """What a client of the cluster needs."""
-    return {
-        **engine.environment,
-        "KUBECONFIG": str(cache_folder() / "kubeconfig"),
-        "PATH": f"{programs()}:{os.environ['PATH']}",
-    }
+    """What a client of the cluster needs; what is in PATH goes before the rest of it."""
+    return {**engine.environment, "KUBECONFIG": str(cache_folder() / "kubeconfig"), "PATH": str(programs())}
 
 
-def up() -> dict[str, str]:
-    """Make the cluster unless it runs; what its clients need."""
-    engine = Engine()
-    engine.up()
-    needed = environment(engine)
-    if NAME not in _kind(needed, "get", "clusters").split() or not _answers(needed):
-        _kind(needed, "delete", "cluster", "--name", NAME)
-        image = node_image(engine)
-        say("making the cluster")
-        config = str(_HERE / "cluster.yaml")
-        _kind(needed, "create", "cluster", "--name", NAME, "--image", image, "--config", config, "--wait", READY)
-    return needed
+def up() -> Engine:
+    """Make the cluster unless it runs; the engine that it runs in."""
+    with locked(cache_folder() / "cluster"):
+        engine = find_engine(published_node_image())
+        engine.up()
+        if NAME not in _kind(engine, "get", "clusters").split() or not _answers(engine):
+            _kind(engine, "delete", "cluster", "--name", NAME)
+            options = ["--name", NAME, "--wait", READY]
+            if engine.can_pull:
+                options += ["--image", published_node_image()]
+            else:
+                options += ["--image", node_image(engine), "--config", str(_HERE / "cluster.yaml")]
+            say("making the cluster")
+            _kind(engine, "create", "cluster", *options)
+    return engine
 
 
-def load(archives: list[str]) -> None:
-    """Give the cluster image archives."""
-    needed = environment(Engine())
-    for archive in archives:
-        _kind(needed, "load", "image-archive", archive, "--name", NAME)
+def load(engine: Engine, names: list[str]) -> None:
+    """Give the cluster images of the engine; one that it has already costs nothing."""
+    _kind(engine, "load", "docker-image", *names, "--name", NAME)
+
+
+def load_own(engine: Engine) -> None:
+    """Build the project's images, load them, and print their names and sizes."""
+    for recipe in (AGENT,):
+        name = image(engine, recipe)
+        load(engine, [name])
+        sys.stdout.write(f"{name} {engine.image_bytes(name)}\n")
 
 
 def down() -> None:
-    """Remove the cluster and its engine."""
-    engine = Engine()
-    if engine.is_ready():
-        _kind(environment(engine), "delete", "cluster", "--name", NAME)
-    engine.down()
+    """Remove the cluster, and its engine if it was started for it."""
+    with locked(cache_folder() / "cluster"):
+        engine = find_engine(published_node_image())
+        if engine.is_ready():
+            _kind(engine, "delete", "cluster", "--name", NAME)
+        engine.down()
 
 
-def _kind(needed: dict[str, str], *arguments: str) -> str:
+def _client_environment(engine: Engine) -> dict[str, str]:
+    needed = environment(engine)
+    return {**os.environ, **needed, "PATH": f"{needed['PATH']}:{os.environ['PATH']}"}
+
+
+def _kind(engine: Engine, *arguments: str) -> str:
     done = subprocess.run(
-        ["kind", *arguments], env={**os.environ, **needed}, capture_output=True, text=True, check=False
+        ["kind", *arguments], env=_client_environment(engine), capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         sys.exit(f"kind {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def _answers(needed: dict[str, str]) -> bool:
+def _answers(engine: Engine) -> bool:
     command = ["kubectl", "get", "--raw", "/readyz", "--request-timeout=5s"]
-    return subprocess.run(command, env={**os.environ, **needed}, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, env=_client_environment(engine), capture_output=True, check=False).returncode == 0
 
 
 def _print(needed: dict[str, str]) -> None:
     for name, value in needed.items():
-        sys.stdout.write(f"export {name}='{value}'\n")
+        rest = ':"$PATH"' if name == "PATH" else ""
+        sys.stdout.write(f"export {name}='{value}'{rest}\n")
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["up"]:
-            _print(up())
+            _print(environment(up()))
         case ["env"]:
-            _print(environment(Engine()))
-        case ["load", *archives]:
-            load(archives)
+            _print(environment(find_engine(published_node_image())))
+        case ["images"]:
+            load_own(up())
+        case ["load", *names]:
+            load(up(), names)
         case ["down"]:
             down()
         case _:

@@ -1,8 +1,9 @@
-"""A container engine for the tests: Debian's docker.io in namespaces of its own, reached through one pair of links.
+"""Container engines: one that runs already and can pull, or else one that is started for the tests.
 
-Ending its one process ends the engine, its containers, mounts and firewall rules; the host's own rules stay as they
-were. Its network has no way out, which is meant: a pull fails at once instead of waiting for a name server. Pods reach
-servers on the host at 10.77.1.1; the host reaches the cluster at 10.77.1.2.
+The one that is started is Debian's docker.io in namespaces of its own, reached through one pair of links. Ending its
+one process ends the engine, its containers, mounts and firewall rules; the host's own rules stay as they were. Its
+network has no way out, which is meant: a pull fails at once instead of waiting for a name server. Pods reach servers on
+the host at 10.77.1.1; the host reaches the cluster at 10.77.1.2.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ENGINE_ADDRESS = "10.77.1.2"
 PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftables", "conntrack": "conntrack"}
 
 _HOST_LINK, _ENGINE_LINK = "mbkind-host", "mbkind-in"
+_CONTROL_GROUP = "mailboat-kind"
 _CONTAINER_NETWORK = "10.78.0.0/16"
 _SYSCTLS = ("vm.overcommit_memory", "kernel.panic", "kernel.panic_on_oops")  # a node's kubelet sets these for the host
 _START_SECONDS = 30.0
@@ -31,7 +33,55 @@ _WRAPPER = Path(__file__).resolve().with_name("runc-without-sys-resource")
 
 
 class Engine:
-    """The engine of this machine's test cluster."""
+    """An engine that runs already, whoever started it."""
+
+    can_pull = True
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients need."""
+        return {}
+
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        return shutil.which("docker") is not None and self._docker("version").returncode == 0
+
+    def has_image(self, name: str) -> bool:
+        """Whether it holds the image."""
+        return self._docker("image", "inspect", name).returncode == 0
+
+    def image_bytes(self, name: str) -> int:
+        """What an image takes, unpacked."""
+        return int(self._docker("image", "inspect", "--format={{.Size}}", name).stdout)
+
+    def pull(self, name: str) -> bool:
+        """Whether it holds the image now, from a registry if need be."""
+        return self.has_image(name) or self._docker("pull", "--quiet", name).returncode == 0
+
+    def import_image(self, root: Path, name: str, *changes: str) -> None:
+        """Make an image of a root file system, with lines of a Dockerfile as changes."""
+        options = [word for change in changes for word in ("--change", change)]
+        with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as packed:
+            command = ["docker", "import", *options, "-", name]
+            environment = {**os.environ, **self.environment}
+            subprocess.run(command, stdin=packed.stdout, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+    def up(self) -> None:
+        """Nothing: it runs."""
+
+    def down(self) -> None:
+        """Nothing: it is not ours to stop."""
+
+    def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["docker", *arguments], env={**os.environ, **self.environment}, capture_output=True, check=False
+        )
+
+
+class OwnEngine(Engine):
+    """The engine that is started for the test cluster of this machine."""
+
+    can_pull = False
 
     def __init__(self) -> None:
         """Nothing is started."""
@@ -40,12 +90,7 @@ class Engine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its clients need."""
         return {"DOCKER_HOST": f"unix://{self._run}/docker.sock", "DOCKER_BUILDKIT": "0"}
-
-    def is_ready(self) -> bool:
-        """Whether it answers."""
-        return self._docker("version").returncode == 0
 
     def up(self) -> None:
         """Start it, unless it runs. Raises: RuntimeError with the end of its log."""
@@ -73,11 +118,7 @@ class Engine:
             time.sleep(0.05)
         _kill(outer, signal.SIGKILL)
         _ip("link", "del", _HOST_LINK, is_checked=False)
-        for folder in Path("/sys/fs/cgroup").glob("*/docker"):
-            for one in sorted(folder.rglob("*"), reverse=True):
-                if one.is_dir():
-                    one.rmdir()
-            folder.rmdir()
+        _remove_control_groups(end)
         settings = self._run / "sysctls"
         if settings.exists():
             subprocess.run(["sysctl", "-q", "-w", *settings.read_text().split()], check=True)
@@ -87,11 +128,6 @@ class Engine:
     @property
     def _log(self) -> Path:
         return self._run / "engine.log"
-
-    def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            ["docker", *arguments], env={**os.environ, **self.environment}, capture_output=True, check=False
-        )
 
     def _prepare(self) -> None:
         self._run.mkdir(parents=True, exist_ok=True)
@@ -152,9 +188,7 @@ def run_inside(folder: Path) -> None:
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     _ip("link", "set", "lo", "up")
     end = time.monotonic() + _START_SECONDS
-    while not Path(f"/sys/class/net/{_ENGINE_LINK}").exists() and time.monotonic() < end:
-        if _ip("link", "show", _ENGINE_LINK, is_checked=False).returncode == 0:
-            break
+    while _ip("link", "show", _ENGINE_LINK, is_checked=False).returncode != 0 and time.monotonic() < end:
         time.sleep(0.05)
     _ip("addr", "add", f"{ENGINE_ADDRESS}/30", "dev", _ENGINE_LINK)
     _ip("link", "set", _ENGINE_LINK, "up")
@@ -170,12 +204,31 @@ def run_inside(folder: Path) -> None:
             "--oom-score-adjust=0",
             "--storage-driver=overlay2",
             "--exec-opt=native.cgroupdriver=cgroupfs",
+            f"--cgroup-parent=/{_CONTROL_GROUP}",
             "--bip=10.77.0.1/24",
             f"--default-address-pool=base={_CONTAINER_NETWORK},size=24",
             f"--add-runtime=without-sys-resource={_WRAPPER}",
             "--default-runtime=without-sys-resource",
         ],
     )
+
+
+def find_engine(image: str) -> Engine:
+    """An engine that runs and has the image or can pull it; else the one of the tests, which may have to be started."""
+    running = Engine()
+    return running if running.is_ready() and running.pull(image) else OwnEngine()
+
+
+def _remove_control_groups(end: float) -> None:
+    """Remove what the containers leave; a group goes only when its last process is gone."""
+    top = [one for one in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}") if one.is_dir()]
+    for folder in top:
+        for one in (*sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True), folder):
+            while one.exists() and time.monotonic() < end:
+                with suppress(OSError):
+                    one.rmdir()
+                    break
+                time.sleep(0.05)
 
 
 def _ip(*arguments: str, is_checked: bool = True) -> subprocess.CompletedProcess[bytes]:
@@ -201,9 +254,9 @@ def _kill(pid: int, number: signal.Signals) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["up"]:
-            Engine().up()
+            OwnEngine().up()
         case ["down"]:
-            Engine().down()
+            OwnEngine().down()
         case ["inside", folder]:
             run_inside(Path(folder))
         case _:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
@@ -67,31 +68,23 @@ def node_image(engine: Engine) -> str:
     sources = [MODULES, HERE / "node.py", HERE / "oci.py", HERE / "inside-the-node.sh"]
     name = f"mailboat/node:{KUBERNETES}-{digest_of(*sources)}"
     with locked(cache_folder() / "node"):
-        if not _is_there(engine, name):
+        if not engine.has_image(name):
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
                 _make(engine, name, Path(folder))
     return name
-
-
-def _is_there(engine: Engine, name: str) -> bool:
-    return _docker(engine, "image", "inspect", name, is_checked=False).returncode == 0
 
 
 def _make(engine: Engine, name: str, work: Path) -> None:
     base = "mailboat/node-base:local"
     root = _root_files(work / "root")
     say("importing the node's base image")
-    with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as packed:
-        entry = ["-c", "ENV container=docker", "-c", 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]']
-        subprocess.run(
-            ["docker", "import", *entry, "-", base], stdin=packed.stdout, env=_environment(engine), check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+    entrypoint = 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]'
+    engine.import_image(root, base, "ENV container=docker", entrypoint)
     say("writing the component images")
     archive = _release(work)
     say("building the node image")
     command = [build(KIND), "build", "node-image", "--type", "file", "--base-image", base, "--image", name, archive]
-    subprocess.run(command, env=_environment(engine), check=True)
+    subprocess.run(command, env={**os.environ, **engine.environment}, check=True, stdout=sys.stderr)
 
 
 def _root_files(root: Path) -> Path:
@@ -185,11 +178,3 @@ def _docker_archive(oci: Path, tags: tuple[str, ...]) -> bytes:
         add_bytes(archive, "config.json", config)
         add_bytes(archive, "layer/layer.tar", layer)
     return buffer.getvalue()
-
-
-def _environment(engine: Engine) -> dict[str, str]:
-    return {**os.environ, **engine.environment}
-
-
-def _docker(engine: Engine, *arguments: str, is_checked: bool = True) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["docker", *arguments], env=_environment(engine), check=is_checked, capture_output=True)

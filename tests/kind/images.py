@@ -1,0 +1,128 @@
+"""Images for the test cluster, built by the project's own Dockerfiles without pulling or downloading anything inside.
+
+The base image is a small Debian with Python; the wheels of a lock are downloaded on this machine and go into the build
+context. Everything is named by a digest of what it is made from, so nothing is made twice.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from builds import cache_folder, digest_of, locked, say
+from engine import Engine
+from oci import add_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+_DEBIAN_PYTHON = "3.11"
+_OFFLINE = "--no-index --find-links requirements/wheels"
+_SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "requirements")
+_NOT_NEEDED = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An image of the project.
+
+    Attributes:
+        name: Of the image, without a tag.
+        dockerfile: From the project's folder.
+        folders: What is copied beside the project file and the locks.
+        locks: Whose wheels are needed.
+    """
+
+    name: str
+    dockerfile: str
+    folders: tuple[str, ...]
+    locks: tuple[str, ...]
+
+
+AGENT = Recipe("mailboat", "agent_image/Dockerfile", ("agent_image", "operator"), ("runtime", "agent"))
+
+
+def image(engine: Engine, recipe: Recipe) -> str:
+    """The name of the image in the engine, built unless it is there. Raises: CalledProcessError after Docker's words."""
+    sources = [path for one in (*_SHIPPED, *recipe.folders) for path in _files(ROOT / one)]
+    name = f"{recipe.name}:{digest_of(*sources)}"
+    with locked(cache_folder() / recipe.name):
+        if not engine.has_image(name):
+            wheels = [] if engine.can_pull else [wheelhouse(lock) for lock in recipe.locks]
+            arguments = {} if engine.can_pull else {"BASE": python_image(engine), "PIP_OPTIONS": _OFFLINE}
+            say(f"building the image {name}")
+            _build(engine, recipe, name, arguments, _context(sources, wheels))
+    return name
+
+
+def python_image(engine: Engine) -> str:
+    """The base image: Debian's Python on a small Debian."""
+    name = f"mailboat/python:{digest_of(Path(__file__))}"
+    with locked(cache_folder() / "python"):
+        if not engine.has_image(name):
+            say("making a small Debian with Python")
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+                root = Path(folder) / "root"
+                options = ["--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm", str(root)]
+                subprocess.run(["debootstrap", *options], check=True, stdout=subprocess.DEVNULL)
+                for path in _NOT_NEEDED:
+                    shutil.rmtree(root / path, ignore_errors=True)
+                engine.import_image(root, name)
+    return name
+
+
+def wheelhouse(lock: str) -> Path:
+    """A folder with the wheels of a lock, as pip of this machine finds them; their hashes are those of the lock."""
+    requirements = ROOT / "requirements" / f"{lock}.txt"
+    folder = cache_folder() / "wheels" / f"{lock}-{digest_of(requirements)}"
+    with locked(folder):
+        if not folder.exists():
+            say(f"downloading the wheels of requirements/{lock}.txt")
+            draft = Path(tempfile.mkdtemp(dir=folder.parent))
+            options = ["--quiet", "--only-binary=:all:", f"--python-version={_DEBIAN_PYTHON}", "--no-deps"]
+            pip = [_python_with_pip(), "-m", "pip", "download", *options, "--dest", str(draft)]
+            subprocess.run([*pip, "--require-hashes", "-r", str(requirements)], check=True)
+            draft.rename(folder)
+    return folder
+
+
+def _python_with_pip() -> str:
+    own = ROOT / ".venv" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
+
+
+def _context(sources: list[Path], wheels: list[Path]) -> io.BytesIO:
+    """The build context as a tar archive, with fixed times and owners so that the engine finds its layers again."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as context:
+        for source in sources:
+            add_bytes(context, source.relative_to(ROOT).as_posix(), source.read_bytes())
+        for wheel in sorted({one.name: one for folder in wheels for one in folder.iterdir()}.values()):
+            add_bytes(context, f"requirements/wheels/{wheel.name}", wheel.read_bytes())
+    buffer.seek(0)
+    return buffer
+
+
+def _build(engine: Engine, recipe: Recipe, name: str, arguments: dict[str, str], context: io.BytesIO) -> None:
+    options = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    command = ["docker", "build", "--quiet", "--file", recipe.dockerfile, "--tag", name, *options, "-"]
+    environment = {**os.environ, **engine.environment}
+    subprocess.run(command, input=context.getvalue(), env=environment, check=True, stdout=subprocess.DEVNULL)
