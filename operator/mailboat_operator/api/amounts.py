@@ -1,0 +1,57 @@
+"""Durations (`30s`, `7d`) and sizes (`5Gi`) as manifests write them; inside they are seconds and bytes.
+
+A duration is one number with one unit, so that each has one way to be read. Sizes follow Kubernetes' quantities without
+exponents. Called by the decoder and the encoder.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Final
+
+DURATION_PATTERN: Final = r"^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
+DURATION_OR_ZERO_PATTERN: Final = r"^(0s|[1-9][0-9]{0,6}(ms|s|m|h|d))$"
+SIZE_PATTERN: Final = r"^[1-9][0-9]{0,11}(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+
+_SECONDS: Final = MappingProxyType({"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0})
+_BINARY: Final = MappingProxyType({"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10})
+_DECIMAL: Final = MappingProxyType({"T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3})
+_PARTS: Final = re.compile(r"([0-9]+)([A-Za-z]*)\Z")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a text that fits `DURATION_OR_ZERO_PATTERN`. Raises: ValueError."""
+    number, unit = _parts_of(text)
+    return number / 1000 if unit == "ms" else number * _SECONDS[unit]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text of a duration of whole milliseconds: `parse_duration` gives it back."""
+    if seconds != int(seconds):
+        return f"{round(seconds * 1000)}ms"
+    for unit, length in _SECONDS.items():
+        if seconds >= length and seconds % length == 0:
+            return f"{int(seconds // length)}{unit}"
+    return "0s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a text that fits `SIZE_PATTERN`. Raises: ValueError."""
+    number, unit = _parts_of(text)
+    return number * {**_BINARY, **_DECIMAL, "": 1}[unit]
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest text of a size: `parse_size` gives it back."""
+    for unit, length in (*_BINARY.items(), *_DECIMAL.items()):
+        if size_bytes >= length and size_bytes % length == 0:
+            return f"{size_bytes // length}{unit}"
+    return str(size_bytes)
+
+
+def _parts_of(text: str) -> tuple[int, str]:
+    match = _PARTS.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no number with a unit")
+    return int(match[1]), match[2]

@@ -1,0 +1,122 @@
+"""Distribution: one request to a publisher, and how far it got. It is asked for once and never changed."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
+from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.forms import CONTENT_PATH
+from mailboat_operator.api.kind import AGE, Column, Kind
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.references import Reference
+
+MAX_PATHS = 500
+_ONCE = "it was asked for; make another Distribution"
+
+
+class DistributionAction(enum.StrEnum):
+    """What to do with the paths."""
+
+    ADD = "Add"
+    DELETE = "Delete"
+    INVALIDATE = "Invalidate"
+    TEST = "Test"
+
+
+class DistributionState(enum.StrEnum):
+    """How far a Distribution got."""
+
+    PENDING = "Pending"
+    PUBLISHED = "Published"
+    DISTRIBUTED = "Distributed"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class DistributedPath:
+    """One path."""
+
+    path: Annotated[str, Field("The path of the content.", form=CONTENT_PATH)]
+    deep: Annotated[bool, Field("With all that is below it; a Delete is always deep.")] = False
+
+
+@dataclass(frozen=True)
+class DistributionSpec:
+    """What is asked for."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.paths) && size(self.paths) > 0 ? self.action != 'Test' : self.action == 'Test'",
+            "paths must be said with the actions Add, Delete and Invalidate, and can't be with Test",
+            ".paths",
+            lambda spec: (not spec.paths) == (spec.action == DistributionAction.TEST),
+        ),
+        Rule(
+            "self.action == 'Add' || !has(self.paths) || self.paths.all(one, !one.deep)",
+            "deep is meant for the action Add alone",
+            ".paths",
+            lambda spec: spec.action == DistributionAction.ADD or not any(one.deep for one in spec.paths),
+        ),
+        unchangeable("publisherRef", _ONCE),
+        unchangeable("action", _ONCE),
+        unchangeable("paths", _ONCE),
+    )
+
+    publisher_ref: Annotated[Reference, Field("The Publisher to ask.")]
+    action: Annotated[DistributionAction, Field("What to do.")]
+    paths: Annotated[tuple[DistributedPath, ...], Field("The paths.", max_items=MAX_PATHS, key="path")] = ()
+    ttl_seconds_after_finished: Annotated[
+        int | None, Field("The object goes so long after it finished; not said: never.", minimum=0, maximum=2**31 - 1)
+    ] = None
+
+
+@dataclass(frozen=True)
+class PoolProgress:
+    """How far one pool got."""
+
+    name: Annotated[str, Field("Name of the SubscriberPool.")]
+    done: Annotated[int, Field("Members that have the package.", minimum=0)]
+    members: Annotated[int, Field("Members that it has.", minimum=0)]
+
+
+@dataclass(frozen=True)
+class DistributionStatus:
+    """How far it got."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    state: Annotated[DistributionState | None, Field("How far it got.")] = None
+    package_id: Annotated[str | None, Field("Id of the package that it became.")] = None
+    offset: Annotated[int | None, Field("Offset of the package in the journal.", minimum=0)] = None
+    done: Annotated[str | None, Field("Subscribers that have it, of all: `3/5`.", max_length=32)] = None
+    pools: Annotated[tuple[PoolProgress, ...], Field("The same by pool.", max_items=100, key="name")] = ()
+    published_at: Annotated[datetime | None, Field("When the package was appended.")] = None
+    finished_at: Annotated[datetime | None, Field("When it was distributed, or failed.")] = None
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A Distribution as it is stored."""
+
+    metadata: Metadata
+    spec: DistributionSpec
+    status: DistributionStatus = field(default_factory=DistributionStatus)
+
+
+DISTRIBUTION = Kind(
+    "Distribution",
+    "distributions",
+    "mbdist",
+    Distribution,
+    (
+        Column("Action", ".spec.action", text="What was asked for."),
+        Column("State", ".status.state", text="How far it got."),
+        Column("Done", ".status.done", text="Subscribers that have it, of all."),
+        Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
+        AGE,
+    ),
+)

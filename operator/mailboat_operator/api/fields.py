@@ -1,0 +1,184 @@
+"""What the records of the kinds say of themselves: each field with its kind, form, bounds, rules and explanation.
+
+A record is a frozen dataclass whose fields are annotated with `Field`; rules over several fields stand in its class
+variable `RULES`. A rule is written twice, for the API server in CEL and for the decoder in Python, side by side, and
+the tests hold both to the same manifests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+REQUIRED: Final = object()
+"""The default of a field that has none: the manifest must say it."""
+
+LONGEST_TEXT: Final = 1024
+"""Of a text that says nothing of its length."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must fulfil beyond its form.
+
+    Attributes:
+        expression: In CEL; `self` is the value, `oldSelf` the one before.
+        message: What is wrong when it does not hold, for the person who wrote the manifest.
+        field: Path of the field to blame, relative to the value, such as `.replicas`.
+        is_kept: The same in Python, over the record; None for a transition, which only the API server sees.
+    """
+
+    expression: str
+    message: str
+    field: str | None = None
+    is_kept: Callable[[Any], bool] | None = None
+
+
+def unchangeable(name: str, why: str) -> Rule:
+    """A transition rule of a record: the field, optional or not, stays as it was."""
+    return Rule(f"self.?{name} == oldSelf.?{name}", f"{name} can't be changed: {why}", f".{name}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a text looks, and what is made of it.
+
+    Attributes:
+        pattern: A regular expression over the whole text, of what RE2 and Python both understand.
+        meaning: What the text must be, in words: it ends the sentence "… must be".
+        max_length: In characters.
+        read: Makes the value of a text that fits.
+        write: Makes the text of a value.
+        ending: What the name of the attribute ends in, and the manifest's name does not: the unit.
+    """
+
+    pattern: str
+    meaning: str
+    max_length: int
+    read: Callable[[str], Any] = str
+    write: Callable[[Any], str] = str
+    ending: str = ""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What is said of one field.
+
+    Attributes:
+        text: One or two sentences for people: `kubectl explain` shows them.
+        form: How the text looks, or each text of a list, or each key of a mapping.
+        minimum: The smallest number allowed.
+        maximum: The largest.
+        max_length: Characters of a text, or of each text of a list or mapping, without a form.
+        min_items: The least number of entries of a list.
+        max_items: The most entries of a list or mapping.
+        key: The attribute by which the records of a list are told apart; a text of a list may stand there once.
+        rules: What the value must fulfil beside.
+        name: How manifests call it, where that is not the attribute in camel case.
+    """
+
+    text: str
+    form: Form | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    max_length: int = LONGEST_TEXT
+    min_items: int = 0
+    max_items: int = 100
+    key: str | None = None
+    rules: tuple[Rule, ...] = ()
+    name: str | None = None
+
+
+class Shape(enum.Enum):
+    """Whether a field has one value or several."""
+
+    ONE = enum.auto()
+    LIST = enum.auto()
+    MAPPING = enum.auto()
+
+
+class Key(NamedTuple):
+    """One field of a record, as the record declares it.
+
+    Attributes:
+        attribute: Its name in Python.
+        name: Its name in manifests.
+        kind: Of the value, or of each: str, int, float, bool, datetime, a StrEnum, a record, or `object` for anything.
+        shape: One value, a list, or a mapping from texts.
+        field: What is said of it.
+        default: What holds when the manifest does not say; `REQUIRED` where it must.
+    """
+
+    attribute: str
+    name: str
+    kind: Any
+    shape: Shape
+    field: Field
+    default: Any
+
+    @property
+    def is_section(self) -> bool:
+        """Whether the value, or each, has fields of its own."""
+        return is_dataclass(self.kind)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the value, or each, is one of some words."""
+        return isinstance(self.kind, type) and issubclass(self.kind, enum.StrEnum)
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the value is a point in time."""
+        return self.kind is datetime
+
+
+def keys_of(record: type) -> tuple[Key, ...]:
+    """The fields of a record, in order."""
+    return _read_keys(record)
+
+
+@cache
+def _read_keys(record: type) -> tuple[Key, ...]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    return tuple(_key(record, one, hints[one.name]) for one in fields(record))
+
+
+def rules_of(record: type) -> tuple[Rule, ...]:
+    """The rules over several fields of a record."""
+    return getattr(record, "RULES", ())
+
+
+def _key(record: type, one: dataclasses.Field[Any], hint: Any) -> Key:
+    if get_origin(hint) is not typing.Annotated:
+        raise TypeError(f"{record.__name__}.{one.name} says nothing of itself")
+    kind, said = get_args(hint)[:2]
+    shape, kind = _shape_of(kind)
+    default = one.default
+    if one.default_factory is not MISSING:
+        default = one.default_factory()
+    return Key(one.name, _name_of(one.name, said), kind, shape, said, REQUIRED if default is MISSING else default)
+
+
+def _shape_of(kind: Any) -> tuple[Shape, Any]:
+    if get_origin(kind) is types.UnionType:
+        kind = next(option for option in get_args(kind) if option is not types.NoneType)
+    if get_origin(kind) is tuple:
+        return Shape.LIST, get_args(kind)[0]
+    if get_origin(kind) is Mapping:
+        return Shape.MAPPING, get_args(kind)[1]
+    return Shape.ONE, kind
+
+
+def _name_of(attribute: str, said: Field) -> str:
+    if said.name is not None:
+        return said.name
+    ending = said.form.ending if said.form is not None else ""
+    first, *rest = attribute.removesuffix(ending).split("_")
+    return first + "".join(word.capitalize() for word in rest)

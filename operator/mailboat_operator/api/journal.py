@@ -1,0 +1,178 @@
+"""Journal: brokers, blob store and the defaults of its topics. It becomes checked connections and five Topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from mailboat.config.storage import SaslMechanism
+
+from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_PREFIX, URL
+from mailboat_operator.api.kind import AGE, READY, Column, Kind
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.references import SecretReference
+from mailboat_operator.api.retention import JournalRetention
+
+
+@dataclass(frozen=True)
+class KafkaTls:
+    """Encryption of the connections to the brokers."""
+
+    ca_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `ca.crt`: who signed the brokers' certificates; not said: whom the image trusts."),
+    ] = None
+    certificate_secret_ref: Annotated[
+        SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
+    ] = None
+    is_host_checked: Annotated[bool, Field("Whether a broker's certificate must name the host asked for.")] = True
+
+
+@dataclass(frozen=True)
+class KafkaSasl:
+    """Login at the brokers."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.tokenUrl) == (self.mechanism == 'OAUTHBEARER')",
+            "tokenUrl is needed with mechanism OAUTHBEARER, and meant for it alone",
+            ".tokenUrl",
+            lambda sasl: (sasl.token_url is not None) == (sasl.mechanism == SaslMechanism.OAUTHBEARER),
+        ),
+        Rule(
+            "!has(self.scope) || self.mechanism == 'OAUTHBEARER'",
+            "scope is meant for mechanism OAUTHBEARER alone",
+            ".scope",
+            lambda sasl: sasl.scope is None or sasl.mechanism == SaslMechanism.OAUTHBEARER,
+        ),
+    )
+
+    mechanism: Annotated[SaslMechanism, Field("How to log in. PLAIN sends the password as it is: use it with TLS.")]
+    credentials_secret_ref: Annotated[
+        SecretReference, Field("Secret with `username` and `password`; client id and client secret for OAUTHBEARER.")
+    ]
+    token_url: Annotated[str | None, Field("Where tokens are given, for OAUTHBEARER.", form=URL)] = None
+    scope: Annotated[str | None, Field("What to ask for there, for OAUTHBEARER.", max_length=256)] = None
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """The brokers."""
+
+    bootstrap_servers: Annotated[
+        tuple[str, ...], Field("Brokers to begin with, each `host:port`.", form=BROKER, min_items=1, max_items=20)
+    ]
+    tls: Annotated[KafkaTls | None, Field("Encryption; not said: none.")] = None
+    sasl: Annotated[KafkaSasl | None, Field("Login; not said: none.")] = None
+
+
+@dataclass(frozen=True)
+class S3:
+    """A bucket."""
+
+    bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
+    prefix: Annotated[str, Field("Put before the keys, where others use the bucket too.", form=KEY_PREFIX)] = ""
+    endpoint_url: Annotated[str | None, Field("Another server than AWS.", form=URL)] = None
+    region: Annotated[str | None, Field("The region; not said: what the pod's environment says.", max_length=63)] = None
+    is_path_style: Annotated[bool, Field("Bucket in the path instead of the host name, as other servers want it.")] = (
+        False
+    )
+    credentials_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `accessKeyId` and `secretAccessKey`; not said: the pod's own identity."),
+    ] = None
+    ca_secret_ref: Annotated[
+        SecretReference | None, Field("Secret with `ca.crt`: who signed the server's certificate.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """Where large binaries and large packages are kept."""
+
+    s3: Annotated[S3, Field("A bucket of an S3 server.")]
+
+
+@dataclass(frozen=True)
+class JournalTopics:
+    """The five topics."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.minInsyncReplicas) || (has(self.replicas) && self.minInsyncReplicas <= self.replicas)",
+            "minInsyncReplicas must not be more than replicas, which must be said too",
+            ".minInsyncReplicas",
+            lambda topics: (
+                topics.min_insync_replicas is None
+                or (topics.replicas is not None and topics.min_insync_replicas <= topics.replicas)
+            ),
+        ),
+        unchangeable("prefix", "messages would be left behind in the topics of the old name"),
+    )
+
+    prefix: Annotated[
+        str | None, Field("Put before the topics' names, where several systems share the brokers.", form=TOPIC_PREFIX)
+    ] = None
+    replicas: Annotated[
+        int | None, Field("Replicas of each; not said: the brokers' default.", minimum=1, maximum=15)
+    ] = None
+    min_insync_replicas: Annotated[
+        int | None, Field("Replicas that an append waits for; not said: the brokers' default.", minimum=1, maximum=15)
+    ] = None
+    retention: Annotated[JournalRetention, Field("How long messages are kept.")] = field(
+        default_factory=JournalRetention
+    )
+    reclaim_policy: Annotated[
+        ReclaimPolicy, Field("What becomes of the topics, and what they hold, when the Journal is deleted.")
+    ] = ReclaimPolicy.RETAIN
+
+
+@dataclass(frozen=True)
+class JournalSpec:
+    """Where messages go."""
+
+    kafka: Annotated[Kafka, Field("The brokers.")]
+    blobs: Annotated[
+        Blobs | None,
+        Field("Where large binaries and packages go; not said: they travel in chunks through the journal."),
+    ] = None
+    topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class JournalStatus:
+    """What was found."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    cluster_id: Annotated[str | None, Field("The brokers' name for their cluster.")] = None
+    brokers: Annotated[int | None, Field("Brokers that the cluster has.", minimum=0)] = None
+    topics_ready: Annotated[str | None, Field("Topics that are as they should be, of all: `5/5`.", max_length=16)] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A Journal as it is stored."""
+
+    metadata: Metadata
+    spec: JournalSpec
+    status: JournalStatus = field(default_factory=JournalStatus)
+
+
+JOURNAL = Kind(
+    "Journal",
+    "journals",
+    "mbj",
+    Journal,
+    (
+        READY,
+        Column("Topics", ".status.topicsReady", text="Topics that are as they should be, of all."),
+        Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
+        AGE,
+    ),
+)

@@ -1,0 +1,41 @@
+"""What Kubernetes itself keeps with every object, as far as the operator looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The metadata of an object.
+
+    Attributes:
+        name: Unique among the objects of its kind and namespace.
+        namespace: Where it lives.
+        uid: Of this very object: one of the same name that was made later has another. Empty before it is stored.
+        generation: Counts changes of the spec.
+        resource_version: Of what was read, for writes that must not overwrite others'.
+        created_at: When it was made.
+        deleted_at: When its deletion was asked for; None as long as it is wanted.
+        labels: Its labels.
+        annotations: Its annotations.
+        finalizers: Who has to do something before it goes.
+    """
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    created_at: datetime | None = None
+    deleted_at: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its deletion was asked for."""
+        return self.deleted_at is not None

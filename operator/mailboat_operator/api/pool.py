@@ -1,0 +1,235 @@
+"""SubscriberPool: subscribers of one kind, each of which receives everything, and what serves their content."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.forms import AGENT_NAME, DURATION, DURATION_OR_ZERO, LABEL_KEY
+from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.references import Reference
+from mailboat_operator.api.workload import Resources, Template, Volume
+
+MAX_REPLICAS = 1000
+
+
+class Delivery(enum.StrEnum):
+    """Who of a pool receives a package. Pools that share the work between members are not there yet."""
+
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of content on a claim of each member."""
+
+    volume: Annotated[Volume, Field("The claim of each member.")]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where members import into: exactly one of these."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "[has(self.generations), has(self.files), has(self.sqlite)].filter(one, one).size() == 1",
+            "exactly one of generations, files and sqlite must be said",
+            is_kept=lambda one: [one.generations, one.files, one.sqlite].count(None) == 2,
+        ),
+    )
+
+    generations: Annotated[
+        Store | None, Field("Whole versions of a folder, with a link to the current one: readers see no half of one.")
+    ] = None
+    files: Annotated[Store | None, Field("A folder, changed in place.")] = None
+    sqlite: Annotated[Store | None, Field("A database file, one transaction a batch.")] = None
+
+    @property
+    def store(self) -> Store:
+        """The one that is said."""
+        chosen = self.generations or self.files or self.sqlite
+        assert chosen is not None  # noqa: S101  # a rule of the record
+        return chosen
+
+
+@dataclass(frozen=True)
+class Retries:
+    """What happens to a package that can't be imported."""
+
+    max: Annotated[int, Field("Attempts after the first before it is given up.", minimum=0, maximum=1_000_000)] = 10
+    is_endless: Annotated[bool, Field("Try for ever, and give nothing up; max does not count.")] = False
+    first_pause_seconds: Annotated[
+        float, Field("Pause after the first failure; it doubles.", form=DURATION_OR_ZERO)
+    ] = 1.0
+    longest_pause_seconds: Annotated[float, Field("The longest pause between attempts.", form=DURATION)] = 300.0
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Import a package only after another pool did: what it could not import never gets here."""
+
+    wait_for: Annotated[Reference, Field("The SubscriberPool that goes first. It must be editable.")]
+    timeout_seconds: Annotated[
+        float, Field("One wait for its word on a package; then its announcement is looked up again.", form=DURATION)
+    ] = 60.0
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """When a member has caught up, and may be sent traffic."""
+
+    max_latency_seconds: Annotated[
+        float, Field("A package this young when imported shows that it has caught up.", form=DURATION)
+    ] = 120.0
+    idle_seconds: Annotated[float, Field("No work for so long shows it too.", form=DURATION)] = 10.0
+    force_seconds: Annotated[
+        float | None,
+        Field("Ready after so long even when it lags, rather than serve nothing; not said: never.", form=DURATION),
+    ] = None
+    max_lag_seconds: Annotated[
+        float | None,
+        Field("Not ready any more when the oldest package not imported is this old; not said: never.", form=DURATION),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ExternalMetric:
+    """A metric of the cluster's external metrics API."""
+
+    name: Annotated[str, Field("Its name.", max_length=253)]
+    target_average_value: Annotated[int, Field("What each member should have of it.", minimum=1, maximum=10**12)]
+    match_labels: Annotated[
+        Mapping[str, str], Field("Labels of the series.", form=LABEL_KEY, max_length=63, max_items=16)
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Autoscaling:
+    """As many members as are needed to serve. More of them never lower the lag: each has the whole backlog to do."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be more than maxReplicas",
+            ".minReplicas",
+            lambda one: one.min_replicas <= one.max_replicas,
+        ),
+        Rule(
+            "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.external)].filter(one, one).size() == 1",
+            "exactly one of cpuPercent, requestsPerSecond and external must be said",
+            is_kept=lambda one: [one.cpu_percent, one.requests_per_second, one.external].count(None) == 2,
+        ),
+    )
+
+    max_replicas: Annotated[int, Field("The most members.", minimum=1, maximum=MAX_REPLICAS)]
+    min_replicas: Annotated[int, Field("The fewest members.", minimum=1, maximum=MAX_REPLICAS)] = 1
+    cpu_percent: Annotated[
+        int | None, Field("CPU that members should use, of what they are promised.", minimum=1, maximum=1000)
+    ] = None
+    requests_per_second: Annotated[
+        int | None, Field("Requests per second that each member should serve.", minimum=1, maximum=1_000_000)
+    ] = None
+    external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
+    scale_down_after_seconds: Annotated[
+        float, Field("Demand must be lower for so long before members go.", form=DURATION_OR_ZERO)
+    ] = 300.0
+
+
+@dataclass(frozen=True)
+class VolumeRetention:
+    """What becomes of members' claims."""
+
+    when_deleted: Annotated[ReclaimPolicy, Field("When the pool is deleted.")] = ReclaimPolicy.RETAIN
+    when_scaled: Annotated[ReclaimPolicy, Field("When there are fewer members; a kept one goes on where it stood.")] = (
+        ReclaimPolicy.RETAIN
+    )
+
+
+@dataclass(frozen=True)
+class SubscriberPoolSpec:
+    """Who subscribes to what, and what serves it."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
+        unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),
+    )
+
+    journal_ref: Annotated[Reference, Field("The Journal to read.")]
+    target: Annotated[Target, Field("Where members import into.")]
+    publishers: Annotated[
+        tuple[str, ...], Field("The publishers that members follow; none named: all.", form=AGENT_NAME, key="")
+    ] = ()
+    replicas: Annotated[
+        int, Field("Members. An autoscaler, where there is one, decides instead.", minimum=0, maximum=MAX_REPLICAS)
+    ] = 1
+    delivery: Annotated[Delivery, Field("Who receives a package: every member.")] = Delivery.BROADCAST
+    retries: Annotated[Retries, Field("What happens to a package that can't be imported.")] = field(
+        default_factory=Retries
+    )
+    editable: Annotated[bool, Field("Members take clear commands, and confirm every package.")] = False
+    staging: Annotated[Staging | None, Field("Wait for another pool; not said: for nobody.")] = None
+    readiness: Annotated[Readiness, Field("When a member may be sent traffic.")] = field(default_factory=Readiness)
+    template: Annotated[
+        Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")
+    ] = field(default_factory=Template)
+    resources: Annotated[Resources, Field("CPU and memory of each agent.")] = field(default_factory=Resources)
+    autoscaling: Annotated[Autoscaling | None, Field("Scale on demand; not said: by hand.")] = None
+    volume_retention: Annotated[VolumeRetention, Field("What becomes of members' claims.")] = field(
+        default_factory=VolumeRetention
+    )
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class SubscriberPoolStatus:
+    """How the members are."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    replicas: Annotated[int | None, Field("Members that there are.", minimum=0)] = None
+    ready_replicas: Annotated[int | None, Field("Members that may be sent traffic.", minimum=0)] = None
+    caught_up_replicas: Annotated[int | None, Field("Members that have caught up.", minimum=0)] = None
+    selector: Annotated[str | None, Field("Label selector of the members' pods, for autoscalers.", max_length=4096)] = (
+        None
+    )
+    max_lag: Annotated[int | None, Field("Packages that the slowest member is behind.", minimum=0)] = None
+    blocked: Annotated[int | None, Field("Members that stand at a package they can't import.", minimum=0)] = None
+
+
+@dataclass(frozen=True)
+class SubscriberPool:
+    """A SubscriberPool as it is stored."""
+
+    metadata: Metadata
+    spec: SubscriberPoolSpec
+    status: SubscriberPoolStatus = field(default_factory=SubscriberPoolStatus)
+
+
+WAITS_FOR_ANOTHER = Rule(
+    "!has(self.spec.staging) || self.spec.staging.waitFor.name != self.metadata.name",
+    "staging.waitFor can't be the pool itself",
+    ".spec.staging.waitFor.name",
+    lambda one: one.spec.staging is None or one.spec.staging.wait_for.name != one.metadata.name,
+)
+
+POOL = Kind(
+    "SubscriberPool",
+    "subscriberpools",
+    "mbpool",
+    SubscriberPool,
+    (
+        READY,
+        Column("Desired", ".spec.replicas", "integer", "Members that there should be."),
+        Column("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
+        Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),
+        Column("Blocked", ".status.blocked", "integer", "Members that stand at a package they can't import."),
+        AGE,
+    ),
+    is_scaled=True,
+    rules=(NAMES_AGENTS, WAITS_FOR_ANOTHER),
+)

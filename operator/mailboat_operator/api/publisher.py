@@ -1,0 +1,114 @@
+"""Publisher: an agent that packages what changed and appends it to a journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from mailboat.config.document import PackageType, Transfer
+
+from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
+from mailboat_operator.api.fields import Field, Rule, unchangeable
+from mailboat_operator.api.forms import FOLDER, NAME
+from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.references import Reference, SecretReference
+from mailboat_operator.api.workload import Resources, Template, Volume
+
+_STATE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class VolumeClaim:
+    """A claim that holds the content. It is mounted read-only."""
+
+    name: Annotated[str, Field("Its name, in the same namespace.", form=NAME)]
+    folder: Annotated[str | None, Field("The folder within it; not said: all of it.", form=FOLDER)] = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where content comes from."""
+
+    volume_claim: Annotated[VolumeClaim, Field("A claim: a folder, a FileVault checkout or a package in it.")]
+
+
+@dataclass(frozen=True)
+class Http:
+    """The HTTP API."""
+
+    token_secret_ref: Annotated[
+        SecretReference | None,
+        Field("Secret with `token`: the bearer token that may do all; not said: the operator makes one."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PublisherSpec:
+    """What to publish, and how."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        unchangeable("journalRef", "a publisher's numbers belong to its journal; make another Publisher"),
+        unchangeable("volume", "a StatefulSet's claims can't be changed"),
+    )
+
+    journal_ref: Annotated[Reference, Field("The Journal to append to.")]
+    source: Annotated[Source | None, Field("What requests of action Add read; not said: they are refused.")] = None
+    package_type: Annotated[PackageType, Field("Format of the packages.")] = PackageType.TREE
+    transfer: Annotated[
+        Transfer,
+        Field(
+            "How packages travel that are too large for a message: through the blob store (reference), in chunks "
+            "through the journal, or by reference where the Journal has a bucket (auto)."
+        ),
+    ] = Transfer.AUTO
+    http: Annotated[Http, Field("The HTTP API.")] = field(default_factory=Http)
+    volume: Annotated[Volume, Field("A claim for what the publisher remembers of its requests.")] = field(
+        default_factory=lambda: Volume(_STATE_BYTES)
+    )
+    volume_retention: Annotated[ReclaimPolicy, Field("What becomes of that claim when the Publisher is deleted.")] = (
+        ReclaimPolicy.RETAIN
+    )
+    resources: Annotated[Resources, Field("CPU and memory of the agent.")] = field(default_factory=Resources)
+    template: Annotated[Template, Field("What runs beside the agent, and where.")] = field(default_factory=Template)
+    suspend: Annotated[bool, SUSPEND] = False
+
+
+@dataclass(frozen=True)
+class PublisherStatus:
+    """How publishing goes."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    next_offset: Annotated[int | None, Field("Offset of the next package.", minimum=0)] = None
+    subscribers: Annotated[int | None, Field("Subscribers that follow it.", minimum=0)] = None
+    max_lag: Annotated[int | None, Field("Packages that the slowest of them is behind.", minimum=0)] = None
+    last_published_at: Annotated[datetime | None, Field("When the last package was appended.")] = None
+    url: Annotated[str | None, Field("Its HTTP API, within the cluster.")] = None
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """A Publisher as it is stored."""
+
+    metadata: Metadata
+    spec: PublisherSpec
+    status: PublisherStatus = field(default_factory=PublisherStatus)
+
+
+PUBLISHER = Kind(
+    "Publisher",
+    "publishers",
+    "mbpub",
+    Publisher,
+    (
+        READY,
+        Column("Next", ".status.nextOffset", "integer", "Offset of the next package."),
+        Column("Subscribers", ".status.subscribers", "integer", "Subscribers that follow it."),
+        Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest of them is behind."),
+        Column("Last Published", ".status.lastPublishedAt", "date", "How long ago the last package was appended."),
+        AGE,
+    ),
+    rules=(NAMES_AGENTS,),
+)

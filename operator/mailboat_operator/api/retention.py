@@ -1,0 +1,48 @@
+"""How long topics keep messages, as Journals and Topics say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mailboat.config.storage import ConsumptionPolicy
+
+from mailboat_operator.api.fields import Field
+from mailboat_operator.api.forms import DURATION, DURATION_OR_ZERO, SIZE
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """Packages go once everybody who matters has them."""
+
+    policy: Annotated[
+        ConsumptionPolicy, Field("Who holds packages back: the registered subscribers (durable), or nobody (off).")
+    ] = ConsumptionPolicy.DURABLE
+    min_seconds: Annotated[float, Field("Packages younger than this stay in any case.", form=DURATION_OR_ZERO)] = 3600.0
+    max_seconds: Annotated[
+        float | None, Field("Packages older than this go in any case; not said: never.", form=DURATION)
+    ] = None
+
+
+@dataclass(frozen=True)
+class TopicRetention:
+    """How long a topic keeps messages; what is not said is not limited."""
+
+    time_seconds: Annotated[float | None, Field("Age at which messages may go.", form=DURATION)] = None
+    size_bytes: Annotated[int | None, Field("Size beyond which the oldest messages go.", form=SIZE)] = None
+
+
+@dataclass(frozen=True)
+class JournalRetention:
+    """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
+
+    time_seconds: Annotated[float, Field("Age at which packages may go.", form=DURATION)] = 7 * 86_400.0
+    status_time_seconds: Annotated[
+        float, Field("Age at which statuses, commands, announcements and events may go.", form=DURATION)
+    ] = 7 * 86_400.0
+    size_bytes: Annotated[
+        int | None, Field("Size beyond which the oldest packages go; not said: no limit.", form=SIZE)
+    ] = None
+    consumption: Annotated[
+        Consumption | None, Field("Packages go once everybody who matters has them; not said: by age and size alone.")
+    ] = None
