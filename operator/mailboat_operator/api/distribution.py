@@ -119,4 +119,5 @@ DISTRIBUTION = Kind(
         Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
         AGE,
     ),
+    "One request to a publisher, and how far it got.",
 )

@@ -43,7 +43,8 @@ class Rule:
 
 def unchangeable(name: str, why: str) -> Rule:
     """A transition rule of a record: the field, optional or not, stays as it was."""
-    return Rule(f"self.?{name} == oldSelf.?{name}", f"{name} can't be changed: {why}", f".{name}")
+    expression = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    return Rule(expression, f"{name} can't be changed: {why}", f".{name}")
 
 
 @dataclass(frozen=True)

@@ -175,4 +175,5 @@ JOURNAL = Kind(
         Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
         AGE,
     ),
+    "Brokers, a blob store and the five topics of a journal.",
 )

@@ -54,6 +54,7 @@ class Kind(Generic[R]):
         short_name: As `kubectl` takes it too.
         resource: The record of a whole object: metadata, spec and status.
         columns: Of `kubectl get`.
+        text: What it is, for people.
         is_scaled: Whether it has the scale subresource (`spec.replicas`, `status.replicas`, `status.selector`).
         rules: Over the whole object, its name included.
     """
@@ -63,6 +64,7 @@ class Kind(Generic[R]):
     short_name: str
     resource: type[R]
     columns: tuple[Column, ...]
+    text: str
     is_scaled: bool = False
     rules: tuple[Rule, ...] = ()
 

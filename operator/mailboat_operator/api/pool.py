@@ -230,6 +230,7 @@ POOL = Kind(
         Column("Blocked", ".status.blocked", "integer", "Members that stand at a package they can't import."),
         AGE,
     ),
+    "Subscribers that each receive everything, and what serves their content.",
     is_scaled=True,
     rules=(NAMES_AGENTS, WAITS_FOR_ANOTHER),
 )

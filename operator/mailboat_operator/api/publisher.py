@@ -110,5 +110,6 @@ PUBLISHER = Kind(
         Column("Last Published", ".status.lastPublishedAt", "date", "How long ago the last package was appended."),
         AGE,
     ),
+    "An agent that packages what changed and appends it to a journal.",
     rules=(NAMES_AGENTS,),
 )

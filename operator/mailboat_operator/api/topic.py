@@ -115,4 +115,5 @@ TOPIC = Kind(
         Column("Replicas", ".status.replicas", "integer", "Replicas that each partition has."),
         AGE,
     ),
+    "One topic of a journal.",
 )
