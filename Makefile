@@ -9,10 +9,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite gates bench fuzz docs generate format lock clean runtime dev
+.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image docs generate format lock clean runtime dev
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(if $(JOURNAL),dev,runtime) ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours, JOURNAL=kafka real servers)
 	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)') $(if $(JOURNAL),--journal '$(JOURNAL)')
@@ -27,7 +27,7 @@ lint: dev ## ruff, formatting, mypy, import contracts
 
 suite: dev ## All tests but the benchmarks, with branch coverage
 	rm -f .coverage .coverage.*
-	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --cov --cov-report=term
+	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
 
 gates: dev ## The short benchmarks whose ratios are gated, one at a time
 	$(PYTEST) tests/benchmarks
@@ -37,6 +37,18 @@ bench: dev ## All figures, at full length, as JSON in bench-results/
 
 fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
+
+e2e: dev ## Pods in a real cluster (made first where it does not run, and left for the next time)
+	$(PYTEST) tests/e2e
+
+cluster: dev ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
+	@$(BIN)/python tests/kind/cluster.py up
+
+cluster-down: ## Remove the test cluster, and the container engine that was started for it
+	@$(PYTHON) tests/kind/cluster.py down
+
+image: dev ## Build the image with the Dockerfile and load it into the test cluster; prints name and bytes
+	@$(BIN)/python tests/kind/cluster.py images
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py

@@ -51,8 +51,13 @@ def published_node_image() -> str:
 
 
 def environment(engine: Engine) -> dict[str, str]:
-    """What a client of the cluster needs; what is in PATH goes before the rest of it."""
-    return {**engine.environment, "KUBECONFIG": str(cache_folder() / "kubeconfig"), "PATH": str(programs())}
+    """What a client of the cluster needs; PATH is what goes before the rest of it."""
+    return {
+        **engine.environment,
+        "KUBECONFIG": str(cache_folder() / "kubeconfig"),
+        "MAILBOAT_HOST_ADDRESS": engine.host_address,
+        "PATH": str(programs()),
+    }
 
 
 def up() -> Engine:

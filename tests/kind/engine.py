@@ -42,6 +42,13 @@ class Engine:
         """What its clients need."""
         return {}
 
+    @property
+    def host_address(self) -> str:
+        """Where pods reach servers of this machine, once the cluster runs: the gateway of kind's network."""
+        gateways = "{{range .IPAM.Config}}{{.Gateway}} {{end}}"
+        found = self._docker("network", "inspect", "kind", f"--format={gateways}").stdout.decode().split()
+        return next((one for one in found if ":" not in one), "")
+
     def is_ready(self) -> bool:
         """Whether it answers."""
         return shutil.which("docker") is not None and self._docker("version").returncode == 0
@@ -91,6 +98,10 @@ class OwnEngine(Engine):
     @property
     def environment(self) -> dict[str, str]:
         return {"DOCKER_HOST": f"unix://{self._run}/docker.sock", "DOCKER_BUILDKIT": "0"}
+
+    @property
+    def host_address(self) -> str:
+        return HOST_ADDRESS
 
     def up(self) -> None:
         """Start it, unless it runs. Raises: RuntimeError with the end of its log."""

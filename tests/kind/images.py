@@ -6,6 +6,7 @@ context. Everything is named by a digest of what it is made from, so nothing is 
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -21,6 +22,7 @@ from engine import Engine
 from oci import add_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
+_DEBIAN = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm")
 _DEBIAN_PYTHON = "3.11"
 _OFFLINE = "--no-index --find-links requirements/wheels"
 _SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "requirements")
@@ -55,7 +57,7 @@ AGENT = Recipe("mailboat", "agent_image/Dockerfile", ("agent_image", "operator")
 
 
 def image(engine: Engine, recipe: Recipe) -> str:
-    """The name of the image in the engine, built unless it is there. Raises: CalledProcessError after Docker's words."""
+    """The name of the image in the engine, built unless it is there. Raises: CalledProcessError, after its words."""
     sources = [path for one in (*_SHIPPED, *recipe.folders) for path in _files(ROOT / one)]
     name = f"{recipe.name}:{digest_of(*sources)}"
     with locked(cache_folder() / recipe.name):
@@ -69,14 +71,13 @@ def image(engine: Engine, recipe: Recipe) -> str:
 
 def python_image(engine: Engine) -> str:
     """The base image: Debian's Python on a small Debian."""
-    name = f"mailboat/python:{digest_of(Path(__file__))}"
+    name = f"mailboat/python:{hashlib.sha256(repr((_DEBIAN, _NOT_NEEDED)).encode()).hexdigest()[:16]}"
     with locked(cache_folder() / "python"):
         if not engine.has_image(name):
             say("making a small Debian with Python")
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
                 root = Path(folder) / "root"
-                options = ["--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm", str(root)]
-                subprocess.run(["debootstrap", *options], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(["debootstrap", *_DEBIAN, str(root)], check=True, stdout=subprocess.DEVNULL)
                 for path in _NOT_NEEDED:
                     shutil.rmtree(root / path, ignore_errors=True)
                 engine.import_image(root, name)

@@ -45,6 +45,7 @@ def test_tests_are_no_packages(test_modules: Any) -> None:
 
 
 def test_every_test_lies_in_a_folder_that_says_its_kind(root: Path) -> None:
-    kinds = {"unit", "contract", "integration", "faults", "golden", "fuzz", "benchmarks", "repo"}
+    engine = {"unit", "contract", "integration", "faults", "golden", "fuzz", "benchmarks"}
+    kinds = engine | {"operator", "e2e", "repo"}
     strays = [str(path) for path in (root / "tests").rglob("test_*.py") if path.relative_to(root).parts[1] not in kinds]
     assert strays == []

@@ -1,0 +1,170 @@
+"""A real cluster with the project's images in it, and a namespace for each test. `make e2e` runs what is here."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "examples" / "site"
+BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"
+CLUSTER = ROOT / "tests" / "kind" / "cluster.py"
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster: what its clients need, and what its images are called.
+
+    Attributes:
+        environment: Of kubectl and helm.
+        images: Name without tag → name with it.
+    """
+
+    environment: dict[str, str]
+    images: dict[str, str]
+
+    @property
+    def host_address(self) -> str:
+        """Where pods reach servers of this machine."""
+        return self.environment["MAILBOAT_HOST_ADDRESS"]
+
+    def run(self, *command: str, content: bytes = b"") -> bytes:
+        """What a program prints; a failing one fails the test with its own words."""
+        done = subprocess.run(command, env=self.environment, input=content, capture_output=True, check=False)
+        assert done.returncode == 0, f"{shlex.join(command)}:\n{done.stdout.decode()}{done.stderr.decode()}"
+        return done.stdout
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A namespace in which only pods of the restricted profile are let in."""
+
+    cluster: Cluster
+    name: str
+
+    def kubectl(self, *arguments: str, content: bytes = b"") -> bytes:
+        """What kubectl prints, here."""
+        return self.cluster.run("kubectl", "--namespace", self.name, *arguments, content=content)
+
+    def apply(self, text: str) -> None:
+        """Apply a manifest with the images that were built."""
+        for name, image in self.cluster.images.items():
+            text = text.replace(f"image: {name}:latest", f"image: {image}")
+        self.kubectl("apply", "-f", "-", content=text.encode())
+
+
+class Author:
+    """The example without the operator: one pod with a publisher and a subscriber."""
+
+    site = SITE
+
+    def __init__(self, namespace: Namespace) -> None:
+        """Nothing is there yet."""
+        self.namespace = namespace
+        self._manifest = BY_HAND.read_text()
+        self._secrets = {"token": "a-token-of-this-test-alone"}
+
+    def configure(self, sections: str, secrets: Mapping[str, str]) -> None:
+        """Add sections to the configuration, and values to the secret that it is mounted with."""
+        start = "  mailboat.yaml: |\n"
+        added = textwrap.indent(textwrap.dedent(sections).strip(), " " * 4)
+        self._manifest = self._manifest.replace(start, f"{start}{added}\n")
+        self._secrets |= secrets
+
+    def start(self) -> None:
+        """Apply everything, and wait until the pod is ready."""
+        literals = [f"--from-literal={key}={value}" for key, value in self._secrets.items()]
+        options = ["--dry-run=client", "-o", "yaml", *literals]
+        secret = self.namespace.kubectl("create", "secret", "generic", "mailboat-token", *options)
+        self.namespace.apply(f"{secret.decode()}---\n{self._manifest}")
+        self.wait_until_ready()
+
+    def stop(self) -> None:
+        """Remove the pod and both volumes."""
+        self.namespace.kubectl("delete", "statefulset", "author", "--timeout=60s")
+        self.namespace.kubectl("wait", "pod/author-0", "--for=delete", "--timeout=60s")
+        self.namespace.kubectl("delete", "pvc", "home-author-0", "source-author-0", "--timeout=60s")
+
+    def kill(self) -> None:
+        """End the pod without notice, and wait for the one that takes its place."""
+        before = self._pod_id()
+        self.namespace.kubectl("delete", "pod", "author-0", "--grace-period=0", "--force")
+        self.wait_until_ready()
+        assert self._pod_id() != before
+
+    def wait_until_ready(self) -> None:
+        self.namespace.kubectl("rollout", "status", "statefulset/author", "--timeout=120s")
+        self.namespace.kubectl("wait", "pod/author-0", "--for=condition=Ready", "--timeout=120s")
+
+    def mailboat(self, *arguments: str) -> bytes:
+        """What our command line prints, in the pod."""
+        options = ("--url", "http://127.0.0.1:8080", "--token-file", "/run/secrets/mailboat/token")
+        return self.namespace.kubectl("exec", "author-0", "--", "mailboat", *options, *arguments)
+
+    def fill(self, folder: Path) -> None:
+        """Copy what is in a folder into the pod's source."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for one in sorted(folder.iterdir()):  # not the folder itself: the volume has its own mode
+                archive.add(one, arcname=one.name)
+        unpack = ("exec", "-i", "author-0", "--", "tar", "-C", "/source", "-x", "-m")
+        self.namespace.kubectl(*unpack, content=buffer.getvalue())
+
+    def served(self) -> dict[str, bytes]:
+        """Path → content of what is in the pod's target."""
+        archive = self.namespace.kubectl("exec", "author-0", "--", "tar", "-C", "/content/current", "-c", ".")
+        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+            found = {one.name.removeprefix("./"): opened.extractfile(one) for one in opened}
+            return {name: file.read() for name, file in found.items() if file is not None}
+
+    @staticmethod
+    def files(folder: Path) -> dict[str, bytes]:
+        """Path → content of the files of a folder of this machine."""
+        return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+    def _pod_id(self) -> bytes:
+        return self.namespace.kubectl("get", "pod", "author-0", "-o", "jsonpath={.metadata.uid}")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The cluster; made if it does not run, and left running: `make cluster-down` removes it."""
+    images = _script("images").split()
+    script = f"{_script('env')}\nenv -0"
+    printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True).stdout
+    environment = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
+    return Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]})
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A namespace of this test; what it holds is gone when the test is over."""
+    name = f"test-{zlib.crc32(request.node.name.encode())}"
+    cluster.run("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=90s")
+    cluster.run("kubectl", "create", "namespace", name)
+    cluster.run("kubectl", "label", "namespace", name, RESTRICTED)
+    yield Namespace(cluster, name)
+    cluster.run("kubectl", "delete", "namespace", name, "--timeout=90s")
+
+
+@pytest.fixture
+def author(namespace: Namespace) -> Author:
+    """The example in a namespace of its own; not started."""
+    return Author(namespace)
+
+
+def _script(command: str) -> str:
+    done = subprocess.run([sys.executable, str(CLUSTER), command], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout

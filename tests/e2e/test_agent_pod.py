@@ -1,0 +1,30 @@
+"""An agent in a pod, as the example without the operator runs it, under the restricted profile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it(author: Any, tmp_path: Path) -> None:
+    author.start()
+    author.fill(author.site)
+    author.mailboat("publish", "/", "--wait", "60")
+    assert author.served() == author.files(author.site)
+    proxy = f"/api/v1/namespaces/{author.namespace.name}/pods/author-0:8080/proxy"
+    answer = json.loads(author.namespace.kubectl("get", "--raw", f"{proxy}/readyz"))
+    assert answer["is_ready"]
+    assert [one["name"] for one in answer["agents"]] == ["author", "web"]
+
+    author.kill()
+
+    assert author.served() == author.files(author.site)  # its target was empty: the journal brought everything back
+    (tmp_path / "late.txt").write_bytes(b"after the kill")
+    author.fill(tmp_path)
+    author.mailboat("publish", "/late.txt", "--wait", "60")
+    assert author.served() == {**author.files(author.site), "late.txt": b"after the kill"}
