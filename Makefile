@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image docs generate format lock clean runtime dev
+.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image docs generate format lock clean kubebox runtime dev
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ lint: dev ## ruff, formatting, mypy, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-suite: dev ## All tests but the benchmarks, with branch coverage
+suite: dev kubebox ## All tests but the benchmarks, with branch coverage
 	rm -f .coverage .coverage.*
 	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
 
@@ -54,8 +54,9 @@ docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/pytest -q tests/repo/test_docs.py
 
-generate: dev ## Write the code that is made from proto/ anew
+generate: dev ## Write what is made from proto/ (code) and from the operator's records (crds/) anew
 	$(BIN)/python tools/generate_wire.py
+	$(BIN)/python tools/generate_crds.py
 
 format: dev ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
@@ -67,7 +68,10 @@ lock: dev ## Resolve requirements/*.txt anew from pyproject.toml
 clean: ## Remove everything that the targets made, .venv too
 	rm -rf .venv .venv.lock .mailboat .coverage .coverage.* htmlcov bench-results dist build
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find agent_image tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find agent_image operator tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+kubebox: dev # the API server of the operator's tests: built once, minutes from nothing
+	@$(BIN)/python tests/kind/builds.py kubebox > /dev/null
 
 runtime:
 	@$(PYTHON) tools/bootstrap.py runtime

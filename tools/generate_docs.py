@@ -18,6 +18,7 @@ from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
 from mailboat.config.pages import configuration_page
 from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page
+from mailboat_operator.api.page import resources_page
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": command_line_page(),
         "configuration.md": configuration_page(),
+        "custom-resources.md": resources_page(),
         "errors.md": errors_page(),
         "metrics.md": metrics_page(),
         "openapi.json": json.dumps(api_description(), indent=2, ensure_ascii=False) + "\n",

@@ -1,4 +1,4 @@
-"""A real API server for the operator's tests: one a process, with our definitions; each test has a namespace of its own.
+"""A real API server for the operator's tests: one a process, with our definitions, and namespaces for tests.
 
 There are no nodes and no pods: what is stored, refused, defaulted, watched and collected is real, and nothing runs.
 """

@@ -59,7 +59,7 @@ MANY = {
     "paths": ("Distribution", {"paths": [{"path": f"/{n}"} for n in range(501)]}, "spec.paths"),
     "brokers": (
         "Journal",
-        {"kafka": {"bootstrapServers": [f"k{n}:1" for n in range(21)]}},
+        {"kafka": {"bootstrapServers": ["k:1"] * 21}},
         "spec.kafka.bootstrapServers",
     ),
     "publishers": ("SubscriberPool", {"publishers": [f"p{n}" for n in range(101)]}, "spec.publishers"),

@@ -16,7 +16,10 @@ class Consumption:
     """Packages go once everybody who matters has them."""
 
     policy: Annotated[
-        ConsumptionPolicy, Field("Who holds packages back: the registered subscribers (durable), or nobody (off).")
+        ConsumptionPolicy,
+        Field(
+            'Who holds packages back: the registered subscribers, or nobody; write "off" in quotes, YAML needs them.'
+        ),
     ] = ConsumptionPolicy.DURABLE
     min_seconds: Annotated[float, Field("Packages younger than this stay in any case.", form=DURATION_OR_ZERO)] = 3600.0
     max_seconds: Annotated[

@@ -1,0 +1,270 @@
+"""What is accepted: defaults are filled in, transitions that would lose something are refused, scaling works."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.decoding import decode, decode_as
+from mailboat_operator.api.distribution import DistributionState, DistributionStatus, PoolProgress
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.journal import JournalStatus
+from mailboat_operator.api.kinds import KINDS, KINDS_BY_NAME
+from mailboat_operator.api.pool import SubscriberPoolStatus
+from mailboat_operator.api.publisher import PublisherStatus
+from mailboat_operator.api.topic import TopicStatus
+
+NAMES = [kind.name for kind in KINDS]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+READY = Condition("Ready", Truth.TRUE, "Ready", "all is well", 1, NOW)
+STATUSES = {
+    "Journal": JournalStatus(1, (READY,), "cluster-1", 3, "5/5"),
+    "Topic": TopicStatus(1, (READY,), "shop-package", "t0pic1d", 1, 3),
+    "Publisher": PublisherStatus(1, (READY,), 1205, 5, 0, NOW, "http://author:8080"),
+    "SubscriberPool": SubscriberPoolStatus(1, (READY,), 3, 3, 3, "mailboat.dev/pool=edge", 0, 0),
+    "Distribution": DistributionStatus(
+        1, (READY,), DistributionState.DISTRIBUTED, "dstrpck-1", 1204, "5/5", (PoolProgress("edge", 5, 5),), NOW, NOW
+    ),
+}
+
+
+@pytest.fixture
+def stored(api_server: Any, namespace: str, manifest_of: Any) -> Any:
+    """Stores a kind's manifest, after changes, and gives it back as it is stored."""
+
+    def store(kind: str, change: Any = None, name: str | None = None) -> dict[str, Any]:
+        answer = api_server.create(namespace, manifest_of(kind, change, name))
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    return store
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_defaults_that_are_filled_in_are_those_of_the_records(kind: str, stored: Any, manifest_of: Any) -> None:
+    written, made = manifest_of(kind), stored(kind)
+    assert decode(made).spec == decode(written).spec
+    assert made["spec"] != written["spec"]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_what_is_encoded_is_stored_and_read_back_the_same(kind: str, stored: Any, manifest_of: Any) -> None:
+    wanted = decode(manifest_of(kind)).spec
+    assert decode(stored(kind, encode(wanted))).spec == wanted
+
+
+def test_the_defaults_of_a_journal_are_these(stored: Any) -> None:
+    topics = stored("Journal")["spec"]["topics"]
+    assert topics["reclaimPolicy"] == "Retain"
+    assert topics["retention"] == {
+        "time": "7d",
+        "statusTime": "7d",
+        "consumption": {"policy": "durable", "min": "1h", "max": "30d"},
+    }
+
+
+def test_the_defaults_of_a_pool_are_these(stored: Any) -> None:
+    spec = stored("SubscriberPool", {"replicas": None})["spec"]
+    assert spec["replicas"] == 1
+    assert spec["delivery"] == "broadcast"
+    assert spec["volumeRetention"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert spec["retries"] == {"max": 10, "isEndless": False, "firstPause": "1s", "longestPause": "5m"}
+
+
+def test_what_is_not_known_is_dropped_where_the_writer_does_not_ask_to_be_told(
+    api_server: Any, namespace: str, manifest_of: Any
+) -> None:
+    smuggled = {"env": [{"name": "LD_PRELOAD"}], "journalRef": {"name": "main", "namespace": "kube-system"}}
+    answer = api_server.create(namespace, manifest_of("Publisher", smuggled), is_strict=False)
+    assert answer.status_code == 201
+    assert "env" not in answer.json()["spec"]
+    assert answer.json()["spec"]["journalRef"] == {"name": "main"}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_status_of_every_record_is_stored_whole(kind: str, stored: Any, api_server: Any, namespace: str) -> None:
+    made = stored(kind)
+    answer = api_server.replace(namespace, {**made, "status": encode(STATUSES[kind])}, part="/status")
+    assert answer.status_code == 200, answer.text
+    read: Any = decode_as(KINDS_BY_NAME[kind], answer.json())
+    assert read.status == STATUSES[kind]
+    assert read.metadata.generation == 1
+
+
+UNCHANGEABLE = {
+    "the journal of a topic": ("Topic", {}, {"journalRef": {"name": "other"}}, "spec.journalRef", "make another Topic"),
+    "the role of a topic": ("Topic", {}, {"role": "status"}, "spec.role", "make another Topic"),
+    "the name of a topic": (
+        "Topic",
+        {"role": None, "topicName": "mine"},
+        {"role": None, "topicName": "yours"},
+        "spec.topicName",
+        "messages stay in the topic of the old name",
+    ),
+    "a role instead of a name": (
+        "Topic",
+        {"role": None, "topicName": "mine"},
+        {},
+        "spec.topicName",
+        "can't be changed",
+    ),
+    "fewer partitions": (
+        "Topic",
+        {"role": None, "topicName": "mine", "partitions": 3},
+        {"role": None, "topicName": "mine", "partitions": 2},
+        "spec.partitions",
+        "never be fewer",
+    ),
+    "the prefix of a journal": ("Journal", {}, {"topics": {"prefix": "other-"}}, "spec.topics.prefix", "left behind"),
+    "no prefix any more": ("Journal", {}, {"topics": {"prefix": None}}, "spec.topics.prefix", "left behind"),
+    "the journal of a publisher": (
+        "Publisher",
+        {},
+        {"journalRef": {"name": "other"}},
+        "spec.journalRef",
+        "another Publisher",
+    ),
+    "the storage class of a publisher": (
+        "Publisher",
+        {"volume": {"size": "1Gi", "storageClassName": "slow"}},
+        {"volume": {"size": "1Gi", "storageClassName": "fast"}},
+        "spec.volume",
+        "claims can't be changed",
+    ),
+    "the journal of a pool": (
+        "SubscriberPool",
+        {},
+        {"journalRef": {"name": "other"}},
+        "spec.journalRef",
+        "make another SubscriberPool",
+    ),
+    "the storage class of a pool": (
+        "SubscriberPool",
+        {},
+        {"target": {"generations": {"volume": {"storageClassName": "fast"}}}},
+        "spec.target",
+        "can't be converted",
+    ),
+    "the kind of target of a pool": (
+        "SubscriberPool",
+        {},
+        {"target": {"generations": None, "files": {"volume": {"size": "5Gi"}}}},
+        "spec.target",
+        "can't be converted",
+    ),
+    "the paths of a distribution": ("Distribution", {}, {"paths": [{"path": "/de"}]}, "spec.paths", "it was asked for"),
+    "the action of a distribution": (
+        "Distribution",
+        {"paths": [{"path": "/en"}]},
+        {"paths": [{"path": "/en"}], "action": "Delete"},
+        "spec.action",
+        "it was asked for",
+    ),
+    "the publisher of a distribution": (
+        "Distribution",
+        {},
+        {"publisherRef": {"name": "other"}},
+        "spec.publisherRef",
+        "it was asked for",
+    ),
+}
+CHANGEABLE = {
+    "more partitions": ("Topic", {"role": None, "topicName": "mine"}, {"partitions": 9}),
+    "the retention of a journal": ("Journal", {}, {"topics": {"retention": {"time": "14d"}}}),
+    "the password's Secret": ("Journal", {}, {"kafka": {"sasl": {"credentialsSecretRef": {"name": "new"}}}}),
+    "the members of a pool": ("SubscriberPool", {}, {"replicas": 0}),
+    "no autoscaling any more": ("SubscriberPool", {}, {"autoscaling": None}),
+    "the time to live of a distribution": ("Distribution", {}, {"ttlSecondsAfterFinished": 60}),
+}
+
+
+@pytest.mark.parametrize("case", UNCHANGEABLE.values(), ids=UNCHANGEABLE)
+def test_what_would_lose_something_can_not_be_changed(
+    case: Any, stored: Any, manifest_of: Any, api_server: Any, namespace: str
+) -> None:
+    kind, before, after, field, reason = case
+    made = stored(kind, before)
+    answer = api_server.replace(namespace, {**made, "spec": manifest_of(kind, after)["spec"]})
+    assert answer.status_code == 422
+    assert field in answer.json()["message"]
+    assert reason in answer.json()["message"]
+
+
+@pytest.mark.parametrize("case", CHANGEABLE.values(), ids=CHANGEABLE)
+def test_everything_else_can_be_changed(
+    case: Any, stored: Any, manifest_of: Any, api_server: Any, namespace: str
+) -> None:
+    kind, before, change = case
+    made = stored(kind, before)
+    answer = api_server.replace(namespace, {**made, "spec": manifest_of(kind, {**before, **change})["spec"]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["metadata"]["generation"] == 2
+
+
+def test_a_pool_scales_through_the_subresource_and_tells_autoscalers_its_selector(
+    stored: Any, api_server: Any, namespace: str
+) -> None:
+    made = stored("SubscriberPool")
+    api_server.replace(namespace, {**made, "status": encode(STATUSES["SubscriberPool"])}, part="/status")
+    place = f"/apis/mailboat.dev/v1alpha1/namespaces/{namespace}/subscriberpools/edge/scale"
+    scale = api_server.http.get(place).json()
+    assert scale["status"] == {"replicas": 3, "selector": "mailboat.dev/pool=edge"}
+    scale["spec"]["replicas"] = 8
+    assert api_server.http.put(place, json=scale).json()["spec"]["replicas"] == 8
+    scale["spec"]["replicas"] = 10**9
+    assert api_server.http.put(place, json=scale).status_code in {409, 422}
+
+
+TABLES = """\
+NAME READY TOPICS BROKERS AGE
+journal.mailboat.dev/main True 5/5 3 AGE
+NAME READY TOPIC PARTITIONS REPLICAS AGE
+topic.mailboat.dev/main-package True shop-package 1 3 AGE
+NAME READY NEXT SUBSCRIBERS MAX LAG LAST PUBLISHED AGE
+publisher.mailboat.dev/author True 1205 5 0 AGO AGE
+NAME READY DESIRED CAUGHT UP MAX LAG BLOCKED AGE
+subscriberpool.mailboat.dev/edge True 3 3 0 0 AGE
+NAME ACTION STATE DONE OFFSET AGE
+distribution.mailboat.dev/release-42 Add Distributed 5/5 1204 AGE
+"""
+
+
+def test_one_command_lists_all_kinds_with_what_matters(stored: Any, api_server: Any, namespace: str) -> None:
+    for kind in NAMES:
+        made = copy.deepcopy(stored(kind))
+        assert api_server.replace(namespace, {**made, "status": encode(STATUSES[kind])}, part="/status").is_success
+    asked = api_server.kubectl("get", "mailboat", "--namespace", namespace)
+    assert asked.returncode == 0, asked.stderr
+    assert blocks(asked.stdout) == blocks(TABLES)
+
+
+def blocks(text: str) -> list[list[str]]:
+    """The tables of a listing, in any order, without widths and ages."""
+    found = []
+    for block in text.strip().replace("\nNAME", "\n\nNAME").split("\n\n"):
+        rows = [row.split() for row in block.strip().splitlines() if row.strip()]
+        found.append([rows[0], *([*row[:-1], "AGE"] for row in rows[1:])])
+    for table in found:
+        if "PUBLISHED" in table[0]:
+            table[1][-2] = "AGO"
+    return sorted(" | ".join(" ".join(row) for row in table) for table in found)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=NAMES)
+def test_short_names_work_and_every_field_is_explained(kind: Any, api_server: Any, namespace: str) -> None:
+    assert api_server.kubectl("get", kind.short_name, "--namespace", namespace).returncode == 0
+    explained = api_server.kubectl("explain", f"{kind.name.lower()}.spec")
+    assert explained.returncode == 0, explained.stderr
+    assert "<no description>" not in explained.stdout
+
+
+def test_waiting_for_a_condition_works(stored: Any, api_server: Any, namespace: str) -> None:
+    made = stored("Distribution")
+    status = {**encode(STATUSES["Distribution"]), "conditions": [encode(READY) | {"type": "Distributed"}]}
+    assert api_server.replace(namespace, {**made, "status": status}, part="/status").is_success
+    words = ("wait", "mbdist/release-42", "--for=condition=Distributed", "--timeout=20s", "--namespace", namespace)
+    assert api_server.kubectl(*words).returncode == 0
