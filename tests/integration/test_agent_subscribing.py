@@ -203,7 +203,7 @@ def test_one_that_follows_all_announces_itself_to_those_it_hears_of(agents: Agen
 def test_several_run_in_one_process_and_a_staged_one_follows_the_golden_one(agents: Agents) -> None:
     golden = SubscriberAgentConfig(name="golden", target="sqlite:golden.db", is_editable=True)
     staged = edge(staging=StagingConfig("golden"))
-    process = agents.start(staged)
+    agents.start(staged)
     offset = agents.publish("/page")
     eventually(lambda: agents.announcements()[-1].state == "waiting-for golden")
     agents.start(golden)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator
+from typing import Self
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +49,7 @@ class Bench:
         self.store = PieceStore(self.journal, TOPIC, self.clock, limits)
         self._next = 0
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
