@@ -18,8 +18,11 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="session")
-def kafka(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker's address that pods reach."""
+def kafka(cluster: Any, s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker's address that pods reach.
+
+    It starts after the bucket's server, which takes no port that is in use at any address.
+    """
     client, controller, pods = free_ports(3)
     address = f"{cluster.host_address}:{pods}"
     listeners = {"CLIENT": f"{LOOPBACK}:{client}", "CONTROLLER": f"{LOOPBACK}:{controller}", "PODS": address}
