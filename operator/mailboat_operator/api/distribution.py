@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+from mailboat.errors import PathRefusedError
+from mailboat.model.paths import parse_path
+
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import CONTENT_PATH
@@ -36,9 +39,26 @@ class DistributionState(enum.StrEnum):
     FAILED = "Failed"
 
 
+def _can_be_content(text: str) -> bool:
+    try:
+        parse_path(text)
+    except PathRefusedError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class DistributedPath:
     """One path."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            r"self.path == '/' || !self.path.matches(r'/\.{0,2}(/|$)')",
+            "path can't have empty names, '.' or '..', nor be deeper or longer than content can be",
+            ".path",
+            lambda one: _can_be_content(one.path),
+        ),
+    )
 
     path: Annotated[str, Field("The path of the content.", form=CONTENT_PATH)]
     deep: Annotated[bool, Field("With all that is below it; a Delete is always deep.")] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,13 +12,14 @@ from mailboat_operator.api.fields import Rule
 R = TypeVar("R")
 AGENT_NAME_LENGTH = 40
 
+_AGENT_NAME = f"^[a-z]([-a-z0-9]{{0,{AGENT_NAME_LENGTH - 2}}}[a-z0-9])?$"
+
 NAMES_AGENTS = Rule(
-    f"self.metadata.name.matches('^[a-z]([-a-z0-9]{{0,{AGENT_NAME_LENGTH - 2}}}[a-z0-9])?$')",
+    f"self.metadata.name.matches('{_AGENT_NAME}')",
     f"metadata.name names agents and Services: at most {AGENT_NAME_LENGTH} lower case letters, digits or '-', "
     "a letter first",
-    is_kept=lambda one: (
-        one.metadata.name[:1].isalpha() and len(one.metadata.name) <= AGENT_NAME_LENGTH and "." not in one.metadata.name
-    ),
+    ".metadata.name",
+    lambda one: re.fullmatch(_AGENT_NAME, one.metadata.name) is not None,
 )
 
 

@@ -142,10 +142,11 @@ class Container:
             lambda one: one.name != AGENT_CONTAINER,
         ),
         Rule(
-            f"!has(self.volumeMounts) || self.volumeMounts.all(one, !one.mountPath.startsWith('{CONTENT_PATH}'))",
+            "!has(self.volumeMounts) || "
+            f"self.volumeMounts.all(one, !(one.mountPath + '/').startsWith('{CONTENT_PATH}/'))",
             f"volumeMounts can't cover {CONTENT_PATH}: that is where the content is",
             ".volumeMounts",
-            lambda one: not any(mount.mount_path.startswith(CONTENT_PATH) for mount in one.volume_mounts),
+            lambda one: not any(f"{mount.mount_path}/".startswith(f"{CONTENT_PATH}/") for mount in one.volume_mounts),
         ),
     )
 
@@ -243,6 +244,19 @@ class TemplateMetadata:
 @dataclass(frozen=True)
 class TemplateSpec:
     """What runs beside the agent, and where pods may run."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.containers) || self.containers.all(one, !has(one.volumeMounts) || one.volumeMounts.all(mount, "
+            "has(self.volumes) && self.volumes.exists(volume, volume.name == mount.name)))",
+            "volumeMounts can name the template's own volumes only",
+            ".containers",
+            lambda spec: (
+                {mount.name for one in spec.containers for mount in one.volume_mounts}
+                <= {volume.name for volume in spec.volumes}
+            ),
+        ),
+    )
 
     containers: Annotated[tuple[Container, ...], Field("The user's containers.", max_items=8, key="name")] = ()
     volumes: Annotated[tuple[NamedVolume, ...], Field("Volumes for them.", max_items=16, key="name")] = ()
