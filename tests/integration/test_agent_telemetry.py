@@ -109,7 +109,7 @@ def home_of(tmp_path: Path, url: str, *subscribers: str) -> Home:
 
 def events_of(process: AgentProcess) -> list[Any]:
     topic = process.workspace.topic(TopicRole.EVENT)
-    return [decode_event(record.value) for record in records_of(process.workspace.journal, topic)]
+    return [decode_event(record.headers, record.value) for record in records_of(process.workspace.journal, topic)]
 
 
 def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_and_in_spans(

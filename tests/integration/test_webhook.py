@@ -98,7 +98,8 @@ class Setting:
         event = DistributedEvent(
             AgentName(publisher), PackageId(f"p{number}"), Offset(number), (NodePath("/a"),), **changes
         )  # type: ignore[arg-type]  # a test's keywords
-        self.journal.append(EVENT_TOPIC, [NewRecord(encode_event(event))])
+        headers, value = encode_event(event)
+        self.journal.append(EVENT_TOPIC, [NewRecord(value, headers)])
 
     def await_true(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 20

@@ -119,7 +119,7 @@ class World:
         reader = self.journal.reader(TopicName("event"), Edge.EARLIEST)
         records = reader.read(ReadLimits(100_000, 1 << 30), 0.0).records
         reader.close()
-        return [decode_event(record.value) for record in records]
+        return [decode_event(record.headers, record.value) for record in records]
 
     def close(self) -> None:
         if self.run is not None:

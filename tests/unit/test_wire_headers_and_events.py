@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import MessageCorruptError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import DistributedEvent
+from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
 from mailboat.wire import headers
 from mailboat.wire.events import decode_event, encode_event
@@ -17,6 +18,7 @@ from mailboat.wire.events import decode_event, encode_event
 EVENT = DistributedEvent(
     AgentName("author"), PackageId("dstrpck-1-x"), Offset(2**40), (NodePath("/a"), NodePath("/ö")), (NodePath("/a"),)
 )
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BYTES = (
     '{"pubAgentName":"author","packageId":"dstrpck-1-x","deepPaths":["/a"],"paths":["/a","/ö"],"offset":1099511627776}'
 )
@@ -35,19 +37,42 @@ def test_the_type_of_a_record_is_read_in_any_order_of_headers(kind: int) -> None
 
 
 def test_an_event_has_the_keys_of_the_original_in_its_order() -> None:
-    assert encode_event(EVENT) == BYTES.encode()
-    assert decode_event(BYTES.encode()) == EVENT
+    assert encode_event(EVENT) == ((), BYTES.encode())
+    assert decode_event((), BYTES.encode()) == EVENT
+
+
+def test_what_the_original_does_not_know_stands_in_headers_because_it_refuses_unknown_keys() -> None:
+    missed = (Missed("x-ö", MissedReason.FAILED),)
+    event = dataclasses.replace(EVENT, missed=missed, trace_parent=TRACE)
+    record_headers, value = encode_event(event)
+    assert value == BYTES.encode()
+    assert dict(record_headers) == {
+        "missed": '[{"subscriber":"x-ö","reason":"failed"}]'.encode(),
+        "traceparent": TRACE.encode(),
+    }
+    assert decode_event(record_headers, value) == event
+
+
+@pytest.mark.parametrize("missed", [b"", b"{", b"{}", b'[{"subscriber":"x"}]', b'[{"subscriber":"x","reason":"?"}]'])
+def test_a_header_that_says_nothing_of_who_missed_it_is_refused(missed: bytes) -> None:
+    with pytest.raises(MessageCorruptError):
+        decode_event((("missed", missed),), BYTES.encode())
+
+
+@pytest.mark.parametrize("trace", [b"", b"00-1-1-1", b"\xff"])
+def test_a_trace_that_is_none_is_passed_over(trace: bytes) -> None:
+    assert decode_event((("traceparent", trace),), BYTES.encode()) == EVENT
 
 
 def test_keys_that_are_not_known_are_ignored() -> None:
-    assert decode_event(json.dumps({**json.loads(BYTES), "later": [1]}).encode()) == EVENT
+    assert decode_event((("later", b"\xff"),), json.dumps({**json.loads(BYTES), "later": [1]}).encode()) == EVENT
 
 
 @pytest.mark.parametrize("key", ["pubAgentName", "packageId", "deepPaths", "paths", "offset"])
 @pytest.mark.parametrize("value", [None, {}, [1], "x" * 3 + "\ud800", -1, True, 1.5])
 def test_a_value_of_another_kind_is_refused(key: str, value: object) -> None:
     with pytest.raises(UntrustedInputError):
-        decode_event(json.dumps({**json.loads(BYTES), key: value}).encode())
+        decode_event((), json.dumps({**json.loads(BYTES), key: value}).encode())
 
 
 @pytest.mark.parametrize("key", ["pubAgentName", "packageId", "deepPaths", "paths", "offset"])
@@ -55,7 +80,7 @@ def test_a_missing_key_is_named(key: str) -> None:
     document = json.loads(BYTES)
     del document[key]
     with pytest.raises(MessageCorruptError, match=key):
-        decode_event(json.dumps(document).encode())
+        decode_event((), json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +88,7 @@ def test_a_missing_key_is_named(key: str) -> None:
 )
 def test_what_is_no_event_is_refused(value: bytes) -> None:
     with pytest.raises(MessageCorruptError):
-        decode_event(value)
+        decode_event((), value)
 
 
 @settings(deadline=None, max_examples=50)
@@ -78,4 +103,4 @@ def test_what_is_no_event_is_refused(value: bytes) -> None:
     )
 )
 def test_every_event_comes_back(event: DistributedEvent) -> None:
-    assert decode_event(encode_event(event)) == event
+    assert decode_event(*encode_event(event)) == event

@@ -86,7 +86,7 @@ def readable(record: Record) -> Message | None:
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:
     """What a record says. Raises: MessageCorruptError."""
-    return decode_event(record.value) if is_event else decode_message(record.headers, record.value)
+    return decode_event(record.headers, record.value) if is_event else decode_message(record.headers, record.value)
 
 
 def verify_journal(

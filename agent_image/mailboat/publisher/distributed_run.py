@@ -212,7 +212,7 @@ class EventRun:
         events = [_event(one, self._settings.publisher) for one in ready]
         fresh = [one for one in events if self._appended.get(one.offset) != one.package_id]
         if fresh:
-            records = [NewRecord(encode_event(one)) for one in fresh]
+            records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
             self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
         self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
         for _ in ready:
@@ -280,7 +280,7 @@ def _readable(record: Record) -> object:
 
 def _readable_event(record: Record) -> DistributedEvent | None:
     try:
-        return decode_event(record.value)
+        return decode_event(record.headers, record.value)
     except UntrustedInputError:
         return None
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mailboat.model.messages import DistributedEvent
-from mailboat.wire.events import encode_event
+from mailboat.wire.events import event_document
 
 EVENT_TYPE: Final = "dev.mailboat.package.distributed.v1"
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
@@ -31,4 +31,4 @@ def encode_cloud_event(event: DistributedEvent, raised_ms: int) -> bytes:
         document["subject"] = event.paths[0]
     if event.trace_parent is not None:
         document["traceparent"] = event.trace_parent
-    return json.dumps({**document, "data": json.loads(encode_event(event))}, ensure_ascii=False).encode()
+    return json.dumps({**document, "data": event_document(event)}, ensure_ascii=False).encode()

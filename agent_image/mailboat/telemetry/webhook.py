@@ -192,6 +192,6 @@ class Webhook:
 
 def _event_of(record: Record) -> DistributedEvent | None:
     try:
-        return decode_event(record.value)
+        return decode_event(record.headers, record.value)
     except UntrustedInputError:
         return None  # anyone may write to a topic; `journal verify` names it

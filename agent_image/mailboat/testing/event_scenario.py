@@ -92,7 +92,7 @@ def events_of(folder: Path) -> list[DistributedEvent]:
         reader = journal.reader(EVENTS, Edge.EARLIEST)
         records = reader.read(ReadLimits(100_000, 1 << 30), 0.0).records
         reader.close()
-    return [decode_event(record.value) for record in records]
+    return [decode_event(record.headers, record.value) for record in records]
 
 
 def _append(journal: SqliteJournal, message: PackageMessage | StatusMessage | DiscoveryMessage) -> None:

@@ -1,51 +1,84 @@
-"""The JSON of the event topic: keys and their order as the original writes them, no headers.
+"""The event topic: JSON with the original's keys in its order, and no more.
 
-What is ours follows after the original's keys, and only where there is something to say: `missed`, the subscribers that
-do not have the content, and `traceParent`.
+The original refuses a document with a key that it does not know. So what is ours stands in headers, which it does not
+read, and only where there is something to say: `missed`, the subscribers that do not have the content, as JSON, and
+`traceparent`.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.tracing import parse_trace_parent
+from mailboat.wire.headers import Headers
+
+MISSED_HEADER: Final = "missed"
+TRACE_HEADER: Final = "traceparent"
 
 
-def encode_event(event: DistributedEvent) -> bytes:
-    """The value of a record on the event topic."""
-    document: dict[str, object] = {
-        "pubAgentName": event.pub_agent_name,
-        "packageId": event.package_id,
-        "deepPaths": event.deep_paths,
-        "paths": event.paths,
-        "offset": event.offset,
-    }
+def encode_event(event: DistributedEvent) -> tuple[Headers, bytes]:
+    """The headers and the value of a record on the event topic."""
+    headers: list[tuple[str, bytes]] = []
     if event.missed:
-        document["missed"] = [{"subscriber": one.subscriber, "reason": one.reason} for one in event.missed]
+        headers.append((MISSED_HEADER, _json(_missed_document(event))))
+    if event.trace_parent is not None:
+        headers.append((TRACE_HEADER, event.trace_parent.encode()))
+    return tuple(headers), _json(_original_document(event))
+
+
+def event_document(event: DistributedEvent) -> dict[str, object]:
+    """An event as one JSON object with all that is known of it: for those who are not on the topic."""
+    document = _original_document(event)
+    if event.missed:
+        document["missed"] = _missed_document(event)
     if event.trace_parent is not None:
         document["traceParent"] = event.trace_parent
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return document
 
 
-def decode_event(value: bytes) -> DistributedEvent:
-    """Decode a record of the event topic; unknown keys are ignored. Raises: MessageCorruptError, PathRefusedError."""
+def decode_event(headers: Headers, value: bytes) -> DistributedEvent:
+    """Decode a record of the event topic; what is not known is ignored.
+
+    Raises: MessageCorruptError, PathRefusedError.
+    """
+    ours = dict(headers)
     try:
         document = json.loads(value)
+        trace = parse_trace_parent(ours.get(TRACE_HEADER, b"").decode(errors="replace"))
         return DistributedEvent(
             AgentName(_text(document["pubAgentName"])),
             PackageId(_text(document["packageId"])),
             _offset(document["offset"]),
             _paths(document["paths"]),
             _paths(document["deepPaths"]),
-            _missed(document.get("missed", [])),
-            None if (trace := parse_trace_parent(document.get("traceParent"))) is None else str(trace),
+            _missed(json.loads(ours.get(MISSED_HEADER, b"[]"))),
+            None if trace is None else str(trace),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageCorruptError(f"{len(value)} bytes are not a distributed event: {error!r:.200}") from error
+
+
+def _original_document(event: DistributedEvent) -> dict[str, object]:
+    return {
+        "pubAgentName": event.pub_agent_name,
+        "packageId": event.package_id,
+        "deepPaths": event.deep_paths,
+        "paths": event.paths,
+        "offset": event.offset,
+    }
+
+
+def _missed_document(event: DistributedEvent) -> list[dict[str, str]]:
+    return [{"subscriber": one.subscriber, "reason": one.reason} for one in event.missed]
+
+
+def _json(document: object) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _text(value: object) -> str:

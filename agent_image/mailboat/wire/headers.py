@@ -1,6 +1,6 @@
 """Record headers: `type` and `version`, decimal ASCII, as the original's 0.1.x line writes them.
 
-The event topic has no headers; its records are JSON.
+The records of the event topic are JSON, and have none of them.
 """
 
 from __future__ import annotations
