@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
-from mailboat.config.keys import GIBIBYTE, KIBIBYTE, MEBIBYTE, Setting
+from mailboat.config.keys import GIBIBYTE, KIBIBYTE, MEBIBYTE, Section, Setting
 from mailboat.config.storage import BlobsConfig, JournalConfig, RetentionConfig, Secret
 
 
@@ -48,8 +48,7 @@ class LogFormat(enum.StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True)
-class LimitsConfig:
+class LimitsConfig(Section):
     """What is taken from others. Input beyond a limit is refused before anything is written."""
 
     max_entries: Annotated[int, Setting("Nodes or archive entries of one package.", minimum=1)] = 1_000_000
@@ -62,8 +61,7 @@ class LimitsConfig:
     ] = True
 
 
-@dataclass(frozen=True)
-class ThrottleConfig:
+class ThrottleConfig(Section):
     """Publishing slows down while a clearable subscriber lags: no delay up to the limit, the longest from twice on."""
 
     max_queue_entries: Annotated[
@@ -72,8 +70,7 @@ class ThrottleConfig:
     max_delay_seconds: Annotated[float, Setting("The longest delay of one request.", minimum=0)] = 20.0
 
 
-@dataclass(frozen=True)
-class PublisherConfig:
+class PublisherConfig(Section):
     """Defaults of every publisher, and of `publish`, `delete`, `invalidate` and `ping`."""
 
     name: Annotated[str, Setting("Name of the publisher when `--publisher` is not given.")] = "author"
@@ -103,8 +100,7 @@ class PublisherConfig:
     throttle: Annotated[ThrottleConfig, Setting("When publishing slows down.")] = field(default_factory=ThrottleConfig)
 
 
-@dataclass(frozen=True)
-class StagingConfig:
+class StagingConfig(Section):
     """Import a package only after a golden subscriber did: what it could not import never gets here."""
 
     golden: Annotated[str, Setting("Name of the subscriber that goes first. It must be editable.")]
@@ -113,8 +109,7 @@ class StagingConfig:
     ] = 60.0
 
 
-@dataclass(frozen=True)
-class ReadinessConfig:
+class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
     max_latency_seconds: Annotated[
@@ -131,8 +126,7 @@ class ReadinessConfig:
     ] = None
 
 
-@dataclass(frozen=True)
-class HooksConfig:
+class HooksConfig(Section):
     """Commands of the user around an import. Each gets the package as one JSON object on its standard input."""
 
     before: Annotated[
@@ -145,8 +139,7 @@ class HooksConfig:
     timeout_seconds: Annotated[float, Setting("Time for one command.", minimum=0.1)] = 60.0
 
 
-@dataclass(frozen=True)
-class SubscriberConfig:
+class SubscriberConfig(Section):
     """Defaults of every subscriber, and of `subscribe`."""
 
     max_retries: Annotated[
@@ -172,8 +165,7 @@ class SubscriberConfig:
     )
 
 
-@dataclass(frozen=True)
-class PublisherAgentConfig:
+class PublisherAgentConfig(Section):
     """A publisher that `agent run` runs. What is not said here, `publisher` says."""
 
     name: Annotated[str, Setting("Its name.")]
@@ -183,8 +175,7 @@ class PublisherAgentConfig:
     ] = None
 
 
-@dataclass(frozen=True)
-class SubscriberAgentConfig:
+class SubscriberAgentConfig(Section):
     """A subscriber that `agent run` runs. What is not said here, `subscriber` says."""
 
     name: Annotated[str, Setting("Its name.")]
@@ -198,16 +189,14 @@ class SubscriberAgentConfig:
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
 
 
-@dataclass(frozen=True)
-class AgentsConfig:
+class AgentsConfig(Section):
     """The agents that `mailboat agent run` runs in one process."""
 
     publishers: Annotated[tuple[PublisherAgentConfig, ...], Setting("Publishers.")] = ()
     subscribers: Annotated[tuple[SubscriberAgentConfig, ...], Setting("Subscribers.")] = ()
 
 
-@dataclass(frozen=True)
-class TokenConfig:
+class TokenConfig(Section):
     """A bearer token of the HTTP API."""
 
     name: Annotated[str, Setting("Whose it is: what audit lines say.")]
@@ -215,8 +204,7 @@ class TokenConfig:
     verbs: Annotated[tuple[Verb, ...], Setting("What it may do.")] = (Verb.VIEW,)
 
 
-@dataclass(frozen=True)
-class HttpConfig:
+class HttpConfig(Section):
     """The HTTP API of an agent."""
 
     host: Annotated[str, Setting("Address to listen at. Without tokens it must be a loopback address.")] = "127.0.0.1"
@@ -231,8 +219,7 @@ class HttpConfig:
     max_connections: Annotated[int, Setting("Connections at once; more are refused.", minimum=1)] = 200
 
 
-@dataclass(frozen=True)
-class WebhookConfig:
+class WebhookConfig(Section):
     """Where distributed events are posted, as CloudEvents 1.0."""
 
     url: Annotated[str, Setting("Where to post.")]
@@ -240,8 +227,7 @@ class WebhookConfig:
     timeout_seconds: Annotated[float, Setting("Time for one post.", minimum=0.1)] = 10.0
 
 
-@dataclass(frozen=True)
-class EventsConfig:
+class EventsConfig(Section):
     """What publishers tell when a package has arrived everywhere."""
 
     silent_seconds: Annotated[
@@ -253,23 +239,20 @@ class EventsConfig:
     webhook: Annotated[WebhookConfig | None, Setting("Where to post events too; null: nowhere.")] = None
 
 
-@dataclass(frozen=True)
-class LogsConfig:
+class LogsConfig(Section):
     """What a process logs, to standard error."""
 
     format: Annotated[LogFormat, Setting("How lines look.")] = LogFormat.CONSOLE
     level: Annotated[str, Setting("The least that is logged: debug, info, warning or error.")] = "info"
 
 
-@dataclass(frozen=True)
-class TracingConfig:
+class TracingConfig(Section):
     """OpenTelemetry traces; needs the extra `tracing`."""
 
     otlp_endpoint: Annotated[str | None, Setting("Where spans go (OTLP over HTTP); null: nowhere.")] = None
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Section):
     """The whole document."""
 
     journal: JournalConfig = field(default_factory=JournalConfig)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
-from mailboat.config.keys import DAY_SECONDS, MEBIBYTE, Setting
+from mailboat.config.keys import DAY_SECONDS, MEBIBYTE, Section, Setting
 
 
 class SaslMechanism(enum.StrEnum):
@@ -28,16 +28,14 @@ class ConsumptionPolicy(enum.StrEnum):
     """The lowest position of the registered subscribers, and of those that are alive."""
 
 
-@dataclass(frozen=True)
-class Secret:
+class Secret(Section):
     """A secret, by where it is: a file, or a variable of the environment. Never the secret itself."""
 
     file: Annotated[str | None, Setting("File that holds the secret; a line end at its end does not count.")] = None
     env: Annotated[str | None, Setting("Variable of the environment that holds it.")] = None
 
 
-@dataclass(frozen=True)
-class KafkaTlsConfig:
+class KafkaTlsConfig(Section):
     """Encryption of the connection to the brokers. All files are PEM."""
 
     ca_file: Annotated[
@@ -49,8 +47,7 @@ class KafkaTlsConfig:
     is_host_checked: Annotated[bool, Setting("Whether a broker's certificate must name the host asked for.")] = True
 
 
-@dataclass(frozen=True)
-class KafkaSaslConfig:
+class KafkaSaslConfig(Section):
     """Login at the brokers."""
 
     mechanism: Annotated[SaslMechanism, Setting("How to log in. PLAIN sends the password as it is: use it with TLS.")]
@@ -60,8 +57,7 @@ class KafkaSaslConfig:
     scope: Annotated[str | None, Setting("What to ask for there; null for what the server gives by default.")] = None
 
 
-@dataclass(frozen=True)
-class KafkaConfig:
+class KafkaConfig(Section):
     """A journal on Apache Kafka."""
 
     bootstrap_servers: Annotated[tuple[str, ...], Setting("Brokers to begin with, each `host:port`.")]
@@ -79,8 +75,7 @@ class KafkaConfig:
     request_seconds: Annotated[float, Setting("Time for any other request.", minimum=0.1)] = 10.0
 
 
-@dataclass(frozen=True)
-class JournalConfig:
+class JournalConfig(Section):
     """The persisted log: the embedded SQLite journal, or Kafka."""
 
     path: Annotated[str, Setting("File of the embedded journal; relative to the home.")] = "journal.db"
@@ -88,8 +83,7 @@ class JournalConfig:
     topic_prefix: Annotated[str, Setting("Put before the topic names, where several systems share a log.")] = ""
 
 
-@dataclass(frozen=True)
-class S3Config:
+class S3Config(Section):
     """A bucket of an S3 server. Without keys, the usual chain finds credentials: environment, files, instance role."""
 
     bucket: Annotated[str, Setting("The bucket; it must exist.")]
@@ -108,8 +102,7 @@ class S3Config:
     max_attempts: Annotated[int, Setting("Attempts of one request before it counts as failed.", minimum=1)] = 5
 
 
-@dataclass(frozen=True)
-class BlobsConfig:
+class BlobsConfig(Section):
     """Where large binaries and large packages are kept, by content hash: a folder, or a bucket."""
 
     path: Annotated[str, Setting("Folder of the blobs; relative to the home.")] = "blobs"
@@ -123,8 +116,7 @@ class BlobsConfig:
     ] = DAY_SECONDS
 
 
-@dataclass(frozen=True)
-class ConsumptionConfig:
+class ConsumptionConfig(Section):
     """Retention by consumption: packages go once everybody who matters has them."""
 
     policy: Annotated[ConsumptionPolicy, Setting("Who holds packages back.")] = ConsumptionPolicy.OFF
@@ -142,8 +134,7 @@ class ConsumptionConfig:
     ] = 7 * DAY_SECONDS
 
 
-@dataclass(frozen=True)
-class RetentionConfig:
+class RetentionConfig(Section):
     """How long the journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
     package_seconds: Annotated[
