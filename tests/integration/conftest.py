@@ -1,4 +1,4 @@
-"""What several integration tests share: a real Jackrabbit FileVault, and files from Maven Central, kept in a cache."""
+"""What several integration tests share: real Java programs of others, and files from Maven Central, kept in a cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-PROJECT = Path(__file__).parents[1] / "jackrabbit"
+TESTS = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 MAVEN = ("mvn", "--quiet", "--batch-mode", "--strict-checksums")
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m")
@@ -41,54 +41,64 @@ def run_maven(*words: str, folder: Path) -> None:
     assert done.returncode == 0, f"mvn {words}: {done.stdout[-3000:]}{done.stderr[-1000:]}"
 
 
-def compile_project(into: Path) -> None:
-    shutil.copytree(PROJECT, into, dirs_exist_ok=True)
+def built(project: Path) -> Path:
+    """A Maven project with its classes and libraries, built once for each content that it has."""
+    parts = sorted(path for path in project.rglob("*") if path.is_file())
+    key = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in parts)).hexdigest()[:16]
     libraries = ("dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=target/libs")
-    run_maven("compile", *libraries, folder=into)
+
+    def build(into: Path) -> None:
+        shutil.copytree(project, into, dirs_exist_ok=True)
+        run_maven("compile", *libraries, folder=into)
+
+    return cached(f"{project.name}-{key}", build)
 
 
-class JackrabbitError(Exception):
-    """What FileVault said."""
+class JavaProgramError(Exception):
+    """What the program said."""
 
 
-class Jackrabbit:
-    """Jackrabbit FileVault over an in-memory Oak repository, in a process of its own."""
+class JavaProgram:
+    """A program of `tests/` in a process of its own, which answers each line with one line."""
 
-    def __init__(self, built: Path) -> None:
-        classes = f"{built}/target/classes:{built}/target/libs/*"
-        self.types = built / "types.cnd"
-        self.process = subprocess.Popen(
-            [*JAVA, "-cp", classes, "dev.mailboat.jackrabbit.Exchange"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
+    def __init__(self, project: Path, main: str, log: Path | None = None) -> None:
+        self.folder = built(project)
+        classes = f"{self.folder}/target/classes:{self.folder}/target/libs/*"
+        with Path(os.devnull if log is None else log).open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*JAVA, "-cp", classes, main],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                encoding="utf-8",
+            )
 
     def ask(self, *words: str | Path) -> Any:
-        """One command. Raises: JackrabbitError."""
+        """One command. Raises: JavaProgramError."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\t".join(map(str, words)) + "\n")
         self.process.stdin.flush()
         state, _, answer = self.process.stdout.readline().partition("\t")
         if state != "ok":
-            raise JackrabbitError(json.loads(answer) if answer else "the process ended")
+            raise JavaProgramError(json.loads(answer) if answer else "the process ended")
         return json.loads(answer)
-
-    def reset(self) -> None:
-        """Begin with an empty repository."""
-        self.ask("reset", self.types)
 
     def close(self) -> None:
         self.process.communicate(timeout=20)
 
 
+class Jackrabbit(JavaProgram):
+    """Jackrabbit FileVault over an in-memory Oak repository."""
+
+    def reset(self) -> None:
+        """Begin with an empty repository."""
+        self.ask("reset", self.folder / "types.cnd")
+
+
 @pytest.fixture(scope="session")
 def jackrabbit_process() -> Iterator[Jackrabbit]:
-    parts = sorted(path for path in PROJECT.rglob("*") if path.is_file())
-    key = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in parts)).hexdigest()[:16]
-    process = Jackrabbit(cached(f"jackrabbit-{key}", compile_project))
+    process = Jackrabbit(TESTS / "jackrabbit", "dev.mailboat.jackrabbit.Exchange")
     yield process
     process.close()
 
@@ -111,3 +121,12 @@ def core_components() -> Path:
 
     (found,) = cached(name, fetch).glob("*.zip")
     return found
+
+
+@pytest.fixture(scope="session")
+def sling_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
+    """Agents of Apache Sling Distribution Journal 0.1.6; nobody has joined any topics yet."""
+    log = tmp_path_factory.mktemp("sling") / "sling.log"
+    process = JavaProgram(TESTS / "sling", "dev.mailboat.sling.Member", log)
+    yield process
+    process.close()

@@ -56,6 +56,16 @@ def test_a_subscriber_that_can_not_be_meant_is_named(tmp_path: Path, one: dict[s
     assert text.startswith(problem)
 
 
+@pytest.mark.parametrize("name", ["", "tree"])
+def test_the_format_filevault_is_not_called_as_nothing_or_as_the_other_one(tmp_path: Path, name: str) -> None:
+    document = {"publisher": {"filevault_name": name}, "subscriber": {"filevault_names": ["journal", name]}}
+    refused = f"{name!r} can't be a name of the format filevault"
+    assert found(tmp_path, **document) == [
+        f"publisher.filevault_name: {refused}",
+        f"subscriber.filevault_names: {refused}",
+    ]
+
+
 def test_two_subscribers_share_neither_name_nor_target(tmp_path: Path) -> None:
     twin = {"name": "edge-1", "target": f"files:{tmp_path / 'edge-1'}"}
     assert found(tmp_path, agents=subscribers(EDGE, twin)) == [

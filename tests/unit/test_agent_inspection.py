@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.agent.composition import CodecsOnDemand, package_registry
+from mailboat.agent.composition import CodecsOnDemand, codec_names, package_registry
 from mailboat.agent.inspection import summary_of
+from mailboat.config.document import Config
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
@@ -68,9 +69,9 @@ def test_a_message_is_told_in_one_line(message: Message | DistributedEvent, text
 
 
 def test_codecs_are_loaded_one_by_one_and_are_those_of_the_registry() -> None:
-    codecs = CodecsOnDemand()
-    assert set(codecs) == set(package_registry()) == {"tree", "filevault"}
-    assert len(codecs) == 2
+    codecs = CodecsOnDemand(codec_names(Config()))
+    assert set(codecs) - {"journal", "journal_filevault"} == set(package_registry()) == {"tree", "filevault"}
+    assert len(codecs) == 4
     assert codecs["tree"] is codecs["tree"]
-    assert codecs["filevault"].package_type == "filevault"
+    assert codecs["filevault"].package_type == codecs["journal"].package_type == "filevault"
     assert codecs.get("durbo") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -210,6 +211,18 @@ def test_a_package_beyond_the_limit_is_refused(engine: Engine) -> None:
     with pytest.raises(LimitExceededError, match="the limit is 100"):
         engine.publisher(tight).publish(add_request([NodePath("/en")]), site())
     assert engine.records() == []
+
+
+def test_where_packages_travel_in_messages_alone_a_larger_one_is_refused_and_leaves_nothing(engine: Engine) -> None:
+    settings = engine.publishing_with(are_large_refused=True, is_self_contained=True, inline_package_bytes=2_000)
+    small, large = page_source("/a"), page_source("/b", text=random.Random(1).randbytes(50_000).hex())
+    publisher = engine.publisher(settings)
+    assert publisher.publish(add_request([NodePath("/a")]), small).is_inline
+    with pytest.raises(LimitExceededError, match="may not travel otherwise") as caught:
+        publisher.publish(add_request([NodePath("/b")]), large)
+    assert "publisher.transfer" in (caught.value.next_step or "")
+    assert len(messages(engine)) == 1
+    assert list(engine.blobs.list()) == []
 
 
 def test_names_that_subscribers_refuse_are_not_published(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home
 from mailboat.config.decoding import ConfigInvalidError, encode_config
-from mailboat.config.document import Config
+from mailboat.config.document import Config, PackageType
 from mailboat.config.storage import Secret
 from mailboat.content.locations import parse_target
 from mailboat.errors import MailboatError
@@ -73,6 +73,8 @@ def problems_of(home: Home) -> Iterator[Problem]:
     yield from (Problem("http.tokens", f"{one} is the name of several") for one in tokens)
     if config.logs.level not in LEVELS:
         yield Problem("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
+    yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))
+    yield from _format_problems("subscriber.filevault_names", config.subscriber.filevault_names)
     yield from _secret_problems(home)
 
 
@@ -102,6 +104,12 @@ def _source_problems(key: str, place: str) -> Iterator[Problem]:
     path = Path(place.partition(":")[2] if place.startswith(("files:", "generations:", "sqlite:")) else place)
     if not path.exists():
         yield Problem(key, f"there is nothing at {path}")
+
+
+def _format_problems(key: str, names: Iterable[str]) -> Iterator[Problem]:
+    for name in names:
+        if not name or name == PackageType.TREE:
+            yield Problem(key, f"{name!r} can't be a name of the format filevault")
 
 
 def _secret_problems(home: Home) -> Iterator[Problem]:

@@ -67,7 +67,7 @@ class Workspace:
     @cached_property
     def codecs(self) -> Mapping[str, PackageCodec]:
         """The package formats by package type, each loaded when it is first needed."""
-        return CodecsOnDemand()
+        return CodecsOnDemand(codec_names(self.home.config))
 
     @cached_property
     def limits(self) -> PackageLimits:
@@ -115,11 +115,13 @@ class Workspace:
             name=agent,
             sling_id=self.home.sling_id,
             package_topic=self.topic(TopicRole.PACKAGE),
-            package_type=config.package_type,
+            package_type=config.filevault_name if config.package_type is PackageType.FILEVAULT else config.package_type,
             inline_package_bytes=config.inline_package_bytes,
             inline_binary_bytes=config.inline_binary_bytes,
             max_package_bytes=self.home.config.limits.max_total_bytes,
+            is_self_contained=config.transfer is Transfer.INLINE,
             are_pieces_cut=are_pieces_cut(self.home.config),
+            are_large_refused=config.transfer is Transfer.INLINE,
             are_collisions_refused=self.home.config.limits.are_collisions_refused,
             pieces=PieceSettings(piece_bytes=config.piece_bytes),
             changes=ChangeBudget(max_content_bytes=config.changed_package_bytes),
@@ -176,35 +178,40 @@ def are_pieces_cut(config: Config) -> bool:
     return config.publisher.transfer is Transfer.CHUNKS
 
 
+def codec_names(config: Config) -> Mapping[str, PackageType]:
+    """What messages may call the package formats; what we call them counts in any case."""
+    called = (config.publisher.filevault_name, *config.subscriber.filevault_names)
+    return dict.fromkeys(called, PackageType.FILEVAULT) | {str(kind): kind for kind in PackageType}
+
+
 class CodecsOnDemand(Mapping[str, "PackageCodec"]):
     """All formats, imported one by one: a subscriber that meets tree packages only never loads the other one."""
 
-    def __init__(self) -> None:
-        """Nothing loaded."""
+    def __init__(self, names: Mapping[str, PackageType]) -> None:
+        """Nothing loaded; `names` is what messages may call the formats."""
+        self._names = names
         self._loaded: dict[str, PackageCodec] = {}
 
     def __getitem__(self, package_type: str) -> PackageCodec:
         if package_type not in self._loaded:
-            self._loaded[package_type] = _load_codec(package_type)
+            self._loaded[package_type] = _load_codec(self._names[package_type])
         return self._loaded[package_type]
 
     def __iter__(self) -> Iterator[str]:
-        return map(str, PackageType)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(PackageType)
+        return len(self._names)
 
 
-def _load_codec(package_type: str) -> PackageCodec:
-    if package_type == PackageType.TREE:
+def _load_codec(package_type: PackageType) -> PackageCodec:
+    if package_type is PackageType.TREE:
         from mailboat.packages.tree import TreeCodec
 
         return TreeCodec()
-    if package_type == PackageType.FILEVAULT:
-        from mailboat.packages.filevault.codec import FilevaultCodec
+    from mailboat.packages.filevault.codec import FilevaultCodec
 
-        return FilevaultCodec()
-    raise KeyError(package_type)
+    return FilevaultCodec()
 
 
 def package_registry() -> PackageRegistry:

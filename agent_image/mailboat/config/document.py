@@ -23,6 +23,7 @@ class Transfer(enum.StrEnum):
     REFERENCE = "reference"
     CHUNKS = "chunks"
     AUTO = "auto"
+    INLINE = "inline"
 
 
 class Undecodable(enum.StrEnum):
@@ -75,11 +76,19 @@ class PublisherConfig(Section):
 
     name: Annotated[str, Setting("Name of the publisher when `--publisher` is not given.")] = "author"
     package_type: Annotated[PackageType, Setting("Format of the packages.")] = PackageType.TREE
+    filevault_name: Annotated[
+        str,
+        Setting(
+            "What messages call the format `filevault`. A subscriber of Sling takes only what is called as its package "
+            "builder is."
+        ),
+    ] = "filevault"
     transfer: Annotated[
         Transfer,
         Setting(
             "How packages travel that are too large for a message: through the blob store, or in chunks through the "
-            "journal; auto: by reference where a bucket is configured, else in chunks on Kafka."
+            "journal; auto: by reference where a bucket is configured, else in chunks on Kafka; inline: not at all, "
+            "they are refused, and every binary travels in its package: for subscribers of Sling."
         ),
     ] = Transfer.REFERENCE
     inline_package_bytes: Annotated[int, Setting("Packages up to this size travel in the message.", minimum=0)] = (
@@ -159,6 +168,10 @@ class SubscriberConfig(Section):
         Undecodable,
         Setting("What happens to a record on the package topic that is no package message: give up on it, or stop."),
     ] = Undecodable.GIVE_UP
+    filevault_names: Annotated[
+        tuple[str, ...],
+        Setting("What messages of others may call the format `filevault`: the names of Sling's package builders."),
+    ] = ("journal_filevault", "journal")
     announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
     readiness: Annotated[ReadinessConfig, Setting("When it counts as ready to serve.")] = field(
         default_factory=ReadinessConfig

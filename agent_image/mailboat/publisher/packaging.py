@@ -130,6 +130,12 @@ class PackageBuilder:
         package.seek(0)
         if length <= min(self._settings.inline_package_bytes, self._room_in(draft)):
             return draft._replace(payload=package.read())
+        if self._settings.are_large_refused:
+            raise LimitExceededError(
+                f"the package has {length} bytes, does not fit a message, and may not travel otherwise",
+                next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
+                limit=self._settings.inline_package_bytes,
+            )
         carry = self._cut if self._settings.are_pieces_cut else self._store_package
         message = draft._replace(payload_ref=carry(draft, package))
         self._room_in(message)

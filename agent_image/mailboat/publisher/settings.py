@@ -41,6 +41,8 @@ class PublisherSettings:
         is_self_contained: Carry all binaries in the package, for readers that share no blob store with us.
         are_pieces_cut: Packages that don't fit a message travel in pieces through the journal, and carry all binaries:
             no blob store is needed.
+        are_large_refused: Packages that don't fit a message are refused: for readers that know neither pieces nor our
+            blob store.
         pieces: How they are cut.
         are_collisions_refused: Refuse what subscribers refuse by default: two names in one folder that differ in case
             or Unicode form only.
@@ -60,6 +62,7 @@ class PublisherSettings:
     max_paths: int = MAX_PATHS
     is_self_contained: bool = False
     are_pieces_cut: bool = False
+    are_large_refused: bool = False
     pieces: PieceSettings = field(default_factory=PieceSettings)
     are_collisions_refused: bool = True
     append_records: int = 100
