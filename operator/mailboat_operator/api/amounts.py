@@ -12,7 +12,8 @@ from typing import Final
 
 DURATION_PATTERN: Final = r"^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
 DURATION_OR_ZERO_PATTERN: Final = r"^(0s|[1-9][0-9]{0,6}(ms|s|m|h|d))$"
-SIZE_PATTERN: Final = r"^[1-9][0-9]{0,11}(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|Mi|k|M)?|[0-9]{0,8}(Gi|G)|[0-9]{0,5}(Ti|T))$"
+"""What fits into 64 bits: Kafka and volumes count so far."""
 
 _SECONDS: Final = MappingProxyType({"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0})
 _BINARY: Final = MappingProxyType({"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10})

@@ -1,0 +1,140 @@
+"""The definitions are what the records give, bounded everywhere and explained everywhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mailboat_operator.api.fields import keys_of, rules_of
+from mailboat_operator.api.kinds import KINDS
+from mailboat_operator.api.page import resources_page
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFINITIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))}
+CLIENT_SIDE_APPLY_BYTES = 262_144
+
+
+def version_of(definition: Any) -> Any:
+    """The one version of a definition."""
+    (version,) = definition["spec"]["versions"]
+    return version
+
+
+def places(schema: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every place of a schema."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from places(inner, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if name in schema:
+            yield from places(schema[name], f"{path}[]")
+
+
+PLACES = [
+    (name, path, schema)
+    for name, definition in DEFINITIONS.items()
+    for part in ("spec", "status")
+    for path, schema in places(version_of(definition)["schema"]["openAPIV3Schema"]["properties"][part], part)
+]
+
+
+def records(record: type) -> Iterator[type]:
+    """A record and all that it is made of."""
+    yield record
+    for key in keys_of(record):
+        if key.is_section:
+            yield from records(key.kind)
+
+
+def test_the_definitions_are_what_the_records_give() -> None:
+    words = [sys.executable, "tools/generate_crds.py", "--check"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_kind_has_its_names_and_is_listed_with_the_others() -> None:
+    found = {one["spec"]["names"]["kind"]: one["spec"]["names"]["shortNames"][0] for one in DEFINITIONS.values()}
+    assert found == {
+        "Journal": "mbj",
+        "Topic": "mbt",
+        "Publisher": "mbpub",
+        "SubscriberPool": "mbpool",
+        "Distribution": "mbdist",
+    }
+    assert {one["spec"]["names"]["categories"][0] for one in DEFINITIONS.values()} == {"mailboat"}
+    assert all(one["spec"]["scope"] == "Namespaced" for one in DEFINITIONS.values())
+
+
+def test_every_text_list_and_mapping_has_a_largest_size() -> None:
+    unbounded = []
+    for name, path, schema in PLACES:
+        is_text = schema["type"] == "string" and not {"enum", "format"} & schema.keys()
+        wanted = {"array": "maxItems", "string": "maxLength" if is_text else "type"}.get(schema["type"], "type")
+        if "additionalProperties" in schema:
+            wanted = "maxProperties"
+        if wanted not in schema:
+            unbounded.append(f"{name}: {path} has no {wanted}")
+    assert unbounded == []
+
+
+def test_nothing_that_is_not_declared_is_kept() -> None:
+    assert [path for _, path, schema in PLACES if "x-kubernetes-preserve-unknown-fields" in schema] == []
+    assert [path for _, path, schema in PLACES if schema["type"] == "object" and len(schema) == 1] == []
+
+
+def test_every_list_says_how_it_is_merged() -> None:
+    assert [path for _, path, one in PLACES if one["type"] == "array" and "x-kubernetes-list-type" not in one] == []
+
+
+def test_every_field_is_explained_in_a_sentence() -> None:
+    fields = [(path, one.get("description", "")) for _, path, one in PLACES if not path.endswith("[]")]
+    assert [path for path, text in fields if not text or text.strip()[-1] != "." or not text[0].isupper()] == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.name)
+def test_every_rule_is_written_for_both_who_read_unless_it_looks_back(kind: Any) -> None:
+    rules = [*kind.rules, *(rule for one in records(kind.spec) for rule in rules_of(one))]
+    assert [rule.expression for rule in rules if ("oldSelf" in rule.expression) != (rule.is_kept is None)] == []
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=DEFINITIONS)
+def test_a_definition_can_be_applied_from_the_client_s_side_too(definition: Any) -> None:
+    assert len(yaml.safe_dump(definition)) < CLIENT_SIDE_APPLY_BYTES
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=DEFINITIONS)
+def test_the_status_is_its_own_subresource_with_conditions(definition: Any) -> None:
+    version = version_of(definition)
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert "status" in version["subresources"]
+    assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+    assert set(status["conditions"]["items"]["required"]) == {
+        "type",
+        "status",
+        "reason",
+        "message",
+        "observedGeneration",
+        "lastTransitionTime",
+    }
+    assert status["observedGeneration"]["type"] == "integer"
+
+
+def test_only_pools_scale() -> None:
+    scaled = {name: version_of(one)["subresources"].get("scale") for name, one in DEFINITIONS.items()}
+    assert {name for name, scale in scaled.items() if scale} == {"subscriberpools"}
+    assert scaled["subscriberpools"]["labelSelectorPath"] == ".status.selector"
+
+
+def test_the_page_describes_every_field_of_every_kind() -> None:
+    page = resources_page()
+    asked = {f"`{path}`" for _, path, _ in PLACES if path not in {"spec", "status"} and not path.endswith("[]")}
+    assert [path for path in sorted(asked) if path not in page and f"{path[:-1]}[]`" not in page] == []
+
+
+def test_a_reference_never_has_a_namespace() -> None:
+    assert [path for _, path, _ in PLACES if path.endswith((".namespace", "Ref[]"))] == []
