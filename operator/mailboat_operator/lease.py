@@ -1,0 +1,164 @@
+"""Leader election by a Lease (coordination.k8s.io/v1): of several replicas one acts.
+
+A lease counts as left when its record has not changed for its duration as measured by our own clock, so clocks need not
+agree. Its holder stops acting when it could not renew it for a shorter time than that; every write to the API has a
+time-out shorter than the difference. So no two act at once, wherever one is cut off or killed. Called by `main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mailboat.errors import MailboatError
+
+from mailboat_operator.cluster import Cluster, ClusterConflictError
+from mailboat_operator.manifests.children import Manifest
+
+_LOG: Final = logging.getLogger("mailboat.operator")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Which lease, and its times.
+
+    Attributes:
+        namespace: Where it is.
+        name: What it is called.
+        identity: Who we are: another one for each process, also after a restart.
+        duration_seconds: A lease unchanged for so long is anybody's.
+        renew_seconds: A holder who could not renew for so long stops.
+        retry_seconds: Pause between looks, and between renewals.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    duration_seconds: float = 15.0
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A lease's record, and when it was first seen like this, by our own clock."""
+
+    record: Manifest
+    since: float
+
+
+def may_take(sighting: Sighting | None, identity: str, now: float) -> bool:
+    """Whether the lease is ours, or anybody's.
+
+    Args:
+        sighting: The record; None when there is none.
+        identity: Who asks.
+        now: By the clock of the sighting.
+    """
+    if sighting is None:
+        return True
+    holder = sighting.record.get("holderIdentity")
+    duration = float(sighting.record.get("leaseDurationSeconds") or 0)
+    return not holder or holder == identity or now - sighting.since >= duration
+
+
+class Lease:
+    """Our side of one lease."""
+
+    def __init__(
+        self, cluster: Cluster, settings: LeaseSettings, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Nothing is asked yet."""
+        self._cluster = cluster
+        self._settings = settings
+        self._monotonic = monotonic
+        self._sighting: Sighting | None = None
+
+    async def acquire(self) -> bool:
+        """Wait until the lease is ours; True."""
+        _LOG.info("%s waits for the lease", self._settings.identity)
+        while True:
+            if await self._try_safely():
+                _LOG.info("%s leads", self._settings.identity)
+                return True
+            await asyncio.sleep(self._settings.retry_seconds)
+
+    async def hold(self) -> None:
+        """Renew the lease; return when it is lost."""
+        renewed = self._monotonic()
+        while self._monotonic() - renewed < self._settings.renew_seconds:
+            await asyncio.sleep(self._settings.retry_seconds)
+            started = self._monotonic()
+            if await self._try_safely():
+                renewed = started
+            elif self._is_held_by_another():
+                break
+        _LOG.warning("%s leads no more", self._settings.identity)
+
+    async def release(self) -> None:
+        """Give the lease away at once, if it is ours."""
+        try:
+            found = await self._look()
+            if found is not None and found["spec"].get("holderIdentity") == self._settings.identity:
+                spec = {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+                await self._cluster.replace({**found, "spec": spec})
+        except MailboatError as error:
+            _LOG.warning("the lease could not be released: %s", error)
+
+    async def try_once(self) -> bool:
+        """Take or renew the lease if that may be; whether it is ours now. Raises: ClusterUnavailableError."""
+        found = await self._look()
+        if not may_take(self._sighting, self._settings.identity, self._monotonic()):
+            return False
+        try:
+            if found is None:
+                made = await self._cluster.create(self._manifest(self._record({})))
+            else:
+                made = await self._cluster.replace({**found, "spec": self._record(found["spec"])})
+        except ClusterConflictError:
+            return False
+        self._see(made)
+        return True
+
+    async def _try_safely(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.try_once(), self._settings.renew_seconds / 2)
+        except (MailboatError, TimeoutError) as error:
+            _LOG.warning("the lease could not be looked at: %s", error)
+            return False
+
+    def _is_held_by_another(self) -> bool:
+        return self._sighting is not None and self._sighting.record.get("holderIdentity") != self._settings.identity
+
+    async def _look(self) -> Manifest | None:
+        found = await self._cluster.get("Lease", self._settings.namespace, self._settings.name)
+        self._see(found)
+        return found
+
+    def _see(self, found: Manifest | None) -> None:
+        if found is None:
+            self._sighting = None
+        elif self._sighting is None or self._sighting.record != found["spec"]:
+            self._sighting = Sighting(found["spec"], self._monotonic())
+
+    def _manifest(self, record: Manifest) -> Manifest:
+        metadata = {"name": self._settings.name, "namespace": self._settings.namespace}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": record}
+
+    def _record(self, before: Manifest) -> Manifest:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        is_ours = before.get("holderIdentity") == self._settings.identity
+        transitions = int(before.get("leaseTransitions") or 0)
+        record: dict[str, Any] = {
+            "holderIdentity": self._settings.identity,
+            "leaseDurationSeconds": int(self._settings.duration_seconds),
+            "acquireTime": before.get("acquireTime", now) if is_ours else now,
+            "renewTime": now,
+            "leaseTransitions": transitions if is_ours or not before else transitions + 1,
+        }
+        return record

@@ -1,0 +1,132 @@
+"""The operator's process: `python -m mailboat_operator.main`.
+
+It waits for the lease, acts as long as it holds it, and ends when it is lost: a new process begins with nothing
+believed. SIGTERM ends it in order, and gives the lease away at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import kopf
+from mailboat.errors import MailboatError
+from pythonjsonlogger.json import JsonFormatter
+
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.handlers import Watched, kopf_settings, registry_of
+from mailboat_operator.lease import Lease, LeaseSettings
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.probes import Probes
+from mailboat_operator.reconciliation import Reconciler
+from mailboat_operator.settings import OperatorSettings, read_settings
+from mailboat_operator.workers import Workers
+
+_LOG: Final = logging.getLogger("mailboat.operator")
+_LOST_EXIT_CODE: Final = 1
+
+
+async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
+    """Run until `stopping` is set or the lease is lost; the exit code."""
+    metrics = OperatorMetrics()
+    cluster = Cluster(metrics.wrote)
+    probes = Probes(metrics, settings.port)
+    lease = Lease(cluster, _lease_settings(settings, cluster))
+    await probes.start()
+    try:
+        if await _first(lease.acquire(), stopping) is None:
+            return 0
+        metrics.leads()
+        is_lost = await _first(_lead(settings, cluster, metrics, lease), stopping)
+        return _LOST_EXIT_CODE if is_lost else 0
+    finally:
+        await lease.release()
+        await cluster.close()
+        await probes.stop()
+
+
+async def _lead(settings: OperatorSettings, cluster: Cluster, metrics: OperatorMetrics, lease: Lease) -> bool:
+    """Act until the lease is lost, or kopf, which has signal handlers of its own, was told to stop; whether it is lost.
+
+    Raises: whatever ended a part of us that should never end.
+    """
+    image = AgentImage(settings.agent_image, settings.pull_policy)
+    workers = Workers(Reconciler(cluster, image, metrics.reported), metrics, settings.workers)
+    watched = Watched(workers)
+    watching = kopf.operator(
+        registry=registry_of(watched),
+        settings=kopf_settings(is_clusterwide=not settings.namespaces),
+        clusterwide=not settings.namespaces,
+        namespaces=settings.namespaces,
+    )
+    parts = (lease.hold(), workers.run(), watched.resync(settings.resync_seconds), watching)
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        return tasks[0] in done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(work: Coroutine[Any, Any, bool], stopping: asyncio.Event) -> bool | None:
+    """Work until that is done or we are to stop; what it gave, None when it is not done."""
+    task, stop = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, stop):
+            one.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettings:
+    return LeaseSettings(
+        namespace=cluster.namespace if settings.lease_namespace is None else settings.lease_namespace,
+        name=settings.lease_name,
+        identity=settings.identity,
+        duration_seconds=settings.lease_seconds,
+        renew_seconds=settings.lease_seconds * 2 / 3,
+        retry_seconds=settings.lease_seconds / 7.5,
+    )
+
+
+def configure_logs(level: str) -> None:
+    """One JSON object a line, to standard error; requests of the clients are nobody's news."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in ("httpx2", "httpcore2", "kopf", "asyncio"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+async def _main(settings: OperatorSettings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    return await operate(settings, stopping)
+
+
+def run() -> int:
+    """Read the settings and operate; the exit code."""
+    try:
+        settings = read_settings()
+    except MailboatError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    configure_logs(settings.log_level)
+    return asyncio.run(_main(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,102 @@
+"""What all children have in common: names, labels, an owner, and a digest of what was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from mailboat_operator.api import API_VERSION
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.manifests.names import APPLIED, child_labels, child_name, selector_labels
+
+Manifest = dict[str, Any]
+"""An object of Kubernetes as JSON knows it."""
+
+API_VERSIONS: Final = MappingProxyType(
+    {
+        "ConfigMap": "v1",
+        "Secret": "v1",
+        "Service": "v1",
+        "StatefulSet": "apps/v1",
+        "PodDisruptionBudget": "policy/v1",
+        "HorizontalPodAutoscaler": "autoscaling/v2",
+    }
+)
+"""The kinds of children."""
+
+
+class ChildKey(NamedTuple):
+    """Which child: its kind, as manifests write it, and its name; all are of the owner's namespace."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose children are rendered.
+
+    Attributes:
+        kind: As manifests write it.
+        component: `publisher` or `pool`: a label of its children.
+        metadata: Of the owner.
+    """
+
+    kind: str
+    component: str
+    metadata: Metadata
+
+    def name_of(self, ending: str = "") -> str:
+        """The name of a child."""
+        return child_name(self.metadata.name, ending)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of its children and pods."""
+        return child_labels(self.component, self.metadata.name)
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels that its pods have, and no others."""
+        return selector_labels(self.component, self.metadata.name)
+
+    def child(self, kind: str, ending: str, content: Mapping[str, Any]) -> Manifest:
+        """A child with everything that all children have."""
+        manifest: Manifest = {
+            "apiVersion": API_VERSIONS[kind],
+            "kind": kind,
+            "metadata": {
+                "name": self.name_of(ending),
+                "namespace": self.metadata.namespace,
+                "labels": self.labels,
+                "ownerReferences": [self._reference()],
+            },
+            **content,
+        }
+        manifest["metadata"]["annotations"] = {APPLIED: digest_of(manifest)}
+        return manifest
+
+    def _reference(self) -> Mapping[str, Any]:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.kind,
+            "name": self.metadata.name,
+            "uid": self.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+
+def key_of(manifest: Manifest) -> ChildKey:
+    """Which child a manifest is."""
+    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
+
+
+def digest_of(document: object) -> str:
+    """A short digest of a document: the same for the same content, whatever the order of keys."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

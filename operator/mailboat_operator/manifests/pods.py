@@ -1,0 +1,187 @@
+"""Pods of agents: the agent's container, the user's containers beside it, and what the restricted profile asks for.
+
+A template's records have no field for anything privileged; what the profile wants beside is set here, for every
+container alike, so that nothing of a template can weaken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.workload import AGENT_CONTAINER, Container, NamedVolume, Resources, Template
+from mailboat_operator.manifests.children import digest_of
+from mailboat_operator.manifests.configuration import (
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    HOME_FOLDER,
+    HTTP_PORT,
+    SECRETS_FOLDER,
+    SecretMount,
+)
+from mailboat_operator.manifests.names import CONFIG_DIGEST
+
+HTTP_PORT_NAME: Final = "mailboat"
+GRACE_SECONDS: Final = 45
+"""For the package at hand (25 s at most by the agent's own default), the farewell, and some air."""
+
+_CONTAINER_SECURITY: Final = MappingProxyType(
+    {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+)
+_LONGEST_NAME: Final = 63
+_GROUP: Final = 65532
+_READ_ONLY_FILES: Final = 0o440
+
+
+@dataclass(frozen=True, slots=True)
+class AgentImage:
+    """What agents run.
+
+    Attributes:
+        name: With registry and tag.
+        pull_policy: As Kubernetes calls it; None leaves it to the cluster.
+    """
+
+    name: str
+    pull_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPod:
+    """A pod to render.
+
+    Attributes:
+        image: What the agent runs.
+        config_map: Name of the ConfigMap with the configuration.
+        config_digest: Of everything that the agent reads at its start.
+        secrets: That the agent reads.
+        volume: Name of the claim template with the agent's home.
+        arguments: Of `mailboat agent run`, beside configuration and home.
+        resources: Of the agent.
+        volumes: More volumes of the pod.
+        agent_mounts: Of these, in the agent.
+        user_mounts: Of these, in each of the user's containers.
+        template: The user's containers, and where pods may run.
+    """
+
+    image: AgentImage
+    config_map: str
+    config_digest: str
+    secrets: Sequence[SecretMount]
+    volume: str
+    arguments: Sequence[str]
+    resources: Resources
+    template: Template
+    volumes: Sequence[Mapping[str, Any]] = ()
+    agent_mounts: Sequence[Mapping[str, Any]] = ()
+    user_mounts: Sequence[Mapping[str, Any]] = ()
+
+
+def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The pod template of a workload."""
+    wanted = pod.template
+    placement = {
+        name: value
+        for name, value in encode(replace(wanted.spec, containers=(), volumes=())).items()
+        if value not in ({}, [])
+    }
+    return {
+        "metadata": {
+            "labels": {**wanted.metadata.labels, **labels},
+            "annotations": {**wanted.metadata.annotations, CONFIG_DIGEST: pod.config_digest},
+        },
+        "spec": {
+            **placement,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "fsGroup": _GROUP,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_agent(pod), *(_user_container(one, pod.user_mounts) for one in wanted.spec.containers)],
+            "volumes": _volumes(pod),
+        },
+    }
+
+
+def _agent(pod: AgentPod) -> dict[str, Any]:
+    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
+    container: dict[str, Any] = {
+        "name": AGENT_CONTAINER,
+        "image": pod.image.name,
+        "args": ["agent", "run", "--config", config, "--home", HOME_FOLDER, *pod.arguments],
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}],
+        "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
+        "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
+        "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
+        "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
+        "resources": encode(pod.resources),
+        "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "volumeMounts": [
+            {"name": pod.volume, "mountPath": HOME_FOLDER},
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # the pod's own, a volume in memory of nobody else
+            *(
+                {"name": one.folder, "mountPath": f"{SECRETS_FOLDER}/{one.folder}", "readOnly": True}
+                for one in pod.secrets
+            ),
+            *pod.agent_mounts,
+        ],
+    }
+    if pod.image.pull_policy is not None:
+        container["imagePullPolicy"] = pod.image.pull_policy
+    return container
+
+
+def _probe(path: str) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": HTTP_PORT_NAME}, "timeoutSeconds": 2}
+
+
+def _user_container(container: Container, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    document = encode(container)
+    own = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
+    document["volumeMounts"] = [*own, *mounts]
+    return {**document, "securityContext": dict(_CONTAINER_SECURITY)}
+
+
+def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
+    return [
+        {"name": "config", "configMap": {"name": pod.config_map}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+        *(_secret_volume(one) for one in pod.secrets),
+        *pod.volumes,
+        *map(_user_volume, pod.template.spec.volumes),
+    ]
+
+
+def _user_volume(volume: NamedVolume) -> Mapping[str, Any]:
+    if volume.secret is not None:
+        return {"name": user_volume_name(volume.name), "secret": {"secretName": volume.secret.name}}
+    return {**encode(volume), "name": user_volume_name(volume.name)}
+
+
+def user_volume_name(name: str) -> str:
+    """What a volume of a template is called in the pod, so that it never has the name of one of ours."""
+    return f"u-{name}" if len(name) <= _LONGEST_NAME - 2 else f"u-{name[:40]}-{digest_of(name)}"
+
+
+def _secret_mount(mount: SecretMount) -> Mapping[str, Any]:
+    return {"name": mount.folder, "mountPath": f"{SECRETS_FOLDER}/{mount.folder}", "readOnly": True}
+
+
+def _secret_volume(mount: SecretMount) -> Mapping[str, Any]:
+    items = [{"key": key, "path": key} for key in mount.keys]
+    secret = {"secretName": mount.secret, "items": items, "defaultMode": _READ_ONLY_FILES}
+    return {"name": mount.folder, "secret": secret}

@@ -1,0 +1,90 @@
+"""What a Publisher becomes: configuration, a token, a Service, and one pod with a claim for what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, PublisherConfig
+
+from mailboat_operator.api.journal import JournalSpec
+from mailboat_operator.api.publisher import Publisher, Source
+from mailboat_operator.manifests.children import Manifest, Owner, digest_of
+from mailboat_operator.manifests.configuration import agent_config, config_text, journal_mounts, token_mount
+from mailboat_operator.manifests.names import PUBLISHER, child_name
+from mailboat_operator.manifests.pods import AgentImage, AgentPod
+from mailboat_operator.manifests.workloads import (
+    CONFIG_ENDING,
+    TOKEN_ENDING,
+    Members,
+    agent_service,
+    config_map,
+    stateful_set,
+)
+
+_SOURCE: Final = "source"
+_SOURCE_FOLDER: Final = "/source"
+_STATE: Final = "state"
+
+
+def owner_of_publisher(publisher: Publisher) -> Owner:
+    """Whose children these are."""
+    return Owner("Publisher", PUBLISHER, publisher.metadata)
+
+
+def token_secret_name(publisher: Publisher) -> str:
+    """The Secret with the API's token: the user's own, or the one that the operator makes."""
+    said = publisher.spec.http.token_secret_ref
+    return child_name(publisher.metadata.name, TOKEN_ENDING) if said is None else said.name
+
+
+def publisher_children(
+    publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str
+) -> Sequence[Manifest]:
+    """All children but the token's Secret, in the order in which they are needed.
+
+    Args:
+        publisher: The object.
+        journal: What it appends to.
+        image: What its agent runs.
+        secrets_digest: Changes with what is in the Secrets that the agent reads at its start.
+    """
+    owner = owner_of_publisher(publisher)
+    config = publisher_config(publisher, journal)
+    spec = publisher.spec
+    pod = AgentPod(
+        image=image,
+        config_map=owner.name_of(CONFIG_ENDING),
+        config_digest=digest_of([config_text(config), secrets_digest]),
+        secrets=[token_mount(token_secret_name(publisher)), *journal_mounts(journal)],
+        volume=_STATE,
+        arguments=(),
+        resources=spec.resources,
+        template=spec.template,
+        volumes=[] if spec.source is None else [_source_volume(spec.source)],
+        agent_mounts=[] if spec.source is None else [_source_mount(spec.source)],
+    )
+    members = Members(pod, 1, owner.name_of(), spec.volume, str(spec.volume_retention), "Retain")
+    return [config_map(owner, config), agent_service(owner), stateful_set(owner, members)]
+
+
+def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
+    """What the publisher's agent reads."""
+    name, spec = publisher.metadata.name, publisher.spec
+    agent = PublisherAgentConfig(name, None if spec.source is None else _SOURCE_FOLDER)
+    return replace(
+        agent_config(journal, token_mount(token_secret_name(publisher))),
+        publisher=PublisherConfig(name=name, package_type=spec.package_type, transfer=spec.transfer),
+        agents=AgentsConfig(publishers=(agent,)),
+    )
+
+
+def _source_volume(source: Source) -> Manifest:
+    return {"name": _SOURCE, "persistentVolumeClaim": {"claimName": source.volume_claim.name, "readOnly": True}}
+
+
+def _source_mount(source: Source) -> Manifest:
+    mount: Manifest = {"name": _SOURCE, "mountPath": _SOURCE_FOLDER, "readOnly": True}
+    folder = source.volume_claim.folder
+    return mount if folder is None else {**mount, "subPath": folder}

@@ -1,0 +1,50 @@
+"""What the operator counts, in the Prometheus text format; the only home of prometheus_client here."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class OperatorMetrics:
+    """The counters of one process."""
+
+    def __init__(self) -> None:
+        """All begin at zero."""
+        self._registry = CollectorRegistry()
+        self._looks = Counter(
+            "mailboat_operator_reconciliations",
+            "Looks at one object, by what came of them.",
+            ["kind", "outcome"],
+            registry=self._registry,
+        )
+        self._writes = Counter(
+            "mailboat_operator_api_writes", "Writes to the Kubernetes API.", ["verb", "kind"], registry=self._registry
+        )
+        self._events = Counter(
+            "mailboat_operator_events", "Events about objects, by reason.", ["reason"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "mailboat_operator_reconciliation_seconds", "Time of one look.", ["kind"], registry=self._registry
+        )
+        self._leading = Gauge("mailboat_operator_leading", "1 while this replica acts.", registry=self._registry)
+
+    def looked(self, kind: str, outcome: str, seconds: float) -> None:
+        """An object was looked at; `outcome` is `ready`, `pending`, or the name of an error."""
+        self._looks.labels(kind, outcome).inc()
+        self._seconds.labels(kind).observe(seconds)
+
+    def wrote(self, verb: str, kind: str) -> None:
+        """A write is about to be sent."""
+        self._writes.labels(verb, kind).inc()
+
+    def reported(self, reason: str) -> None:
+        """An Event was written."""
+        self._events.labels(reason).inc()
+
+    def leads(self) -> None:
+        """From now on this replica acts."""
+        self._leading.set(1)
+
+    def text(self) -> bytes:
+        """The exposition."""
+        return generate_latest(self._registry)

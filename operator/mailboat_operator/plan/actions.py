@@ -1,0 +1,69 @@
+"""What a plan asks to be done, in words that need no client."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mailboat_operator.manifests.children import ChildKey, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Make a child, or make it as it should be."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a child once, and never touch it again: a Secret whose value nobody else knows.
+
+    Attributes:
+        manifest: All but the data.
+        generated: Keys whose values are made at random at this moment.
+    """
+
+    manifest: Manifest
+    generated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a child that is not wanted any more."""
+
+    key: ChildKey
+
+
+class Severity(enum.StrEnum):
+    """What Kubernetes calls the type of an Event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An Event about the object."""
+
+    severity: Severity
+    reason: str
+    message: str
+
+
+Action = Apply | Create | Delete | Report
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one reconciliation does.
+
+    Attributes:
+        actions: In order.
+        status: The whole status to be; None leaves it as it is.
+    """
+
+    actions: tuple[Action, ...]
+    status: Mapping[str, Any] | None

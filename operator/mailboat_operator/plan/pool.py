@@ -1,0 +1,108 @@
+"""What a SubscriberPool needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.manifests.children import ChildKey
+from mailboat_operator.manifests.configuration import journal_mounts
+from mailboat_operator.manifests.names import POOL, selector_text
+from mailboat_operator.manifests.pool import MEMBERS_ENDING, owner_of_pool, pool_children
+from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
+from mailboat_operator.plan.actions import Action, Plan
+from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.conditions import Finding, conditions_after, stalled, under_way
+from mailboat_operator.plan.workload import (
+    Surroundings,
+    count_of,
+    hindrance,
+    name_conflict,
+    roll_out,
+    secrets_digest,
+)
+
+
+def pool_keys(pool: SubscriberPool) -> Sequence[ChildKey]:
+    """All children that a SubscriberPool may have."""
+    owner = owner_of_pool(pool)
+    return [
+        ChildKey("ConfigMap", owner.name_of(CONFIG_ENDING)),
+        ChildKey("Secret", owner.name_of(TOKEN_ENDING)),
+        ChildKey("Service", owner.name_of(MEMBERS_ENDING)),
+        ChildKey("Service", owner.name_of()),
+        ChildKey("PodDisruptionBudget", owner.name_of()),
+        ChildKey("StatefulSet", owner.name_of()),
+        ChildKey("HorizontalPodAutoscaler", owner.name_of()),
+    ]
+
+
+def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
+    """Decide what to do for a pool, and what to say of it. Deleting it needs nothing: its children go with it."""
+    if pool.metadata.is_deleted:
+        return Plan((), None)
+    spec, metadata = pool.spec, pool.metadata
+    findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend) or _staging_problem(
+        pool, around
+    )
+    if findings is not None or around.journal is None:
+        return _plan(pool, around, (), findings or ())
+    journal = around.journal.spec
+    digest = secrets_digest(journal_mounts(journal), around.secrets)
+    children = pool_children(pool, journal, around.image, digest)
+    secret = token_secret(owner_of_pool(pool))
+    findings = name_conflict([secret, *children], around, metadata.uid)
+    if findings is not None:
+        return _plan(pool, around, (), findings)
+    live = around.children
+    actions = [
+        *plan_secret(secret, live),
+        *plan_children(children, live),
+        *plan_unwanted(pool_keys(pool), [secret, *children], live, metadata.uid),
+    ]
+    return _plan(pool, around, actions, roll_out(live, metadata.name, spec.replicas, "members"))
+
+
+def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
+    """Follow the chain of pools that wait for each other: it must exist, and end."""
+    if pool.spec.staging is None:
+        return None
+    passed, name = {pool.metadata.name}, pool.spec.staging.wait_for.name
+    while True:
+        if name in passed:
+            return stalled("StagingCycle", f"the pools {', '.join(sorted(passed))} wait for each other")
+        golden = around.staging.get(name)
+        if golden is None:
+            return under_way("StagingMissing", f"there is no SubscriberPool {name} that can be waited for")
+        if not golden.is_editable:
+            return stalled("StagingNotEditable", f"SubscriberPool {name} confirms nothing: it must be editable")
+        if golden.waits_for is None:
+            return None
+        passed.add(name)
+        name = golden.waits_for
+
+
+def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
+    metadata, live = pool.metadata, around.children
+    ready_count = count_of(live, metadata.name, "readyReplicas")
+    caught_up = _caught_up(pool.spec.replicas, ready_count)
+    status = replace(
+        pool.status,
+        observed_generation=metadata.generation,
+        conditions=conditions_after(pool.status.conditions, [*findings, caught_up], metadata.generation, around.now),
+        replicas=count_of(live, metadata.name, "replicas"),
+        ready_replicas=ready_count,
+        caught_up_replicas=ready_count,
+        selector=selector_text(POOL, metadata.name),
+    )
+    return Plan(tuple(actions), None if status == pool.status else encode(status))
+
+
+def _caught_up(replicas: int, count: int) -> Finding:
+    """Readiness of a pod is that its member has caught up."""
+    holds = count >= replicas
+    reason = "AllMembers" if holds else "MembersBehind"
+    return Finding("CaughtUp", Truth.TRUE if holds else Truth.FALSE, reason, f"{count} of {replicas} members")

@@ -1,0 +1,66 @@
+"""What a Publisher needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.manifests.children import ChildKey
+from mailboat_operator.manifests.configuration import HTTP_PORT, journal_mounts, token_mount
+from mailboat_operator.manifests.publisher import owner_of_publisher, publisher_children
+from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
+from mailboat_operator.plan.actions import Action, Plan
+from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.conditions import Finding, conditions_after
+from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
+
+
+def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
+    """All children that a Publisher may have."""
+    owner = owner_of_publisher(publisher)
+    return [
+        ChildKey("ConfigMap", owner.name_of(CONFIG_ENDING)),
+        ChildKey("Secret", owner.name_of(TOKEN_ENDING)),
+        ChildKey("Service", owner.name_of()),
+        ChildKey("StatefulSet", owner.name_of()),
+    ]
+
+
+def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
+    """Decide what to do for a Publisher, and what to say of it. Deleting it needs nothing: its children go with it."""
+    if publisher.metadata.is_deleted:
+        return Plan((), None)
+    spec, metadata = publisher.spec, publisher.metadata
+    said = spec.http.token_secret_ref
+    mounts = [] if said is None else [token_mount(said.name)]
+    findings = hindrance(metadata, spec.journal_ref.name, around, mounts, suspend=spec.suspend)
+    if findings is not None or around.journal is None:
+        return _plan(publisher, around, (), findings or ())
+    journal = around.journal.spec
+    digest = secrets_digest(journal_mounts(journal), around.secrets)
+    children = publisher_children(publisher, journal, around.image, digest)
+    owner = owner_of_publisher(publisher)
+    secrets = [token_secret(owner)] if said is None else []
+    findings = name_conflict([*secrets, *children], around, metadata.uid)
+    if findings is not None:
+        return _plan(publisher, around, (), findings)
+    live = around.children
+    actions = [
+        *(action for secret in secrets for action in plan_secret(secret, live)),
+        *plan_children(children, live),
+        *plan_unwanted(publisher_keys(publisher), [*secrets, *children], live, metadata.uid),
+    ]
+    return _plan(publisher, around, actions, roll_out(live, owner.name_of(), 1, "publisher"))
+
+
+def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
+    metadata = publisher.metadata
+    status = replace(
+        publisher.status,
+        observed_generation=metadata.generation,
+        conditions=conditions_after(publisher.status.conditions, findings, metadata.generation, around.now),
+        url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
+    )
+    return Plan(tuple(actions), None if status == publisher.status else encode(status))

@@ -1,0 +1,136 @@
+"""What publishers and pools have alike: what must be there before children are made, and when these are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from mailboat_operator.api.journal import Journal
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.manifests.children import ChildKey, Manifest, digest_of
+from mailboat_operator.manifests.configuration import SecretMount, journal_mounts
+from mailboat_operator.manifests.names import PAUSED
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.plan.children import Live, taken_name
+from mailboat_operator.plan.conditions import Finding, ready, stalled, suspended, under_way
+
+
+@dataclass(frozen=True, slots=True)
+class SecretFound:
+    """A Secret, without what it holds.
+
+    Attributes:
+        version: Changes with its content.
+        keys: The names of its entries.
+    """
+
+    version: str
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenPool:
+    """A pool that another one waits for.
+
+    Attributes:
+        is_editable: Whether it confirms each package.
+        waits_for: The pool that it waits for itself; None for nobody.
+    """
+
+    is_editable: bool
+    waits_for: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What was observed around a publisher or a pool.
+
+    Attributes:
+        journal: The Journal that it names; None when there is none, or none that can be understood.
+        secrets: Those that the agents need, as far as they exist.
+        children: Those of the names that are wanted, whoever made them.
+        image: What agents run.
+        now: When this was observed.
+        staging: The pools that are waited for, and those that they wait for, as far as they exist.
+    """
+
+    journal: Journal | None
+    secrets: Mapping[str, SecretFound]
+    children: Live
+    image: AgentImage
+    now: datetime
+    staging: Mapping[str, GoldenPool] = field(default_factory=dict)
+
+
+def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
+    """Whether the object is to be left alone, by its spec or by an annotation."""
+    return suspend or metadata.annotations.get(PAUSED) == "true"
+
+
+def hindrance(
+    metadata: Metadata,
+    journal_name: str,
+    around: Surroundings,
+    mounts: Sequence[SecretMount],
+    *,
+    suspend: bool,
+) -> Sequence[Finding] | None:
+    """Why nothing is made at the moment; None when nothing stands in the way.
+
+    Args:
+        metadata: Of the object.
+        journal_name: The Journal that it names.
+        around: What was observed.
+        mounts: Secrets of the user's that the agents need beside those of the journal.
+        suspend: What its spec says.
+    """
+    if is_paused(metadata, suspend=suspend):
+        return suspended()
+    if around.journal is None:
+        return under_way("JournalMissing", f"there is no Journal {journal_name} that can be understood")
+    missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
+    return under_way("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+
+
+def _missing_entries(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> Iterator[str]:
+    for mount in mounts:
+        secret = found.get(mount.secret)
+        if secret is None:
+            yield f"Secret {mount.secret}"
+        else:
+            yield from (f"entry {key} of Secret {mount.secret}" for key in mount.keys if key not in secret.keys)
+
+
+def secrets_digest(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> str:
+    """Changes with the content of the Secrets, so that agents are started anew with new credentials."""
+    return digest_of({mount.secret: found[mount.secret].version for mount in mounts if mount.secret in found})
+
+
+def name_conflict(wanted: Sequence[Manifest], around: Surroundings, uid: str) -> Sequence[Finding] | None:
+    """That a name is somebody else's; None when all are free or ours."""
+    taken = taken_name(around.children, wanted, uid)
+    if taken is None:
+        return None
+    message = f"{taken.kind} {taken.name} is there already, and not this object's; it is left alone. Use another name"
+    return stalled("NameTaken", message)
+
+
+def roll_out(live: Live, name: str, replicas: int, members: str) -> Sequence[Finding]:
+    """How far the pods are."""
+    found = live.get(ChildKey("StatefulSet", name), {})
+    status = found.get("status") or {}
+    is_seen = status.get("observedGeneration", 0) >= found.get("metadata", {}).get("generation", 1)
+    is_current = status.get("updateRevision") == status.get("currentRevision")
+    count = int(status.get("readyReplicas") or 0)
+    text = f"{count} of {replicas} {members} ready"
+    if count < replicas or int(status.get("replicas") or 0) != replicas:
+        return under_way("PodsNotReady", text)
+    return ready(text) if is_seen and is_current else under_way("RollingOut", text)
+
+
+def count_of(live: Live, name: str, key: str) -> int:
+    """A number of the workload's status."""
+    status: Mapping[str, Any] = live.get(ChildKey("StatefulSet", name), {}).get("status") or {}
+    return int(status.get(key) or 0)

@@ -1,0 +1,76 @@
+"""What the operator's process is told by its environment; the only place that reads it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mailboat.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """All that can be chosen.
+
+    Attributes:
+        agent_image: What agents run.
+        pull_policy: Of that image; None leaves it to the cluster.
+        namespaces: Those that are looked after; empty looks after all.
+        lease_namespace: Where the lease of the leader is; None for the operator's own namespace.
+        lease_name: What it is called.
+        identity: Who this replica is.
+        lease_seconds: How long a dead leader's lease holds.
+        resync_seconds: How often everything is looked at.
+        workers: Objects that are looked at at once.
+        port: Of probes and metrics.
+        log_level: The least that is logged.
+    """
+
+    agent_image: str
+    pull_policy: str | None = None
+    namespaces: tuple[str, ...] = ()
+    lease_namespace: str | None = None
+    lease_name: str = "mailboat-operator"
+    identity: str = "mailboat-operator"
+    lease_seconds: float = 15.0
+    resync_seconds: float = 120.0
+    workers: int = 10
+    port: int = 8081
+    log_level: str = "INFO"
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
+    """Read the variables `MAILBOAT_OPERATOR_…`. Raises: UsageError naming the variable."""
+
+    def text(name: str) -> str | None:
+        return environment.get(f"MAILBOAT_OPERATOR_{name}") or None
+
+    def number(name: str, default: float, smallest: float) -> float:
+        said = text(name)
+        try:
+            value = default if said is None else float(said)
+        except ValueError as error:
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, but must be a number") from error
+        if not value >= smallest:
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, the smallest allowed is {smallest:g}")
+        return value
+
+    image = text("AGENT_IMAGE")
+    if image is None:
+        raise UsageError("MAILBOAT_OPERATOR_AGENT_IMAGE is missing: the image that agents run")
+    return OperatorSettings(
+        agent_image=image,
+        pull_policy=text("PULL_POLICY"),
+        namespaces=tuple((text("NAMESPACES") or "").replace(",", " ").split()),
+        lease_namespace=text("LEASE_NAMESPACE"),
+        lease_name=text("LEASE_NAME") or "mailboat-operator",
+        identity=f"{environment.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
+        lease_seconds=number("LEASE_SECONDS", 15.0, 3.0),
+        resync_seconds=number("RESYNC_SECONDS", 120.0, 1.0),
+        workers=int(number("WORKERS", 10, 1)),
+        port=int(number("PORT", 8081, 0)),
+        log_level=(text("LOG_LEVEL") or "info").upper(),
+    )

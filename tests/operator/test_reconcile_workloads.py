@@ -1,0 +1,355 @@
+"""Publishers and pools on a real API server: children, drift, deletion, and what is written for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+from mailboat.config.decoding import decode_config
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.reconciliation import ObjectKey, Reconciler
+
+CANARY = "canary-7f3a9c"
+JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
+LOGIN = {
+    "kafka": {
+        "bootstrapServers": ["kafka:9092"],
+        "sasl": {"mechanism": "SCRAM-SHA-512", "credentialsSecretRef": {"name": "login"}},
+    }
+}
+PUBLISHER = {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}}
+POOL = {
+    "journalRef": {"name": "main"},
+    "replicas": 3,
+    "target": {"generations": {"volume": {"size": "5Gi"}}},
+    "template": {"spec": {"containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 8081}]}]}},
+}
+
+
+class Bench:
+    """A namespace, and the operator's one step in it, with all writes counted."""
+
+    def __init__(self, api_server: Any, namespace: str) -> None:
+        self.server, self.namespace = api_server, namespace
+        self.writes: Counter[str] = Counter()
+        self.reports: list[str] = []
+
+    def make(self, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        answer = self.server.create(self.namespace, manifest)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def secret(self, name: str, **values: str) -> None:
+        document = {"metadata": {"name": name}, "stringData": values}
+        self.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=document).raise_for_status()
+
+    @property
+    def http(self) -> httpx.Client:
+        client: httpx.Client = self.server.http
+        return client
+
+    def url(self, kind: str, name: str = "") -> str:
+        roots = {
+            "StatefulSet": "apis/apps/v1",
+            "PodDisruptionBudget": "apis/policy/v1",
+            "HorizontalPodAutoscaler": "apis/autoscaling/v2",
+        }
+        ours = {"Journal", "Publisher", "SubscriberPool"}
+        root = "apis/mailboat.dev/v1alpha1" if kind in ours else roots.get(kind, "api/v1")
+        return f"/{root}/namespaces/{self.namespace}/{kind.lower()}s" + (f"/{name}" if name else "")
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        answer = self.http.get(self.url(kind, name))
+        return None if answer.status_code == 404 else dict(answer.json())
+
+    def found(self, kind: str, name: str) -> dict[str, Any]:
+        found = self.get(kind, name)
+        assert found is not None, f"there is no {kind} {name}"
+        return found
+
+    def patch(self, kind: str, name: str, change: dict[str, Any], part: str = "") -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self.http.patch(self.url(kind, name) + part, json=change, headers=headers).raise_for_status()
+
+    def reconcile(self, kind: str, name: str) -> int:
+        """One step; how many writes it took."""
+
+        async def step() -> None:
+            cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
+            try:
+                reconciler = Reconciler(cluster, AgentImage("mailboat:test"), self.reports.append)
+                await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
+            finally:
+                await cluster.close()
+
+        before = self.writes.total()
+        asyncio.run(step())
+        return self.writes.total() - before
+
+    def condition(self, kind: str, name: str, condition: str = "Ready") -> dict[str, Any]:
+        conditions = self.found(kind, name)["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == condition)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Those of the operator; the cluster's own controllers write some too."""
+        found = self.http.get(self.url("Event")).json()["items"]
+        return [one for one in found if one["source"].get("component") == "mailboat-operator"]
+
+    def settle(self, kind: str, name: str) -> None:
+        """Make the children, and wait until the cluster has made the pods of them and that was seen."""
+        self.reconcile(kind, name)
+        wanted = self.found("StatefulSet", name)["spec"]["replicas"]
+        eventually(lambda: (self.found("StatefulSet", name).get("status") or {}).get("replicas") == wanted)
+        self.reconcile(kind, name)
+
+    def _count(self, verb: str, kind: str) -> None:
+        self.writes[f"{verb} {kind}"] += 1
+
+
+@pytest.fixture
+def bench(api_server: Any, namespace: str) -> Bench:
+    """A namespace with a journal."""
+    return Bench(api_server, namespace)
+
+
+@pytest.fixture
+def boat(bench: Bench) -> Bench:
+    """The same with a Journal, a Publisher and a SubscriberPool whose children are made."""
+    bench.make("Journal", "main", JOURNAL)
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.make("SubscriberPool", "edge", POOL)
+    bench.settle("Publisher", "author")
+    bench.settle("SubscriberPool", "edge")
+    bench.writes.clear()
+    return bench
+
+
+PUBLISHER_CHILDREN = [
+    ("ConfigMap", "author-config"),
+    ("Secret", "author-token"),
+    ("Service", "author"),
+    ("StatefulSet", "author"),
+]
+POOL_CHILDREN = [
+    ("ConfigMap", "edge-config"),
+    ("Secret", "edge-token"),
+    ("Service", "edge-members"),
+    ("Service", "edge"),
+    ("PodDisruptionBudget", "edge"),
+    ("StatefulSet", "edge"),
+]
+
+
+def test_a_publisher_becomes_its_children_with_one_write_each_and_one_of_its_status(bench: Bench) -> None:
+    bench.make("Journal", "main", JOURNAL)
+    bench.make("Publisher", "author", PUBLISHER)
+    assert bench.reconcile("Publisher", "author") == len(PUBLISHER_CHILDREN) + 1
+    owner = bench.found("Publisher", "author")["metadata"]["uid"]
+    for kind, name in PUBLISHER_CHILDREN:
+        assert bench.found(kind, name)["metadata"]["ownerReferences"][0]["uid"] == owner
+
+
+def test_a_pool_becomes_its_children_with_one_write_each_and_one_of_its_status(bench: Bench) -> None:
+    bench.make("Journal", "main", JOURNAL)
+    bench.make("SubscriberPool", "edge", POOL)
+    assert bench.reconcile("SubscriberPool", "edge") == len(POOL_CHILDREN) + 1
+    for kind, name in POOL_CHILDREN:
+        bench.found(kind, name)
+
+
+def test_the_configuration_is_one_that_the_agent_reads(boat: Bench) -> None:
+    text = boat.found("ConfigMap", "author-config")["data"]["mailboat.yaml"]
+    config = decode_config(json.loads(text))
+    assert config.agents.publishers[0].name == "author"
+    text = boat.found("ConfigMap", "edge-config")["data"]["mailboat.yaml"]
+    assert decode_config(json.loads(text)).agents.subscribers[0].target == "generations:content"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Publisher", "author"), ("SubscriberPool", "edge")])
+def test_a_look_without_news_writes_nothing(boat: Bench, kind: str, name: str) -> None:
+    assert boat.reconcile(kind, name) == 0
+
+
+def test_a_change_of_one_field_is_two_writes(boat: Bench) -> None:
+    boat.patch("SubscriberPool", "edge", {"spec": {"replicas": 5}})
+    assert boat.reconcile("SubscriberPool", "edge") == 2
+    assert boat.found("StatefulSet", "edge")["spec"]["replicas"] == 5
+
+
+def test_scaling_through_the_subresource_reaches_the_pods(boat: Bench) -> None:
+    boat.patch("SubscriberPool", "edge", {"spec": {"replicas": 7}}, "/scale")
+    boat.reconcile("SubscriberPool", "edge")
+    assert boat.found("StatefulSet", "edge")["spec"]["replicas"] == 7
+    selector = boat.found("SubscriberPool", "edge")["status"]["selector"]
+    assert "app.kubernetes.io/instance=edge" in selector
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        ("ConfigMap", "author-config", {"data": {"mailboat.yaml": "{}"}}),
+        ("Service", "author", {"spec": {"selector": {"app.kubernetes.io/instance": "other"}}}),
+        ("StatefulSet", "author", {"spec": {"replicas": 3}}),
+    ],
+)
+def test_what_somebody_changed_is_put_right_and_an_event_says_so(
+    boat: Bench, kind: str, name: str, change: dict[str, Any]
+) -> None:
+    before = boat.found(kind, name)
+    boat.patch(kind, name, change)
+    boat.reconcile("Publisher", "author")
+    found = boat.found(kind, name)
+    assert (found.get("spec"), found.get("data")) == (before.get("spec"), before.get("data"))
+    assert [one["reason"] for one in boat.events()] == ["DriftCorrected"]
+    assert boat.reports == ["DriftCorrected"]
+    assert boat.reconcile("Publisher", "author") == 0
+
+
+def test_what_somebody_added_beside_is_theirs(boat: Bench) -> None:
+    boat.patch("Service", "edge", {"metadata": {"annotations": {"example.com/note": "mine"}}})
+    assert boat.reconcile("SubscriberPool", "edge") == 0
+
+
+def test_a_child_that_somebody_deleted_comes_back(boat: Bench) -> None:
+    boat.http.delete(boat.url("Service", "edge")).raise_for_status()
+    boat.reconcile("SubscriberPool", "edge")
+    boat.found("Service", "edge")
+
+
+def test_the_token_is_made_once(boat: Bench) -> None:
+    before = boat.found("Secret", "author-token")["data"]
+    boat.patch("Publisher", "author", {"spec": {"packageType": "filevault"}})
+    boat.reconcile("Publisher", "author")
+    assert boat.found("Secret", "author-token")["data"] == before
+
+
+def test_a_name_that_somebody_else_has_is_left_alone(bench: Bench) -> None:
+    bench.make("Journal", "main", JOURNAL)
+    bench.make("Publisher", "author", PUBLISHER)
+    theirs = {"metadata": {"name": "author-config"}, "data": {"theirs": "yes"}}
+    bench.http.post(bench.url("ConfigMap"), json=theirs).raise_for_status()
+    assert bench.reconcile("Publisher", "author") == 1
+    assert bench.found("ConfigMap", "author-config")["data"] == {"theirs": "yes"}
+    assert bench.condition("Publisher", "author")["reason"] == "NameTaken"
+    assert bench.condition("Publisher", "author", "Stalled")["status"] == "True"
+
+
+def test_a_publisher_waits_for_its_journal(bench: Bench) -> None:
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.reconcile("Publisher", "author")
+    assert bench.condition("Publisher", "author")["reason"] == "JournalMissing"
+    assert bench.get("StatefulSet", "author") is None
+    bench.make("Journal", "main", JOURNAL)
+    bench.reconcile("Publisher", "author")
+    assert bench.condition("Publisher", "author")["reason"] == "PodsNotReady"
+
+
+def test_a_missing_or_malformed_secret_is_named(bench: Bench) -> None:
+    bench.make("Journal", "main", LOGIN)
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.reconcile("Publisher", "author")
+    assert "Secret login" in bench.condition("Publisher", "author")["message"]
+    bench.secret("login", username="alice")
+    bench.reconcile("Publisher", "author")
+    assert bench.condition("Publisher", "author")["message"] == "missing: entry password of Secret login"
+
+
+def test_a_rotated_secret_rolls_the_pods(bench: Bench) -> None:
+    bench.make("Journal", "main", LOGIN)
+    bench.secret("login", username="alice", password="before")
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.reconcile("Publisher", "author")
+    before = bench.found("StatefulSet", "author")["spec"]["template"]["metadata"]["annotations"]
+    bench.patch("Secret", "login", {"stringData": {"password": "after"}})
+    bench.reconcile("Publisher", "author")
+    assert bench.found("StatefulSet", "author")["spec"]["template"]["metadata"]["annotations"] != before
+
+
+def test_no_secret_appears_in_what_is_written(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    bench.make("Journal", "main", LOGIN)
+    bench.secret("login", username=f"{CANARY}-user", password=CANARY)
+    bench.make("Publisher", "author", PUBLISHER)
+    bench.make("SubscriberPool", "edge", POOL)
+    for kind, name in [("Publisher", "author"), ("SubscriberPool", "edge")]:
+        bench.reconcile(kind, name)
+        bench.patch("ConfigMap", f"{name}-config", {"data": {"mailboat.yaml": "{}"}})
+        bench.reconcile(kind, name)
+    written = [bench.get(kind, name) for kind, name in PUBLISHER_CHILDREN + POOL_CHILDREN]
+    written += [bench.found("Publisher", "author"), bench.found("SubscriberPool", "edge"), *bench.events()]
+    assert len(bench.events()) == 2
+    token = bench.found("Secret", "author-token")["data"]["token"]
+    texts = [json.dumps(one) for one in written if one is not None and one.get("kind") != "Secret"] + [caplog.text]
+    assert not [text for text in texts if CANARY in text or token in text]
+
+
+def test_a_suspended_publisher_is_left_as_it_is(boat: Bench) -> None:
+    boat.patch("Publisher", "author", {"spec": {"suspend": True}})
+    assert boat.reconcile("Publisher", "author") == 1
+    assert boat.condition("Publisher", "author")["reason"] == "Suspended"
+    boat.patch("StatefulSet", "author", {"spec": {"replicas": 0}})
+    assert boat.reconcile("Publisher", "author") == 0
+
+
+def test_pause_annotations_do_the_same(boat: Bench) -> None:
+    boat.patch("SubscriberPool", "edge", {"metadata": {"annotations": {"mailboat.dev/paused": "true"}}})
+    boat.reconcile("SubscriberPool", "edge")
+    assert boat.condition("SubscriberPool", "edge")["reason"] == "Suspended"
+
+
+def test_a_deleted_pool_takes_its_children_along_and_nothing_hangs(boat: Bench) -> None:
+    claim = {
+        "metadata": {"name": "content-edge-0", "labels": {"app.kubernetes.io/instance": "edge"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    boat.http.post(boat.url("PersistentVolumeClaim"), json=claim)
+    boat.http.delete(boat.url("SubscriberPool", "edge")).raise_for_status()
+    eventually(lambda: all(boat.get(kind, name) is None for kind, name in POOL_CHILDREN))
+    assert boat.get("SubscriberPool", "edge") is None
+    assert "deletionTimestamp" not in boat.found("PersistentVolumeClaim", "content-edge-0")["metadata"]
+    assert boat.reconcile("SubscriberPool", "edge") == 0
+
+
+def test_an_autoscaler_comes_and_goes_with_its_section(boat: Bench) -> None:
+    boat.patch("SubscriberPool", "edge", {"spec": {"autoscaling": {"maxReplicas": 9, "cpuPercent": 70}}})
+    boat.reconcile("SubscriberPool", "edge")
+    assert boat.found("HorizontalPodAutoscaler", "edge")["spec"]["scaleTargetRef"]["kind"] == "SubscriberPool"
+    boat.patch("SubscriberPool", "edge", {"spec": {"autoscaling": None}})
+    boat.reconcile("SubscriberPool", "edge")
+    assert boat.get("HorizontalPodAutoscaler", "edge") is None
+
+
+def test_pools_that_wait_for_each_other_are_told_so(bench: Bench) -> None:
+    bench.make("Journal", "main", JOURNAL)
+    for name, other in [("one", "two"), ("two", "one")]:
+        bench.make("SubscriberPool", name, {**POOL, "editable": True, "staging": {"waitFor": {"name": other}}})
+    bench.reconcile("SubscriberPool", "one")
+    assert bench.condition("SubscriberPool", "one")["reason"] == "StagingCycle"
+    assert bench.get("StatefulSet", "one") is None
+
+
+def test_a_transition_time_stays_while_the_status_does(boat: Bench) -> None:
+    before = boat.condition("Publisher", "author")
+    boat.patch("Publisher", "author", {"spec": {"packageType": "filevault"}})
+    boat.reconcile("Publisher", "author")
+    after = boat.condition("Publisher", "author")
+    assert after["lastTransitionTime"] == before["lastTransitionTime"]
+    assert after["observedGeneration"] == before["observedGeneration"] + 1
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for the cluster's own controllers."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
