@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image docs generate format lock clean kubebox runtime dev
+.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox runtime dev
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ cluster-down: ## Remove the test cluster, and the container engine that was star
 
 image: dev ## Build the image with the Dockerfile and load it into the test cluster; prints name and bytes
 	@$(BIN)/python tests/kind/cluster.py images
+
+manifests: dev ## Give the chart the definitions of crds/, and render it as plain YAML into build/manifests.yaml
+	rm -rf helm/mailboat/definitions && mkdir -p build helm/mailboat/definitions
+	cp crds/*.yaml helm/mailboat/definitions/
+	$$($(BIN)/python tests/kind/builds.py helm) template mailboat helm/mailboat --namespace mailboat > build/manifests.yaml
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py

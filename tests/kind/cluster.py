@@ -20,7 +20,7 @@ from pathlib import Path
 
 from builds import HELM, KIND, KUBEBOX, build, cache_folder, locked, module_folder, say
 from engine import Engine, find_engine
-from images import AGENT, image
+from images import AGENT, OPERATOR, image
 from node import node_image
 
 NAME = "mailboat"
@@ -84,7 +84,7 @@ def load(engine: Engine, names: list[str]) -> None:
 
 def load_own(engine: Engine) -> None:
     """Build the project's images, load them, and print their names and sizes."""
-    for recipe in (AGENT,):
+    for recipe in (AGENT, OPERATOR):
         name = image(engine, recipe)
         load(engine, [name])
         sys.stdout.write(f"{name} {engine.image_bytes(name)}\n")

@@ -54,6 +54,7 @@ class Recipe:
 
 
 AGENT = Recipe("mailboat", "agent_image/Dockerfile", ("agent_image", "operator"), ("runtime", "agent"))
+OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", ("agent_image", "operator"), ("runtime", "operator"))
 
 
 def image(engine: Engine, recipe: Recipe) -> str:
