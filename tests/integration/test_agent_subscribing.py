@@ -334,3 +334,18 @@ def test_a_subscription_needs_nothing_but_a_name_and_a_target(agents: Agents, tm
         agents.publish("/page")
         assert process.run(Until.CAUGHT_UP).imported == 1
     assert seen
+
+
+def test_what_is_announced_is_what_a_killed_subscriber_goes_on_from(agents: Agents) -> None:
+    """Retention removes what is below it, so it must not run ahead by messages that were only skipped."""
+    offset = agents.publish("/a")
+    process = agents.start(SubscriberAgentConfig("edge", "sqlite:edge.db", follow=("author",), is_durable=True))
+    eventually(lambda: process.statistics().next_offset == offset + 1)
+    last = agents.publish("/b", publisher="other") + 1
+    eventually(lambda: process.statistics().next_offset == last)
+    announced, stored = process._announcement().next_offset, process._target.ledger.position()
+    assert stored is not None
+    assert announced is not None
+    assert announced <= stored.next_offset
+    assert announced < last, "the skipped message was stored before it could be told from the others"
+    eventually(lambda: agents.announcements()[-1].next_offset == last)

@@ -173,7 +173,7 @@ class SubscriberProcess:
 
     def _announce_news(self, statistics: SubscriberStatistics) -> None:
         """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
-        emptied_at = statistics.next_offset if statistics.phase is SubscriberPhase.CURRENT else None
+        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
         news = (statistics.state, statistics.attempts, cause, statistics.is_ready, emptied_at, statistics.redriven)
         if news != self._announced:
@@ -198,7 +198,7 @@ class SubscriberProcess:
             ready_reason=statistics.ready_reason,
             is_durable=subscription.is_durable,
             given_up=self._given_up_count(statistics),
-            next_offset=statistics.next_offset,
+            next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
             log_identity=statistics.identity,
         )
 

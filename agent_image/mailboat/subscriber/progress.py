@@ -66,6 +66,8 @@ class SubscriberStatistics:
         is_ready: Whether it may serve.
         ready_reason: Why, or why not: a `ReadyReason`.
         publishers: Of one that follows all: some of those whose packages went by, in the end each.
+        stored_offset: The position that the target holds: where a killed subscriber goes on. Skipped messages are not
+            stored one by one, so it lags behind `next_offset`.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -91,6 +93,7 @@ class SubscriberStatistics:
     is_ready: bool = False
     ready_reason: str = "starting"
     publishers: frozenset[AgentName] = frozenset()
+    stored_offset: Offset | None = None
 
     @property
     def state(self) -> str:

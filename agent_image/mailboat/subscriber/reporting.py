@@ -65,7 +65,16 @@ class Reporter:
         """The position is known, and fits."""
         self._is_at_end = position.next_offset >= log_next_offset
         self.gauge.opened(log_next_offset)
+        self.stored(position)
         self._set(identity=position.identity, next_offset=position.next_offset, log_next_offset=log_next_offset)
+
+    def stored(self, position: Position) -> None:
+        """The target holds that position now."""
+        self._set(stored_offset=position.next_offset)
+
+    def skipped_stored(self) -> None:
+        """The position moved on in the target though nothing was imported: the news is for those who wait for it."""
+        self._tell()
 
     def read(self, batch: RecordBatch) -> None:
         """Records came, or none."""

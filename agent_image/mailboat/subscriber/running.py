@@ -285,11 +285,12 @@ class ImportRun:
                 self._reporter.heard_of(self._importer.decode(record).pub_agent_name)
 
     def _note_commit(self) -> None:
-        self._stored = self._position
+        self._stored = stored = self._current_position()
+        self._reporter.stored(stored)
         self._desk.forget()
         self._commands.committed()
-        if self._golden is not None and self._position is not None:
-            self._golden.trim(self._position.next_offset)
+        if self._golden is not None:
+            self._golden.trim(stored.next_offset)
         self._skipped = 0
         self._committed_at = self._ports.clock.monotonic()
 
@@ -388,10 +389,11 @@ class ImportRun:
         return self._position
 
     def _commit_skipped(self) -> None:
-        if self._skipped == 0 or self._desk.attempt is not None:
+        if self._position == self._stored or self._desk.attempt is not None:
             return
         with self._target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             batch.commit(self._current_position())
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
         self._note_commit()
+        self._reporter.skipped_stored()
