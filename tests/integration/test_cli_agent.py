@@ -260,3 +260,18 @@ def test_the_schema_of_the_configuration_is_printed() -> None:
     schema = json.loads(mailboat("config", "schema").stdout)
     assert schema["title"] == "Mailboat configuration"
     assert "agents" in schema["properties"]
+
+
+def test_pods_that_share_a_configuration_have_names_of_their_own(write: Any, start: Any, tmp_path: Path) -> None:
+    config = write("member", {"subscribers": [{"name": "member", "target": f"files:{tmp_path / 'web'}"}]})
+    assert start(config, "--subscriber", "edge-0").ready["subscribers"] == ["edge-0"]
+
+
+@pytest.mark.parametrize(("name", "problem"), [("edge-0", "the only subscriber"), ("no name", "not an agent name")])
+def test_a_name_for_a_subscriber_that_cannot_be_meant_is_refused(
+    write: Any, tmp_path: Path, name: str, problem: str
+) -> None:
+    names = ["one", "two"] if name == "edge-0" else ["one"]
+    agents = {"subscribers": [{"name": one, "target": f"files:{tmp_path / one}"} for one in names]}
+    done = mailboat("agent", "run", "--config", write("member", agents), "--subscriber", name)
+    assert (done.returncode, problem in done.stderr) == (2, True)

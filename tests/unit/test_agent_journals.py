@@ -58,6 +58,13 @@ def test_a_user_logs_in_with_a_password_from_a_file_or_the_environment(
         assert found == PasswordLogin(PasswordMechanism.SCRAM_SHA_512, "alice", "s3cret")
 
 
+def test_the_name_of_a_user_may_be_kept_with_the_password(folder: Path) -> None:
+    sasl = {"mechanism": "PLAIN", "user_from": {"file": "username"}, "password": {"file": "password"}}
+    (folder / "username").write_text("alice\n")
+    found = kafka_settings(kafka(sasl=sasl), folder).security.login
+    assert found == PasswordLogin(PasswordMechanism.PLAIN, "alice", "s3cret")
+
+
 def test_tokens_are_asked_for_where_the_section_says(folder: Path) -> None:
     sasl = {"mechanism": "OAUTHBEARER", "user": "mailboat", "password": {"file": "password"}}
     found = kafka_settings(kafka(sasl={**sasl, "token_url": "https://tokens", "scope": "kafka"}), folder)

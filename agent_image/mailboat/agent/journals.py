@@ -145,11 +145,14 @@ def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | Non
     sasl = kafka.sasl
     if sasl is None:
         return None
-    if sasl.user is None or sasl.password is None:
+    user = sasl.user
+    if sasl.user_from is not None:
+        user = read_secret(sasl.user_from, f"{_SECTION}.sasl.user_from", folder)
+    if user is None or sasl.password is None:
         raise UsageError("`journal.kafka.sasl` needs `user` and `password`", key="journal.kafka.sasl")
     password = read_secret(sasl.password, f"{_SECTION}.sasl.password", folder)
     if sasl.mechanism is not SaslMechanism.OAUTHBEARER:
-        return PasswordLogin(PasswordMechanism(sasl.mechanism), sasl.user, password)
+        return PasswordLogin(PasswordMechanism(sasl.mechanism), user, password)
     if sasl.token_url is None:
         raise UsageError("OAUTHBEARER needs `token_url`", key="journal.kafka.sasl.token_url")
-    return TokenLogin(sasl.token_url, sasl.user, password, sasl.scope)
+    return TokenLogin(sasl.token_url, user, password, sasl.scope)

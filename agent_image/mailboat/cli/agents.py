@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,10 +24,12 @@ from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
 from mailboat.cli.rendering import Output, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.clock import SystemClock
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
     from mailboat.agent.running import AgentProcess
-    from mailboat.config.document import AgentsConfig
+    from mailboat.config.document import AgentsConfig, Config
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
@@ -48,6 +51,12 @@ def run(
             "--config", metavar="FILE", help="YAML or JSON; without --home, state is kept beside it. Or the home's own."
         ),
     ] = None,
+    subscriber: Annotated[
+        str | None,
+        typer.Option(
+            "--subscriber", metavar="NAME", help="Name of the only subscriber, for pods that share a configuration."
+        ),
+    ] = None,
 ) -> None:
     """Run the agents that a configuration names, with their HTTP API, until SIGTERM or Ctrl-C.
 
@@ -60,6 +69,8 @@ def run(
     from mailboat.telemetry.logs import configure_logs
 
     home, where = configuration(session, config)
+    if subscriber is not None:
+        home.config = _renamed(home.config, subscriber)
     check_config(home, where, needs_agents=True)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     prepare(home)
@@ -80,6 +91,15 @@ def run(
         code = INTERRUPTED_EXIT_CODE
     if code:
         raise typer.Exit(code)
+
+
+def _renamed(config: Config, name: str) -> Config:
+    """The configuration with another name of its only subscriber. Raises: UsageError when there is not just one."""
+    subscribers = config.agents.subscribers
+    if len(subscribers) != 1:
+        raise UsageError(f"--subscriber names the only subscriber, but the configuration has {len(subscribers)}")
+    agents = replace(config.agents, subscribers=(replace(subscribers[0], name=parse_agent_name(name)),))
+    return replace(config, agents=agents)
 
 
 def _agent_name(agents: AgentsConfig) -> str:

@@ -52,6 +52,7 @@ class KafkaSaslConfig(Section):
 
     mechanism: Annotated[SaslMechanism, Setting("How to log in. PLAIN sends the password as it is: use it with TLS.")]
     user: Annotated[str | None, Setting("Who logs in; the client id for OAUTHBEARER.")] = None
+    user_from: Annotated[Secret | None, Setting("Who logs in, where the name is kept with the password.")] = None
     password: Annotated[Secret | None, Setting("The password; the client secret for OAUTHBEARER.")] = None
     token_url: Annotated[str | None, Setting("Where tokens are given, for OAUTHBEARER.")] = None
     scope: Annotated[str | None, Setting("What to ask for there; null for what the server gives by default.")] = None
