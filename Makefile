@@ -50,9 +50,8 @@ cluster-down: ## Remove the test cluster, and the container engine that was star
 image: dev ## Build the image with the Dockerfile and load it into the test cluster; prints name and bytes
 	@$(BIN)/python tests/kind/cluster.py images
 
-manifests: dev ## Give the chart the definitions of crds/, and render it as plain YAML into build/manifests.yaml
-	rm -rf helm/mailboat/definitions && mkdir -p build helm/mailboat/definitions
-	cp crds/*.yaml helm/mailboat/definitions/
+manifests: dev ## Render the Helm chart as plain YAML into build/manifests.yaml
+	mkdir -p build
 	$$($(BIN)/python tests/kind/builds.py helm) template mailboat helm/mailboat --namespace mailboat > build/manifests.yaml
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
@@ -62,6 +61,7 @@ docs: dev ## Write the generated pages of docs/ anew, and check every link
 generate: dev ## Write what is made from proto/ (code) and from the operator's records (crds/) anew
 	$(BIN)/python tools/generate_wire.py
 	$(BIN)/python tools/generate_crds.py
+	rm -rf helm/mailboat/definitions && cp -r crds helm/mailboat/definitions
 
 format: dev ## Format the code, and fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -5,16 +5,23 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tarfile
 import textwrap
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from mailboat.clock import SystemClock
+from mailboat.testing.free_ports import LOOPBACK, free_ports
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "examples" / "site"
@@ -54,6 +61,14 @@ class Namespace:
     cluster: Cluster
     name: str
 
+    def fill(self, pod: str, folder: str, source: Path) -> None:
+        """Copy what is in a folder of this machine into one of a pod."""
+        self.kubectl("exec", "-i", pod, "--", "tar", "-C", folder, "-x", "-m", content=packed(source))
+
+    def content(self, pod: str, folder: str) -> dict[str, bytes]:
+        """Path → content of the files of a folder of a pod."""
+        return unpacked(self.kubectl("exec", pod, "--", "tar", "-C", folder, "-c", "."))
+
     def kubectl(self, *arguments: str, content: bytes = b"") -> bytes:
         """What kubectl prints, here."""
         return self.cluster.run("kubectl", "--namespace", self.name, *arguments, content=content)
@@ -65,10 +80,29 @@ class Namespace:
         self.kubectl("apply", "-f", "-", content=text.encode())
 
 
+def packed(folder: Path) -> bytes:
+    """What is in a folder, as a tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for one in sorted(folder.iterdir()):  # not the folder itself: a volume has its own mode
+            archive.add(one, arcname=one.name)
+    return buffer.getvalue()
+
+
+def unpacked(archive: bytes) -> dict[str, bytes]:
+    """Path → content of the files of a tar archive."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        found = {one.name.removeprefix("./"): opened.extractfile(one) for one in opened}
+        return {name: file.read() for name, file in found.items() if file is not None}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Path → content of the files of a folder of this machine."""
+    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
 class Author:
     """The example without the operator: one pod with a publisher and a subscriber."""
-
-    site = SITE
 
     def __init__(self, namespace: Namespace) -> None:
         """Nothing is there yet."""
@@ -113,26 +147,13 @@ class Author:
         options = ("--url", "http://127.0.0.1:8080", "--token-file", "/run/secrets/mailboat/token")
         return self.namespace.kubectl("exec", "author-0", "--", "mailboat", *options, *arguments)
 
-    def fill(self, folder: Path) -> None:
-        """Copy what is in a folder into the pod's source."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for one in sorted(folder.iterdir()):  # not the folder itself: the volume has its own mode
-                archive.add(one, arcname=one.name)
-        unpack = ("exec", "-i", "author-0", "--", "tar", "-C", "/source", "-x", "-m")
-        self.namespace.kubectl(*unpack, content=buffer.getvalue())
+    def fill(self, folder: Path = SITE) -> None:
+        """Copy what is in a folder, the example site, into the pod's source."""
+        self.namespace.fill("author-0", "/source", folder)
 
     def served(self) -> dict[str, bytes]:
         """Path → content of what is in the pod's target."""
-        archive = self.namespace.kubectl("exec", "author-0", "--", "tar", "-C", "/content/current", "-c", ".")
-        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-            found = {one.name.removeprefix("./"): opened.extractfile(one) for one in opened}
-            return {name: file.read() for name, file in found.items() if file is not None}
-
-    @staticmethod
-    def files(folder: Path) -> dict[str, bytes]:
-        """Path → content of the files of a folder of this machine."""
-        return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+        return self.namespace.content("author-0", "/content/current")
 
     def _pod_id(self) -> bytes:
         return self.namespace.kubectl("get", "pod", "author-0", "-o", "jsonpath={.metadata.uid}")
@@ -148,6 +169,49 @@ def cluster() -> Cluster:
     return Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]})
 
 
+@pytest.fixture(scope="session")
+def kafka(cluster: Cluster, s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker's address that pods reach.
+
+    It starts after the bucket's server, which takes no port that is in use at any address.
+    """
+    client, controller, pods = free_ports(3)
+    address = f"{cluster.host_address}:{pods}"
+    listeners = {"CLIENT": f"{LOOPBACK}:{client}", "CONTROLLER": f"{LOOPBACK}:{controller}", "PODS": address}
+    properties = {
+        "listeners": ",".join(f"{name}://{place}" for name, place in listeners.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
+    }
+    settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), properties=properties)
+    with KafkaBroker(settings, SystemClock(), (client, controller)):
+        yield address
+
+
+@pytest.fixture(scope="session")
+def s3(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A bucket's endpoint that pods reach; the server itself listens on the loopback address only."""
+    server = S3Server(S3ServerSettings(tmp_path_factory.mktemp("s3")), SystemClock())
+    with server, socket.create_server((cluster.host_address, server.port)) as listening:
+        threading.Thread(target=accept_for, args=(listening, server.port), daemon=True).start()
+        yield f"http://{cluster.host_address}:{server.port}"
+
+
+def accept_for(listening: socket.socket, port: int) -> None:
+    """Connect each caller with a port of the loopback address, until the socket is closed."""
+    with suppress(OSError):
+        while True:
+            caller, _ = listening.accept()
+            server = socket.create_connection((LOOPBACK, port))
+            for source, sink in ((caller, server), (server, caller)):
+                threading.Thread(target=pour, args=(source, sink), daemon=True).start()
+
+
+def pour(source: socket.socket, sink: socket.socket) -> None:
+    with closing(sink), suppress(OSError):
+        while piece := source.recv(65_536):
+            sink.sendall(piece)
+
+
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of this test; what it holds is gone when the test is over."""
@@ -157,6 +221,12 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Name
     cluster.run("kubectl", "label", "namespace", name, RESTRICTED)
     yield Namespace(cluster, name)
     cluster.run("kubectl", "delete", "namespace", name, "--timeout=90s")
+
+
+@pytest.fixture(scope="session")
+def site() -> dict[str, bytes]:
+    """Path → content of the example site."""
+    return files_of(SITE)
 
 
 @pytest.fixture

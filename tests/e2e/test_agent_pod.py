@@ -11,11 +11,13 @@ import pytest
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it(author: Any, tmp_path: Path) -> None:
+def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it(
+    author: Any, site: dict[str, bytes], tmp_path: Path
+) -> None:
     author.start()
-    author.fill(author.site)
+    author.fill()
     author.mailboat("publish", "/", "--wait", "60")
-    assert author.served() == author.files(author.site)
+    assert author.served() == site
     proxy = f"/api/v1/namespaces/{author.namespace.name}/pods/author-0:8080/proxy"
     answer = json.loads(author.namespace.kubectl("get", "--raw", f"{proxy}/readyz"))
     assert answer["is_ready"]
@@ -23,8 +25,8 @@ def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it
 
     author.kill()
 
-    assert author.served() == author.files(author.site)  # its target was empty: the journal brought everything back
+    assert author.served() == site  # its target was empty: the journal brought everything back
     (tmp_path / "late.txt").write_bytes(b"after the kill")
     author.fill(tmp_path)
     author.mailboat("publish", "/late.txt", "--wait", "60")
-    assert author.served() == {**author.files(author.site), "late.txt": b"after the kill"}
+    assert author.served() == {**site, "late.txt": b"after the kill"}

@@ -55,7 +55,7 @@ def test_the_linter_has_nothing_to_say(helm: str) -> None:
 def test_the_definitions_of_the_chart_are_those_of_the_project() -> None:
     ours = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
     assert {path.name: path.read_text() for path in (CHART / "definitions").glob("*.yaml")} == ours, (
-        "run `make manifests`"
+        "run `make generate`"
     )
 
 
