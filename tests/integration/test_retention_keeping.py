@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.errors import JournalUnavailableError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, DiscoveryMessage, PackageMessage, SubscriberState
-from mailboat.retention.keeping import RetentionKeeper, RetentionSettings
+from mailboat.retention.keeping import RetentionKeeper, RetentionSettings, Turn
 from mailboat.retention.plan import ConsumptionBounds, Reason
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.messages import encode_message
@@ -166,6 +167,49 @@ def test_who_takes_leave_is_waited_for_no_more(log: Log) -> None:
     keeper = log.keeper()
     keeper.turn()
     assert log.head == 10
+    keeper.close()
+
+
+def test_who_leaves_while_the_registry_is_written_is_not_brought_back_by_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.publish(10)
+    log.announce("here", 10)
+    log.announce("gone", 0)
+    keeper = log.keeper()
+    apply = keeper._apply
+
+    def leave_first(turn: Turn) -> None:
+        log.leave("gone")
+        apply(turn)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper, "_apply", leave_first)
+        keeper.turn()
+    log.announce("here", 10)
+    keeper.turn()
+    assert [one.name for one, _ in keeper.turn().registrations] == ["here"]
+    assert log.head == 10
+    keeper.close()
+
+
+def test_after_an_outage_a_guest_has_time_to_announce_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.publish(10)
+    log.announce("guest", 4, is_durable=False)
+    keeper = log.keeper()
+    keeper.turn()
+    log.clock.advance(300)
+
+    def fail(_: object) -> object:
+        raise JournalUnavailableError("down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.journal, "identity", fail)
+        with pytest.raises(JournalUnavailableError):
+            keeper.turn()
+    assert keeper.turn().plan.holders == ("guest",)
+    log.clock.advance(31)
+    assert keeper.turn().plan.holders == ()
     keeper.close()
 
 

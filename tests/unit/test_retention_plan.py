@@ -151,6 +151,23 @@ def test_orphans_hold_nothing_back_for_ever() -> None:
     assert planned(records, [3], NONE_STAYS).head == 1
 
 
+def test_a_message_that_claims_pieces_nobody_sent_holds_nothing_back() -> None:
+    claim = whole(3, "forged", PieceRun(Offset(0), Offset(2), 1, 1))
+    assert planned([record(0), record(1), record(2), claim, record(4)], [2], NONE_STAYS).head == 2
+
+
+def test_a_beginning_that_came_twice_counts_from_the_second_time() -> None:
+    records = [piece(0, "a", 0), record(1), piece(2, "a", 0), whole(3, "a", PieceRun(Offset(2), Offset(2), 1, 1))]
+    assert planned(records, [1], NONE_STAYS).head == 1
+    assert planned(records, [3], NONE_STAYS).head == 2
+
+
+def test_runs_that_nobody_ends_are_bounded_and_cost_the_same_each() -> None:
+    marks = LogMarks(Offset(0))
+    marks.see([piece(number, f"p{number}", 0) for number in range(30_000)], Offset(30_000))
+    assert len(marks._open) == 10_000
+
+
 def test_a_message_that_lies_about_its_pieces_holds_nothing_back() -> None:
     lie = whole(3, "x", PieceRun(Offset(0), Offset(9), 1, 1))
     assert planned([record(0), record(1), record(2), lie], [4], NONE_STAYS).head == 4

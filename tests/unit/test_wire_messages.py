@@ -263,12 +263,14 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
     "registry": (
         RegistryMessage(
             LogIdentity("cluster", "topic"),
+            Offset(99),
             (Registration(SLING_ID, AgentName("edge-1"), Offset(42), 1_767_225_600_000),),
         ),
         23,
         text(1, "cluster")
         + text(2, "topic")
-        + data(3, text(1, SLING_ID) + text(2, "edge-1") + number(3, 42) + number(4, 1_767_225_600_000)),
+        + data(3, text(1, SLING_ID) + text(2, "edge-1") + number(3, 42) + number(4, 1_767_225_600_000))
+        + number(4, 99),
     ),
 }
 KINDS = {

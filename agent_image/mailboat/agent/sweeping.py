@@ -112,8 +112,8 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
     """
     if not is_dry_run:
         _check_is_alone(workspace)
+    stored_before = _stored_before(workspace)  # before the log is read: what comes in meanwhile is young
     references = read_references(workspace)
-    stored_before = _stored_before(workspace)
     figures = new_figures()
     plan = plan_sweep(workspace.blobs.list(), references.digests, stored_before, figures)
     is_harmless = is_dry_run or references.unreadable is not None
@@ -132,7 +132,7 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
 
 def blobs_with_fates(workspace: Workspace) -> Iterator[tuple[BlobInfo, Fate]]:
     """All blobs, each with what a sweep would do with it, as a stream."""
-    references, stored_before = read_references(workspace), _stored_before(workspace)
+    stored_before, references = _stored_before(workspace), read_references(workspace)
     for info in workspace.blobs.list():
         fate = fate_of(info, references.digests, stored_before)
         yield info, Fate.REFERENCED if references.unreadable and fate is Fate.REMOVABLE else fate

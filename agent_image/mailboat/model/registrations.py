@@ -27,7 +27,15 @@ class Registration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegistryMessage:
-    """The durable registrations, on the discovery topic under a key of their own (ours)."""
+    """The durable registrations, on the discovery topic under a key of their own (ours).
+
+    Attributes:
+        identity: The log of the package topic.
+        as_of: All of the discovery topic before this offset was counted. Messages with the same one are parts of one
+            registry, and a registry of a later one takes the place of those before.
+        registrations: The durable ones, or a part of them.
+    """
 
     identity: LogIdentity
+    as_of: Offset
     registrations: tuple[Registration, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import DiscoveryMessage
@@ -21,7 +21,7 @@ from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.retention.marks import LogMarks
 from mailboat.retention.plan import ConsumptionBounds, HeadPlan, plan_head
-from mailboat.retention.registry import REGISTRY_KEY, Registry
+from mailboat.retention.registry import ALIVE_SECONDS, REGISTRY_KEY, Registry
 from mailboat.wire.messages import decode_message, encode_message
 
 CARRY_SECONDS: Final = 3600.0
@@ -81,8 +81,10 @@ class RetentionKeeper:
         self._discovery: JournalReader | None = None
         self._marks = LogMarks(Offset(0))
         self._registry = Registry(LogIdentity("", ""))
-        self._carried: RegistryMessage | None = None
+        self._carried: frozenset[tuple[str, str]] = frozenset()
         self._carried_at = float("-inf")
+        self._has_failed = False
+        self._recovered_at = float("-inf")
 
     def turn(self, *, is_applied: bool = True) -> Turn:
         """Read what is new, decide, and unless it is for show, move the head and carry the registry forward.
@@ -91,9 +93,10 @@ class RetentionKeeper:
             JournalUnavailableError: Try again; nothing is lost.
             TopicMissingError: The topics were never made.
         """
-        bounds = self._catch_up()
+        bounds = self._catch_up_patiently()
         now_ms = int(self._clock.now().timestamp() * 1000)
-        dropped = tuple(self._registry.expire(now_ms, self._settings.subscriber_timeout_seconds))
+        timeout = self._settings.subscriber_timeout_seconds
+        dropped = tuple(self._registry.expire(now_ms, timeout, are_all_heard=self._are_all_heard()))
         plan = plan_head(bounds, self._registry.holders(), self._marks, self._settings.limits, now_ms)
         freed = self._marks.bytes_behind(bounds.earliest_offset) - self._marks.bytes_behind(plan.head)
         turn = Turn(bounds, plan, freed, dropped, tuple(self._registry.registrations()))
@@ -109,6 +112,20 @@ class RetentionKeeper:
         self._packages = self._discovery = None
 
     # ------------------------------------------------------------------------------------------------------- reading
+
+    def _catch_up_patiently(self) -> Bounds:
+        """As `_catch_up`; after an outage, in which nobody could announce itself, the time of its end is noted."""
+        try:
+            bounds = self._catch_up()
+        except MailboatError:
+            self._has_failed = True
+            raise
+        if self._has_failed:
+            self._has_failed, self._recovered_at = False, self._clock.monotonic()
+        return bounds
+
+    def _are_all_heard(self) -> bool:
+        return self._clock.monotonic() - self._recovered_at > ALIVE_SECONDS
 
     def _catch_up(self) -> Bounds:
         topic = self._settings.package_topic
@@ -154,14 +171,14 @@ class RetentionKeeper:
 
     def _hear_one(self, record: Record, bounds: Bounds) -> None:
         if not record.value:
-            self._registry.hear_leave(record.key or b"")
+            self._registry.hear_leave(record.key or b"", record.offset)
             return
         try:
             message = decode_message(record.headers, record.value)
         except UntrustedInputError:
             return  # anyone may write here; `journal verify` names it
         if isinstance(message, DiscoveryMessage):
-            self._registry.hear(message, record.appended_ms, bounds)
+            self._registry.hear(message, (record.offset, record.appended_ms), bounds)
         elif isinstance(message, RegistryMessage) and record.key == REGISTRY_KEY:
             self._registry.hear_registry(message)
 
@@ -191,16 +208,15 @@ class RetentionKeeper:
 
     def _carry_registry(self) -> None:
         """Before the head moves: a keeper elsewhere must know whom this one knew."""
-        message = self._registry.message()
-        now = self._clock.monotonic()
-        if not message.registrations and self._carried is None:
+        durable, now = self._registry.durable(), self._clock.monotonic()
+        if not durable and not self._carried:
             return
-        if _names(message) == _names(self._carried) and now - self._carried_at < CARRY_SECONDS:
+        if durable == self._carried and now - self._carried_at < CARRY_SECONDS:
             return
-        headers, value = encode_message(message)
-        self._journal.append(self._settings.discovery_topic, [NewRecord(value, headers, REGISTRY_KEY)])
-        self._carried, self._carried_at = message, now
-
-
-def _names(message: RegistryMessage | None) -> frozenset[tuple[str, str]]:
-    return frozenset() if message is None else frozenset((one.sling_id, one.name) for one in message.registrations)
+        as_of = Offset(0) if self._discovery is None else self._discovery.next_offset
+        records = []
+        for message in self._registry.messages(as_of):
+            headers, value = encode_message(message)
+            records.append(NewRecord(value, headers, REGISTRY_KEY))
+        self._journal.append(self._settings.discovery_topic, records)
+        self._carried, self._carried_at = durable, now

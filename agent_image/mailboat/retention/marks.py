@@ -8,6 +8,7 @@ when there are too many, every second one goes.
 from __future__ import annotations
 
 import bisect
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -24,6 +25,9 @@ MAX_MARKS: Final = 4096
 
 ORPHAN_SECONDS: Final = 3600.0
 """Pieces whose package has not come for so long, by the log's own times, hold nothing back: their publisher died."""
+
+MAX_OPEN_RUNS: Final = 10_000
+"""So many packages may have their pieces in the log and not yet their message; more are not waited for."""
 
 RECORD_BYTES: Final = 70
 """What a record takes in a log beside its value, about: offset, time, headers, its share of the batch's frame."""
@@ -60,7 +64,7 @@ class LogMarks:
         self._max = max_marks
         self._marks: list[Mark] = []
         self._spans: list[Span] = []
-        self._open: dict[tuple[SlingId, PackageId], tuple[int, int]] = {}
+        self._open: OrderedDict[tuple[SlingId, PackageId], tuple[int, int]] = OrderedDict()
         self._step = 1
         self._since_mark = 0
         self._last_ms = 0
@@ -132,8 +136,11 @@ class LogMarks:
         except UntrustedInputError:
             return
         key = piece.pub_sling_id, piece.package_id
-        first = self._open.get(key, (record.offset, 0))[0]
+        first = record.offset if piece.index == 0 else self._open.get(key, (record.offset, 0))[0]
         self._open[key] = first, record.appended_ms
+        self._open.move_to_end(key)  # the one of which nothing came for longest stands first
+        if len(self._open) > MAX_OPEN_RUNS:
+            self._open.popitem(last=False)
         self._forget_orphans(record.appended_ms)
 
     def _close_run(self, record: Record) -> None:
@@ -144,14 +151,15 @@ class LogMarks:
             return
         if not isinstance(message, PackageMessage) or not is_run(message.payload_ref or ""):
             return
-        self._open.pop((message.pub_sling_id, message.package_id), None)
+        begun = self._open.pop((message.pub_sling_id, message.package_id), None)
         try:
             run = parse_run(message.payload_ref or "", record.offset)
         except UntrustedInputError:
             return
-        self._spans.append(Span(run.first_offset, record.offset))
+        if begun is not None and begun[0] == run.first_offset:  # the pieces were seen: anyone may claim some
+            self._spans.append(Span(run.first_offset, record.offset))
 
     def _forget_orphans(self, now_ms: int) -> None:
         oldest = now_ms - int(ORPHAN_SECONDS * 1000)
-        for key in [key for key, (_, seen_ms) in self._open.items() if seen_ms < oldest]:
-            del self._open[key]
+        while self._open and next(iter(self._open.values()))[1] < oldest:
+            self._open.popitem(last=False)

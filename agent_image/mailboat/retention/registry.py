@@ -8,8 +8,8 @@ last is told, as that subscriber may lose packages.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset, SlingId
@@ -22,6 +22,11 @@ ALIVE_SECONDS: Final = 30.0
 MAX_REGISTRATIONS: Final = 10_000
 REGISTRY_KEY: Final = b"registry"
 
+PART_REGISTRATIONS: Final = 500
+"""In one message: with the longest names still small beside what a discovery topic takes."""
+
+_LOG: Final = logging.getLogger(__name__)
+
 
 class _Key(NamedTuple):
     sling_id: SlingId
@@ -31,6 +36,7 @@ class _Key(NamedTuple):
 class _Entry(NamedTuple):
     registration: Registration
     is_durable: bool
+    is_carried: bool = False  # known from a registry alone
 
 
 class Registry:
@@ -38,53 +44,84 @@ class Registry:
 
     def __init__(self, identity: LogIdentity, max_registrations: int = MAX_REGISTRATIONS) -> None:
         """Know nobody."""
-        self.forgotten = 0
+        self.refused = 0
         self._identity = identity
         self._max = max_registrations
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries: dict[_Key, _Entry] = {}
+        self._left: OrderedDict[_Key, int] = OrderedDict()
+        self._as_of = 0
 
-    def hear(self, announcement: DiscoveryMessage, heard_ms: int, bounds: Bounds) -> None:
+    def hear(self, announcement: DiscoveryMessage, record: tuple[Offset, int], bounds: Bounds) -> None:
         """Take in an announcement; the newest counts, also when its position went back.
 
-        One that has read nothing yet is kept everything that the log holds at that moment.
+        One that has read nothing yet is kept everything that the log holds at that moment. A position beyond the end
+        is not believed: nobody can have read that far, so what was known before counts.
+
+        Args:
+            announcement: What it says.
+            record: Where it stands in the discovery topic, and when the log took it.
+            bounds: Of the package topic.
         """
         key = _Key(announcement.sub_sling_id, announcement.sub_agent_name)
         if not announcement.states:
-            self._entries.pop(key, None)  # it took leave for good
+            self._leave(key, record[0])
             return
         if announcement.log_identity not in {None, self._identity}:
             return  # it stands in another log, and has to come to terms with that first
         next_offset = _next_offset(announcement)
-        if next_offset is None:
+        if next_offset is None or next_offset > bounds.next_offset:
             known = self._entries.get(key)
             next_offset = bounds.earliest_offset if known is None else known.registration.next_offset
-        self._put(_Entry(Registration(*key, next_offset, heard_ms), announcement.is_durable))
+        self._left.pop(key, None)
+        self._put(_Entry(Registration(*key, next_offset, record[1]), announcement.is_durable))
 
-    def hear_leave(self, key: bytes) -> None:
-        """Take in a tombstone: `<sling id>-<agent name>` took leave."""
+    def hear_leave(self, key: bytes, offset: Offset) -> None:
+        """Take in a tombstone at an offset: `<sling id>-<agent name>` took leave."""
         for known in [one for one in self._entries if f"{one.sling_id}-{one.name}".encode() == key]:
-            del self._entries[known]
+            self._leave(known, offset)
 
     def hear_registry(self, message: RegistryMessage) -> None:
-        """Take in what another agent carried forward; what was heard since counts for more."""
+        """Take in what another agent carried forward; what was heard since counts for more.
+
+        Who took leave after it was made is not in it, whatever it says; and a newer registry takes the place of an
+        older one.
+        """
         if message.identity != self._identity:
             return
+        if message.as_of > self._as_of:
+            self._as_of = message.as_of
+            self._entries = {key: one for key, one in self._entries.items() if not one.is_carried}
         for one in message.registrations:
-            known = self._entries.get(_Key(one.sling_id, one.name))
+            key = _Key(one.sling_id, one.name)
+            known = self._entries.get(key)
+            if self._left.get(key, -1) >= message.as_of:
+                continue
             if known is None or known.registration.heard_ms < one.heard_ms:
-                self._put(_Entry(one, is_durable=True))
+                self._put(_Entry(one, is_durable=True, is_carried=True))
 
-    def message(self) -> RegistryMessage:
-        """What is to be carried forward."""
-        return RegistryMessage(
-            self._identity, tuple(one.registration for one in self._entries.values() if one.is_durable)
-        )
+    def messages(self, as_of: Offset) -> list[RegistryMessage]:
+        """What is to be carried forward, made of all of the discovery topic before `as_of`: one message or more."""
+        durable = [one.registration for one in self._entries.values() if one.is_durable]
+        return [
+            RegistryMessage(self._identity, as_of, tuple(durable[start : start + PART_REGISTRATIONS]))
+            for start in range(0, max(1, len(durable)), PART_REGISTRATIONS)
+        ]
 
-    def expire(self, now_ms: int, timeout_seconds: float | None) -> Sequence[Registration]:
-        """End the registrations of those silent for too long, and return the durable ones among them."""
+    def durable(self) -> frozenset[tuple[SlingId, AgentName]]:
+        """Who is registered."""
+        return frozenset(key for key, one in self._entries.items() if one.is_durable)
+
+    def expire(self, now_ms: int, timeout_seconds: float | None, *, are_all_heard: bool = True) -> list[Registration]:
+        """End the registrations of those silent for too long, and return the durable ones among them.
+
+        Args:
+            now_ms: The time.
+            timeout_seconds: For the durable; None: never.
+            are_all_heard: Whether everybody alive had time to announce itself; if not, nobody is dead for its silence.
+        """
         gone = []
-        for key, (registration, is_durable) in list(self._entries.items()):
-            limit = timeout_seconds if is_durable else ALIVE_SECONDS
+        for key, (registration, is_durable, _) in list(self._entries.items()):
+            limit = timeout_seconds if is_durable else ALIVE_SECONDS if are_all_heard else None
             if limit is not None and now_ms - registration.heard_ms > limit * 1000:
                 del self._entries[key]
                 if is_durable:
@@ -93,23 +130,30 @@ class Registry:
 
     def holders(self) -> list[Holder]:
         """Those that matter, and what they read next."""
-        return [Holder(one.name, one.next_offset) for one, _ in self._entries.values()]
+        return [Holder(one.registration.name, one.registration.next_offset) for one in self._entries.values()]
 
     def registrations(self) -> list[tuple[Registration, bool]]:
         """All that are known, and whether they are durable, by name."""
-        return sorted(self._entries.values(), key=lambda one: (one[0].name, one[0].sling_id))
+        found = [(one.registration, one.is_durable) for one in self._entries.values()]
+        return sorted(found, key=lambda one: (one[0].name, one[0].sling_id))
+
+    def _leave(self, key: _Key, offset: Offset) -> None:
+        self._entries.pop(key, None)
+        self._left[key] = offset
+        if len(self._left) > self._max:
+            self._left.popitem(last=False)
 
     def _put(self, entry: _Entry) -> None:
-        """Keep it; beyond the bound the longest silent that are not durable go first."""
+        """Keep it; when there are too many, who is known stays and who is new is refused."""
         key = _Key(entry.registration.sling_id, entry.registration.name)
+        if key not in self._entries and len(self._entries) >= self._max:
+            if not self.refused:
+                _LOG.warning(
+                    "%d subscribers are known already; packages are not kept for more: %s", self._max, key.name
+                )
+            self.refused += 1
+            return
         self._entries[key] = entry
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._max:
-            victim = next(
-                (one for one, known in self._entries.items() if not known.is_durable), next(iter(self._entries))
-            )
-            del self._entries[victim]
-            self.forgotten += 1
 
 
 def _next_offset(announcement: DiscoveryMessage) -> Offset | None:

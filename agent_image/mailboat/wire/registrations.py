@@ -15,6 +15,7 @@ def encode_registry(message: RegistryMessage) -> bytes:
     return pb.RegistryMessage(
         cluster_id=message.identity.cluster_id,
         topic_id=message.identity.topic_id,
+        as_of=message.as_of,
         registrations=[
             pb.RegistryMessage.Registration(
                 sub_sling_id=one.sling_id,
@@ -30,10 +31,11 @@ def encode_registry(message: RegistryMessage) -> bytes:
 def decode_registry(value: bytes) -> RegistryMessage:
     """Decode the value of such a record. Raises: MessageCorruptError."""
     wire = parse(pb.RegistryMessage, value)
-    if any(one.next_offset < 0 or one.heard_ms < 0 for one in wire.registrations):
+    if wire.as_of < 0 or any(one.next_offset < 0 or one.heard_ms < 0 for one in wire.registrations):
         raise MessageCorruptError("a registration has a negative offset or time")
     return RegistryMessage(
         LogIdentity(wire.cluster_id, wire.topic_id),
+        Offset(wire.as_of),
         tuple(
             Registration(
                 SlingId(one.sub_sling_id), AgentName(one.sub_agent_name), Offset(one.next_offset), one.heard_ms

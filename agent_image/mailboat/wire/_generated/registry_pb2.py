@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eregistry.proto\x12\x0bmailboat.v1\"\x88\x02\n\x0fRegistryMessage\x12\x19\n\ncluster_id\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08topic_id\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12@\n\rregistrations\x18\x03 \x03(\x0b\x32).mailboat.v1.RegistryMessage.Registration\x1a\x7f\n\x0cRegistration\x12\x1b\n\x0csub_sling_id\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x1d\n\x0esub_agent_name\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x1a\n\x0bnext_offset\x18\x03 \x01(\x03\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08heard_ms\x18\x04 \x01(\x03\x42\x05\xaa\x01\x02\x08\x03\x62\x08\x65\x64itionsp\xe8\x07')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0eregistry.proto\x12\x0bmailboat.v1\"\x9e\x02\n\x0fRegistryMessage\x12\x19\n\ncluster_id\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08topic_id\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12@\n\rregistrations\x18\x03 \x03(\x0b\x32).mailboat.v1.RegistryMessage.Registration\x12\x14\n\x05\x61s_of\x18\x04 \x01(\x03\x42\x05\xaa\x01\x02\x08\x03\x1a\x7f\n\x0cRegistration\x12\x1b\n\x0csub_sling_id\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x1d\n\x0esub_agent_name\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x1a\n\x0bnext_offset\x18\x03 \x01(\x03\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08heard_ms\x18\x04 \x01(\x03\x42\x05\xaa\x01\x02\x08\x03\x62\x08\x65\x64itionsp\xe8\x07')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,8 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTRYMESSAGE'].fields_by_name['cluster_id']._serialized_options = b'\252\001\002\010\003'
   _globals['_REGISTRYMESSAGE'].fields_by_name['topic_id']._loaded_options = None
   _globals['_REGISTRYMESSAGE'].fields_by_name['topic_id']._serialized_options = b'\252\001\002\010\003'
+  _globals['_REGISTRYMESSAGE'].fields_by_name['as_of']._loaded_options = None
+  _globals['_REGISTRYMESSAGE'].fields_by_name['as_of']._serialized_options = b'\252\001\002\010\003'
   _globals['_REGISTRYMESSAGE']._serialized_start=32
-  _globals['_REGISTRYMESSAGE']._serialized_end=296
-  _globals['_REGISTRYMESSAGE_REGISTRATION']._serialized_start=169
-  _globals['_REGISTRYMESSAGE_REGISTRATION']._serialized_end=296
+  _globals['_REGISTRYMESSAGE']._serialized_end=318
+  _globals['_REGISTRYMESSAGE_REGISTRATION']._serialized_start=191
+  _globals['_REGISTRYMESSAGE_REGISTRATION']._serialized_end=318
 # @@protoc_insertion_point(module_scope)

@@ -54,12 +54,15 @@ class RegistryMessage(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     REGISTRATIONS_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """the package topic's log"""
     topic_id: _builtins.str
+    as_of: _builtins.int
+    """all of the discovery topic before this offset counted"""
     @_builtins.property
     def registrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegistryMessage.Registration]:
-        """the durable ones"""
+        """the durable ones, or a part of them"""
 
     def __init__(
         self,
@@ -67,10 +70,11 @@ class RegistryMessage(_message.Message):
         cluster_id: _builtins.str | None = ...,
         topic_id: _builtins.str | None = ...,
         registrations: _abc.Iterable[Global___RegistryMessage.Registration] | None = ...,
+        as_of: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "registrations", b"registrations", "topic_id", b"topic_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cluster_id", b"cluster_id", "registrations", b"registrations", "topic_id", b"topic_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "registrations", b"registrations", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cluster_id", b"cluster_id", "registrations", b"registrations", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
