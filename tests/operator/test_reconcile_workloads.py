@@ -352,4 +352,4 @@ def eventually(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.1)
+        time.sleep(0.05)

@@ -81,8 +81,8 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def product() -> list[Module]:
-    """Every module of the package `mailboat`, but the generated ones."""
-    return _modules("agent_image/mailboat")
+    """Every module of the packages `mailboat` and `mailboat_operator`, but the generated ones."""
+    return [*_modules("agent_image/mailboat"), *_modules("operator/mailboat_operator")]
 
 
 @pytest.fixture(scope="session")

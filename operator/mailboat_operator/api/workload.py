@@ -86,7 +86,7 @@ class Variable:
     value_from: Annotated[VariableSource | None, Field("Where its value comes from.")] = None
 
 
-class Protocol(enum.StrEnum):
+class PortProtocol(enum.StrEnum):
     """What is spoken at a port."""
 
     TCP = "TCP"
@@ -99,7 +99,7 @@ class Port:
 
     container_port: Annotated[int, Field("Its number.", minimum=1, maximum=65_535)]
     name: Annotated[str | None, Field("Its name.", max_length=15)] = None
-    protocol: Annotated[Protocol, Field("What is spoken.")] = Protocol.TCP
+    protocol: Annotated[PortProtocol, Field("What is spoken.")] = PortProtocol.TCP
 
 
 @dataclass(frozen=True)
