@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from mailboat.content.port import Source
-from mailboat.errors import JournalUnavailableError, SourceMissingError, ThrottledError, UsageError
+from mailboat.errors import JournalUnavailableError, SourceChangedError, SourceMissingError, ThrottledError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
@@ -151,14 +151,26 @@ def test_what_reads_content_is_published_apart_from_what_does_not(
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
         for number in range(4):
-            pool.submit(counter.publish, request(str(number), Action.ADD if number % 2 else Action.DELETE), "ann")
-        await_line(counter, 4)
+            pool.submit(counter.publish, request(str(number), Action.ADD if number < 2 else Action.DELETE), "ann")
+            await_line(counter, number + 1)
         publisher.gate.set()
-    assert list(map(sorted, publisher.batches[1:])) == [["/1", "/3"], ["/0", "/2"]]
+    assert publisher.batches[1:] == [["/0", "/1"], ["/2", "/3"]]
     source = publisher.sources[1]
     assert isinstance(source, ClosableSource)
     assert source.is_closed
     assert publisher.sources[2] is None
+
+
+def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        in_line(counter, publisher, pool)
+        for number, action in enumerate((Action.DELETE, Action.ADD, Action.INVALIDATE, Action.DELETE, Action.ADD)):
+            pool.submit(counter.publish, request(str(number), action), "ann")
+            await_line(counter, number + 1)
+        publisher.gate.set()
+    assert publisher.batches[1:] == [["/0"], ["/1"], ["/2", "/3"], ["/4"]]
 
 
 def test_a_request_that_can_not_be_published_fails_alone(
@@ -176,6 +188,19 @@ def test_a_request_that_can_not_be_published_fails_alone(
                     one.result(PATIENCE_SECONDS)
             else:
                 assert one.result(PATIENCE_SECONDS).paths == (f"/{number}",)
+
+
+def test_a_source_that_changes_under_one_request_fails_that_request_alone(
+    counter: PublishingCounter, publisher: PlayedPublisher
+) -> None:
+    publisher.failures["/1"] = SourceChangedError("/1 was written while it was read")
+    with ThreadPoolExecutor(8) as pool:
+        in_line(counter, publisher, pool)
+        done = [pool.submit(counter.publish, request(str(n), Action.ADD), f"user-{n}") for n in range(4)]
+        await_line(counter, 4)
+        publisher.gate.set()
+        failed = [number for number, one in enumerate(done) if one.exception(PATIENCE_SECONDS) is not None]
+    assert failed == [1]
 
 
 def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other(

@@ -13,10 +13,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from mailboat.content.port import Source
-from mailboat.errors import MailboatError, RetryableError, ThrottledError, UsageError
+from mailboat.errors import (
+    BlobStoreUnavailableError,
+    JournalAccessDeniedError,
+    JournalUnavailableError,
+    MailboatError,
+    StorageFailedError,
+    StorageFullError,
+    StorageReadOnlyError,
+    ThrottledError,
+    UsageError,
+)
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action
 from mailboat.publisher.publication import Publisher
@@ -28,6 +39,16 @@ MAX_BATCH: Final = 64
 MAX_WAITING: Final = 1_000
 MAX_WAITING_OF_ONE: Final = 100
 _MAX_REMEMBERED: Final = 10_000
+
+_FAILURES_OF_ALL: Final = (
+    JournalUnavailableError,
+    JournalAccessDeniedError,
+    BlobStoreUnavailableError,
+    StorageFullError,
+    StorageReadOnlyError,
+    StorageFailedError,
+)
+"""What the next request would meet as well, so it is not tried one by one; all else is one request's own trouble."""
 
 OpenSource = Callable[[], Source]
 
@@ -113,14 +134,17 @@ class PublishingCounter:
             self._changed.notify_all()
 
     def _publish(self, batch: Sequence[_Ticket]) -> None:
-        with_content = [one for one in batch if one.request.action is Action.ADD]
-        if with_content and self._open_source is not None:
+        """Publish in the order of the line, as many together as are of one kind: those that read content, or not."""
+        for with_content, run in groupby(batch, lambda one: one.request.action is Action.ADD):
+            tickets = list(run)
+            if not with_content or self._open_source is None:
+                self._publish_together(tickets, None)
+                continue
             try:
                 with closing(self._open_source()) as source:
-                    self._publish_together(with_content, source)
+                    self._publish_together(tickets, source)
             except MailboatError as error:
-                _answer_all(with_content, error)
-        self._publish_together([one for one in batch if one.request.action is not Action.ADD], None)
+                _answer_all(tickets, error)
 
     def _publish_together(self, batch: Sequence[_Ticket], source: Source | None) -> None:
         """Publish several; a request that can't be published fails alone."""
@@ -129,7 +153,7 @@ class PublishingCounter:
             for receipt in self._publisher.publish_all([one.request for one in batch], source):
                 waiting.pop(0).answer = receipt
         except Exception as error:  # noqa: BLE001  # answered to who asked, whatever it is
-            if len(waiting) == 1 or isinstance(error, RetryableError):
+            if len(waiting) == 1 or isinstance(error, _FAILURES_OF_ALL):
                 _answer_all(waiting, error)
                 return
             for one in waiting:
