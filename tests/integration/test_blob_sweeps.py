@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.agent import sweeping
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.stores import open_blobs
-from mailboat.agent.sweeping import sweep
+from mailboat.agent.sweeping import References, sweep
 from mailboat.agent.upkeep import maintain
 from mailboat.blobs.sweeping import BlobStoreSharedError
 from mailboat.clock import SystemClock
@@ -289,3 +290,25 @@ def test_a_manual_clock_is_enough_for_an_empty_home(boat: Any) -> None:
     with Workspace(Home(boat.home), ManualClock()) as workspace:
         report = sweep(workspace)
     assert (report.removed, report.messages) == (0, 0)
+
+
+def test_a_blob_that_was_young_when_the_log_was_read_stays(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a large log takes long; what a publisher stores and names meanwhile is behind the end that was read."""
+
+    class Passing(SystemClock):
+        passed = timedelta()
+
+        def now(self) -> Any:
+            return super().now() + self.passed
+
+    clock = Passing()
+    with Workspace(Home(boat.home), clock) as workspace:
+
+        def read_slowly(_: Workspace) -> References:
+            workspace.blobs.put(io.BytesIO(LARGE))
+            clock.passed = OLD
+            return References()
+
+        monkeypatch.setattr(sweeping, "read_references", read_slowly)
+        assert sweep(workspace).removed == 0
+        assert len(list(workspace.blobs.list())) == 1
