@@ -43,7 +43,7 @@ def test_the_extras_are_those_of_the_documentation(document: dict[str, Any]) -> 
     }
 
 
-@pytest.mark.parametrize("name", ["runtime", "dev"])
+@pytest.mark.parametrize("name", ["agent", "dev", "operator", "runtime"])
 def test_every_locked_package_has_hashes(root: Path, name: str) -> None:
     text = (root / "requirements" / f"{name}.txt").read_text()
     blocks = [block for block in re.split(r"\n(?=[A-Za-z0-9])", text) if "==" in block]
@@ -51,9 +51,10 @@ def test_every_locked_package_has_hashes(root: Path, name: str) -> None:
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
 
 
-def test_users_and_developers_get_the_same_versions(root: Path) -> None:
-    runtime, dev = pins(root / "requirements/runtime.txt"), pins(root / "requirements/dev.txt")
-    assert {name: version for name, version in runtime.items() if dev.get(name) != version} == {}
+@pytest.mark.parametrize("name", ["agent", "operator", "runtime"])
+def test_users_and_developers_get_the_same_versions(root: Path, name: str) -> None:
+    lock, dev = pins(root / f"requirements/{name}.txt"), pins(root / "requirements/dev.txt")
+    assert {package: version for package, version in lock.items() if dev.get(package) != version} == {}
 
 
 def test_the_locks_name_no_place(root: Path) -> None:
@@ -66,6 +67,7 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
         "protobuf": "google",
         "PyYAML": "yaml",
         "confluent-kafka": "confluent_kafka",
+        "python-json-logger": "pythonjsonlogger",
         "opentelemetry-api": "opentelemetry",
     }
     declared = [re.split(r"[<>=\[ ]", one)[0] for one in document["project"]["dependencies"]]
