@@ -8,16 +8,16 @@ from contextlib import closing
 from typing import Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.clock import Deadline
 from mailboat.config.storage import ConsumptionPolicy
 from mailboat.errors import MailboatError, UsageError
 from mailboat.model.messages import TopicRole
-from mailboat.retention.keeping import RetentionKeeper, RetentionSettings, Turn
+from mailboat.retention.keeping import RetentionKeeper, RetentionSettings, Turn, TurnBrokenOffError
 from mailboat.retention.plan import ConsumptionBounds
 
 TURN_SECONDS: Final = 60.0
 
 _LOG: Final = logging.getLogger(__name__)
-_STOP_SECONDS: Final = 10.0
 
 
 def is_retention_by_consumption(workspace: Workspace) -> bool:
@@ -48,7 +48,7 @@ def retention_turn(workspace: Workspace, *, is_applied: bool) -> Turn:
 
 
 class RetentionTask:
-    """Takes turns from a thread of its own until it is stopped. A failing journal is no reason to stop."""
+    """Takes turns from a thread of its own until stopped. A failing journal is no reason to stop, nor a defect."""
 
     def __init__(self, workspace: Workspace) -> None:
         """Nothing is done before `start`. Raises: UsageError for bounds that contradict each other."""
@@ -61,18 +61,22 @@ class RetentionTask:
         """Take a turn now and from now on."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread, after the turn at hand."""
+    def stop(self, deadline: Deadline) -> None:
+        """End the thread within the deadline, in the midst of a turn where one is at hand. Again it only waits."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(deadline.remaining_seconds())
 
     def _run(self) -> None:
         with closing(self._keeper):
             while True:
                 try:
-                    self._keeper.turn()
+                    self._keeper.turn(is_stopping=self._stopping.is_set)
+                except TurnBrokenOffError:
+                    return
                 except MailboatError as error:
                     _LOG.warning("retention by consumption was not applied: %s", error)
+                except Exception:  # noqa: BLE001  # a defect must not end the thread for good
+                    _LOG.exception("retention by consumption failed by a defect; it is tried again")
                 if self._clock.wait(self._stopping, TURN_SECONDS):
                     return

@@ -39,6 +39,8 @@ Listener = Callable[[SubscriberStatistics], None]
 class AgentProcess:
     """The agents of one process. A context manager; leaving it stops what still runs and closes what was opened."""
 
+    _stop_by: Deadline | None = None
+
     def __init__(self, home: Home, clock: Clock | None = None, listener: Listener | None = None) -> None:
         """Open nothing yet.
 
@@ -110,7 +112,8 @@ class AgentProcess:
         return Deadline(self._pulse, self.config.subscriber.shutdown_seconds)
 
     def stop(self, deadline: Deadline) -> int:
-        """End all agents within the deadline. Returns: the exit code of the process."""
+        """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
+        self._stop_by = deadline = deadline if self._stop_by is None else self._stop_by
         self.ask_to_stop()
         for task in self._tasks:
             task.stop()
@@ -120,9 +123,9 @@ class AgentProcess:
         late = [task.name for task in self._tasks if not task.join(deadline.remaining_seconds())]
         if late:
             _LOG.warning("subscribers that did not end in time: %s", ", ".join(late))
-        self._maintainer.stop()
+        self._maintainer.stop(deadline)
         if self._retention is not None:
-            self._retention.stop()
+            self._retention.stop(deadline)
         return self.exit_code
 
     @property

@@ -128,8 +128,9 @@ class SubscriberProcess:
                 self._maintainer.begin()  # also where there was nothing to import
             return statistics
         finally:
-            self._maintainer.stop()
-            self._announcer.stop(self._farewell_seconds())
+            deadline = Deadline(self._workspace.clock, self._farewell_seconds())
+            self._announcer.stop(deadline.remaining_seconds())
+            self._maintainer.stop(deadline)
 
     def stop(self) -> None:
         """Finish the batch at hand within the time that the configuration gives, and return from `run`."""

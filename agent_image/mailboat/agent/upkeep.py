@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.clock import Deadline
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import AgentName, TopicName
 
@@ -21,7 +22,6 @@ MAINTENANCE_SECONDS: Final = 3600.0
 _LOG: Final = logging.getLogger(__name__)
 _MARK: Final = ".maintained"
 _SWEPT_MARK: Final = ".swept"
-_STOP_SECONDS: Final = 10.0
 
 
 def maintain(workspace: Workspace) -> None:
@@ -75,11 +75,11 @@ class Maintainer:
         if self._thread.ident is None:
             self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread, after what it does at the moment."""
+    def stop(self, deadline: Deadline) -> None:
+        """End the thread after what it does at the moment, if that ends within the deadline. Again it only waits."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(deadline.remaining_seconds())
 
     def _run(self) -> None:
         while True:
@@ -87,6 +87,8 @@ class Maintainer:
                 maintain(self._workspace)
             except (MailboatError, OSError) as error:
                 _LOG.warning("retention or sweep did not come to its end: %s", error)
+            except Exception:  # noqa: BLE001  # a defect must not end the thread for good
+                _LOG.exception("retention or sweep failed by a defect; it is tried again in its time")
             if self._workspace.clock.wait(self._stopping, MAINTENANCE_SECONDS):
                 return
 

@@ -31,6 +31,10 @@ _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _LOG: Final = logging.getLogger(__name__)
 
 
+class TurnBrokenOffError(Exception):
+    """The keeper was told to stop in the midst of a turn. Nothing was moved; the next turn goes on where it read to."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
     """What is kept.
@@ -79,6 +83,7 @@ class RetentionKeeper:
         self._identity: LogIdentity | None = None
         self._packages: JournalReader | None = None
         self._discovery: JournalReader | None = None
+        self._is_stopping: Callable[[], bool] = lambda: False
         self._marks = LogMarks(Offset(0))
         self._registry = Registry(LogIdentity("", ""))
         self._carried: frozenset[tuple[str, str]] = frozenset()
@@ -86,13 +91,19 @@ class RetentionKeeper:
         self._has_failed = False
         self._recovered_at = float("-inf")
 
-    def turn(self, *, is_applied: bool = True) -> Turn:
+    def turn(self, *, is_applied: bool = True, is_stopping: Callable[[], bool] = lambda: False) -> Turn:
         """Read what is new, decide, and unless it is for show, move the head and carry the registry forward.
 
+        Args:
+            is_applied: Whether to do what was decided.
+            is_stopping: Asked between reads, as the first turn reads the whole topic.
+
         Raises:
+            TurnBrokenOffError: It is stopping.
             JournalUnavailableError: Try again; nothing is lost.
             TopicMissingError: The topics were never made.
         """
+        self._is_stopping = is_stopping
         bounds = self._catch_up_patiently()
         now_ms = int(self._clock.now().timestamp() * 1000)
         timeout = self._settings.subscriber_timeout_seconds
@@ -152,10 +163,11 @@ class RetentionKeeper:
         self._packages = self._journal.reader(self._settings.package_topic, earliest)
         self._discovery = self._journal.reader(self._settings.discovery_topic, Edge.EARLIEST)
 
-    @staticmethod
-    def _read_all(reader: JournalReader | None, see: Callable[[RecordBatch], None]) -> None:
+    def _read_all(self, reader: JournalReader | None, see: Callable[[RecordBatch], None]) -> None:
         is_at_end = reader is None
         while reader is not None and not is_at_end:
+            if self._is_stopping():
+                raise TurnBrokenOffError
             batch = reader.read(_READ, 0.0)
             see(batch)
             is_at_end = batch.is_at_end
