@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from mailboat.wire.messages import encode_message
 
 DISCOVERY_TOPIC: Final = TopicName("discovery")
 STOP_SECONDS: Final = 10.0
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Announcer:
     """Announces from a thread of its own until it is stopped.
 
     `compose` is called in that thread and gives the announcement of the moment. A failing journal is no reason to stop:
-    the failure is counted, and the next announcement comes in its time.
+    the failure is counted, and the next announcement comes in its time. A defect is logged with its trace.
     """
 
     def __init__(
@@ -96,3 +99,6 @@ class Announcer:
             self.announce()
         except MailboatError:
             self._failures += 1
+        except Exception:  # noqa: BLE001  # a defect must not end the thread for good
+            self._failures += 1
+            _LOG.exception("an announcement failed by a defect; the next one comes in its time")

@@ -69,7 +69,7 @@ class DistributedNotifier:
         self._settings = settings
         self._ports = ports
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"events-{settings.publisher}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"mailboat-events-{settings.publisher}", daemon=True)
         self._run: EventRun | None = None
         self._statistics = EventStatistics()
         self._pause_seconds = _FIRST_PAUSE_SECONDS
@@ -102,6 +102,9 @@ class DistributedNotifier:
                 self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
             except MailboatError as error:
                 self._wait_out(error)
+            except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good
+                _LOG.exception("events of %s failed by a defect", self._settings.publisher)
+                self._wait_out(error)
 
     def _raise_until_stopped(self) -> None:
         ports = self._ports
@@ -109,6 +112,7 @@ class DistributedNotifier:
         self._run = run
         try:
             while not self._stopping.is_set():
+                ports.clock.monotonic()  # liveness goes by it
                 self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
             self._run = None
@@ -127,7 +131,7 @@ class DistributedNotifier:
         if events and self._ports.listener is not None:
             self._ports.listener(events)
 
-    def _wait_out(self, error: MailboatError) -> None:
+    def _wait_out(self, error: Exception) -> None:
         self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
         _LOG.warning(
             "events of %s wait: %s", self._settings.publisher, error, extra={"publisher": self._settings.publisher}

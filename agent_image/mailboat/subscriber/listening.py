@@ -119,6 +119,9 @@ class CommandListener:
             except MailboatError as error:
                 _LOG.warning("no commands can be heard at the moment: %s", error)
                 self._clock.wait(self._stopping, _PAUSE_SECONDS)
+            except Exception:  # noqa: BLE001  # a defect must not end the thread for good
+                _LOG.exception("hearing commands failed by a defect; it is tried again in %g seconds", _PAUSE_SECONDS)
+                self._clock.wait(self._stopping, _PAUSE_SECONDS)
 
     def _is_full(self) -> bool:
         self._taken.clear()

@@ -84,7 +84,7 @@ class Webhook:
         self._ports = ports
         self._poster = Poster(settings.url, headers, settings.timeout_seconds)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"webhook-{settings.publisher}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"mailboat-webhook-{settings.publisher}", daemon=True)
         self._reader: JournalReader | None = None
         self._statistics = WebhookStatistics()
         self._failures_in_row = 0
@@ -117,6 +117,9 @@ class Webhook:
                 self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
             except MailboatError as error:
                 self._wait_out(error)
+            except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good
+                _LOG.exception("the webhook failed by a defect", extra=self._where())
+                self._wait_out(error)
         self._poster.close()
 
     def _post_until_stopped(self) -> None:
@@ -124,6 +127,7 @@ class Webhook:
         self._reader = reader
         try:
             while not self._stopping.is_set():
+                self._ports.clock.monotonic()  # liveness goes by it
                 for record in reader.read(_READ, _WAIT_SECONDS).records:
                     if self._stopping.is_set():
                         return
@@ -175,7 +179,7 @@ class Webhook:
         store = memory.restart if is_restart else memory.advance
         store(WEBHOOK_READER, identity, EventCursor(next_offset, next_offset))
 
-    def _wait_out(self, error: MailboatError) -> None:
+    def _wait_out(self, error: Exception) -> None:
         self._statistics = replace(self._statistics, failed=self._statistics.failed + 1)
         wished = getattr(error, "retry_after_seconds", None)
         longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures_in_row, 30), _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,104 @@
+"""Threads that live as long as the process does go on after a defect, and tell of it with its trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.journal.memory import MemoryJournal
+from mailboat.journal.port import RecordBatch, TopicSettings
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
+from mailboat.publisher.distributed_run import EventSettings
+from mailboat.subscriber.listening import Addressee, CommandListener
+from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
+from mailboat.testing.clocks import SkippingClock
+
+SECONDS = 10.0
+AUTHOR, EDGE, TOPIC = AgentName("author"), AgentName("edge"), TopicName("topic")
+
+
+class FailingMemory:
+    """A memory whose first lease fails by a defect."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.again = threading.Event()
+
+    @contextmanager
+    def lease(self, *_: object) -> Iterator[bool]:
+        self.asked += 1
+        if self.asked == 1:
+            raise RecursionError("a defect")
+        self.again.set()
+        yield False
+
+
+def log() -> MemoryJournal:
+    journal = MemoryJournal(SkippingClock())
+    journal.ensure_topic(TOPIC, TopicSettings())
+    return journal
+
+
+def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixture) -> None:
+    memory: Any = FailingMemory()
+    notifier = DistributedNotifier(EventSettings(AUTHOR), NotifierPorts(log(), memory, SkippingClock()))
+    notifier.start()
+    assert memory.again.wait(SECONDS)
+    notifier.stop(SECONDS)
+    assert notifier.statistics.failures == 1
+    assert "RecursionError" in caplog.text
+
+
+def test_a_defect_does_not_end_a_webhook(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory: Any = FailingMemory()
+    monkeypatch.setattr(Webhook, "_cursor", lambda _: Offset(0))
+    settings = WebhookSettings(AUTHOR, "http://127.0.0.1:9/", event_topic=TOPIC)
+    webhook = Webhook(settings, WebhookPorts(log(), memory, SkippingClock()))
+    webhook.start()
+    assert memory.again.wait(SECONDS)
+    webhook.stop(SECONDS)
+    assert webhook.statistics.failed == 1
+    assert "RecursionError" in caplog.text
+
+
+def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -> None:
+    failures, again = iter([RecursionError("a defect")]), threading.Event()
+
+    def compose() -> DiscoveryMessage:
+        for failure in failures:
+            raise failure
+        again.set()
+        return DiscoveryMessage(SlingId("s" * 36), EDGE, ())
+
+    announcer = Announcer(log(), compose, AnnouncerSettings(TOPIC), SkippingClock())
+    announcer.start()
+    assert again.wait(SECONDS)
+    announcer.stop(SECONDS)
+    assert announcer.failures == 1
+    assert "RecursionError" in caplog.text
+
+
+def test_a_defect_does_not_end_the_hearing_of_commands(caplog: pytest.LogCaptureFixture) -> None:
+    again = threading.Event()
+    listener = CommandListener(Addressee(SlingId("s" * 36), EDGE, TOPIC), log(), SkippingClock(), lambda: None)
+    listener.catch_up(Position(LogIdentity("", ""), Offset(0)))
+    read, failures = listener._read, iter([RecursionError("a defect")])
+
+    def reading(wait_seconds: float) -> RecordBatch:
+        for failure in failures:
+            raise failure
+        again.set()
+        return read(wait_seconds)
+
+    listener._read = reading  # type: ignore[method-assign]  # a defect can't be made from outside
+    listener.start()
+    assert again.wait(SECONDS)
+    listener.close()
+    assert "RecursionError" in caplog.text
