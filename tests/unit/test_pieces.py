@@ -240,6 +240,37 @@ def test_a_missing_piece_in_the_middle_is_missed(bench: Bench) -> None:
         bench.open(message_of(b"aabbcc", PieceRun(first, last, 2, 6)), Offset(last + 1))
 
 
+def test_a_claim_to_pieces_that_nobody_appended_reads_next_to_nothing(bench: Bench) -> None:
+    for number in range(500):
+        bench.piece(0, b"x", f"other-{number}")
+    looks = 0
+
+    def count() -> None:
+        nonlocal looks
+        looks += 1
+
+    claim = message_of(b"x", PieceRun(Offset(0), Offset(499), 1, 1), "forged")
+    with pytest.raises(PiecesMissingError):
+        bench.store.open(claim, Offset(500), MEBIBYTE, count)
+    assert looks == 1
+
+
+def test_a_run_is_read_no_farther_than_its_last_piece(bench: Bench) -> None:
+    message, _ = bench.append(b"x" * 35)
+    for number in range(500):
+        bench.piece(0, b"x", f"other-{number}")
+    far = message._replace(payload_ref=str(PieceRun(Offset(0), Offset(503), 4, 35)))
+    looks = 0
+
+    def count() -> None:
+        nonlocal looks
+        looks += 1
+
+    with bench.store.open(far, Offset(504), MEBIBYTE, count) as stream:
+        assert stream.read() == b"x" * 35
+    assert looks == 2  # one read, one look at the digest
+
+
 def test_pieces_with_another_digest_are_refused_before_anybody_parses_them(bench: Bench) -> None:
     message, offset = bench.append(b"x" * 35)
     with pytest.raises(PackageCorruptError, match="do not have the digest"):

@@ -37,6 +37,7 @@ from mailboat.wire.pieces import decode_piece
 _SPOOL_BYTES: Final = 1024 * 1024
 _COPY_BYTES: Final = 256 * 1024
 _READ: Final = ReadLimits(max_records=100)
+_MAX_GAP_RECORDS: Final = 100_000  # of others between two pieces: a run that claims more was never appended
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -248,7 +249,8 @@ class PieceStore:
                         file.write(piece.content)
                         count += 1
                         length += len(piece.content)
-                    if piece.index > count or count > run.count or length > run.length_bytes:
+                    is_whole = (count, length) == (run.count, run.length_bytes)
+                    if is_whole or piece.index > count or count > run.count or length > run.length_bytes:
                         break
             if (count, length) != (run.count, run.length_bytes):
                 raise _incomplete(key, run, count, self._topic)
@@ -258,6 +260,17 @@ class PieceStore:
         return file
 
     def _pieces(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[PieceMessage]:
+        gap = 0
+        for record in self._records(key, run, check):
+            piece = _decoded(record) if record.headers == PIECE_HEADERS else None
+            if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
+                gap = 0
+                yield piece
+            elif record.offset == run.first_offset or gap == _MAX_GAP_RECORDS:
+                return  # no publisher appended that: not all of the log is read for a claim
+            gap += 1
+
+    def _records(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[Record]:
         with closing(self._journal.reader(self._topic, run.first_offset)) as reader:
             while reader.next_offset <= run.last_offset:
                 check()
@@ -265,11 +278,7 @@ class PieceStore:
                     batch = reader.read(_READ, 0.0)
                 except PositionOutOfRangeError as error:
                     raise _incomplete(key, run, 0, self._topic) from error
-                for record in batch.records:
-                    if record.headers == PIECE_HEADERS and record.offset <= run.last_offset:
-                        piece = _decoded(record)
-                        if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
-                            yield piece
+                yield from (record for record in batch.records if record.offset <= run.last_offset)
                 if not batch.records and batch.is_at_end:
                     raise RetryableError("the journal gives no pieces before a package's message", topic=self._topic)
 
