@@ -36,6 +36,8 @@ class Watched:
         if type == "DELETED":
             self._seen.pop(key, None)
         elif self._seen.get(key) == (wish := _wish_of(metadata)):
+            if key.kind == "Topic":  # its journal counts those that are ready
+                await self.child_changed(body)
             return
         else:
             self._seen[key] = wish

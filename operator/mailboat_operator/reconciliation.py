@@ -6,9 +6,12 @@ object that can't be understood is told so in its own status; no other object le
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,15 +22,32 @@ from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.api.topic import Topic
+from mailboat_operator.brokers import Brokers, BrokersRefusedError, BrokersUnreachableError
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
-from mailboat_operator.plan.actions import Action, Apply, Create, Delete, Plan, Report, Severity
+from mailboat_operator.plan.actions import (
+    Action,
+    Apply,
+    Configure,
+    Create,
+    CreateTopic,
+    Delete,
+    Grow,
+    Plan,
+    Report,
+    Severity,
+    TopicAction,
+)
+from mailboat_operator.plan.conditions import stalled, suspended, under_way
 from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.journal import BrokersFound, journal_keys, plan_journal
 from mailboat_operator.plan.pool import plan_pool, pool_keys
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
-from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surroundings
+from mailboat_operator.plan.topic import plan_topic, plan_topic_status, wanted_topic
+from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surroundings, is_paused
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _LONGEST_CHAIN: Final = 20
@@ -86,7 +106,62 @@ class Reconciler:
             return plan_publisher(resource, await self._around_publisher(resource))
         if isinstance(resource, SubscriberPool):
             return plan_pool(resource, await self._around_pool(resource))
+        if isinstance(resource, Journal):
+            return await self._plan_journal(resource)
+        if isinstance(resource, Topic):
+            return await self._plan_topic(resource)
         return Plan((), None)
+
+    async def _plan_journal(self, journal: Journal) -> Plan:
+        namespace = journal.metadata.namespace
+        live = {key: await self._cluster.get(key.kind, namespace, key.name) for key in journal_keys(journal)}
+        children = {key: child for key, child in live.items() if child is not None}
+        found = BrokersFound()
+        if not is_paused(journal.metadata, suspend=journal.spec.suspend):
+            found = await self._brokers_of(journal)
+        return plan_journal(journal, found, children, datetime.now(UTC))
+
+    async def _brokers_of(self, journal: Journal) -> BrokersFound:
+        try:
+            brokers = await self._connect(journal)
+            found = await asyncio.to_thread(brokers.cluster)
+        except (BrokersRefusedError, BrokersUnreachableError) as error:
+            return BrokersFound(problem=(error.name, error.message))
+        return BrokersFound(found.cluster_id, found.brokers)
+
+    async def _plan_topic(self, topic: Topic) -> Plan:
+        metadata, now, name = topic.metadata, datetime.now(UTC), topic.spec.journal_ref.name
+        if metadata.is_deleted:
+            return Plan((), None)
+        if is_paused(metadata, suspend=topic.spec.suspend):
+            return plan_topic_status(topic, None, None, suspended(), now)
+        journal = await self._understood(metadata.namespace, "Journal", name)
+        if not isinstance(journal, Journal):
+            findings = under_way("JournalMissing", f"there is no Journal {name} that can be understood")
+            return plan_topic_status(topic, None, None, findings, now)
+        wanted = wanted_topic(topic, journal)
+        try:
+            brokers = await self._connect(journal)
+            found = await asyncio.to_thread(brokers.topic, wanted.name)
+            plan = plan_topic(topic, wanted, found, now)
+            for action in plan.actions:
+                if isinstance(action, TopicAction):
+                    await asyncio.to_thread(brokers.act, action)
+                    found = await asyncio.to_thread(brokers.topic, wanted.name)
+            if found is not None:
+                plan = replace(plan, status=plan_topic(topic, wanted, found, now).status)
+        except BrokersUnreachableError as error:
+            return plan_topic_status(topic, wanted, None, under_way(error.name, error.message), now)
+        except BrokersRefusedError as error:
+            return plan_topic_status(topic, wanted, None, stalled(error.name, error.message), now)
+        return plan
+
+    async def _connect(self, journal: Journal) -> Brokers:
+        """A client with the credentials of this moment, so that rotated ones are used at once."""
+        namespace = journal.metadata.namespace
+        names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith("kafka-")]
+        found = {name: await self._cluster.get("Secret", namespace, name) for name in names}
+        return Brokers(journal.spec.kafka, {name: _entries(one) for name, one in found.items() if one is not None})
 
     async def _around_publisher(self, publisher: Publisher) -> Surroundings:
         said = publisher.spec.http.token_secret_ref
@@ -168,6 +243,17 @@ class Reconciler:
                 level = logging.WARNING if action.severity is Severity.WARNING else logging.INFO
                 _LOG.log(level, "%s %s: %s", owner["kind"], owner["metadata"]["name"], action.message)
                 await self._cluster.report(owner, action)
+            case CreateTopic() | Grow() | Configure():
+                pass  # done while planning, since the status tells what came of it
+
+
+def _entries(secret: Manifest) -> Mapping[str, str]:
+    """A Secret's entries; what is no text can't be a credential, and counts as missing."""
+    entries: dict[str, str] = {}
+    for name, value in (secret.get("data") or {}).items():
+        with suppress(ValueError):
+            entries[name] = base64.b64decode(value).decode()
+    return entries
 
 
 def _is_ready(status: Mapping[str, Any] | None) -> bool:

@@ -24,6 +24,7 @@ API_VERSIONS: Final = MappingProxyType(
         "StatefulSet": "apps/v1",
         "PodDisruptionBudget": "policy/v1",
         "HorizontalPodAutoscaler": "autoscaling/v2",
+        "Topic": API_VERSION,
     }
 )
 """The kinds of children."""

@@ -53,7 +53,48 @@ class Report:
     message: str
 
 
-Action = Apply | Create | Delete | Report
+@dataclass(frozen=True, slots=True)
+class TopicWanted:
+    """A topic as it should be.
+
+    Attributes:
+        name: On the brokers.
+        partitions: How many.
+        replicas: Of each; None leaves it to the brokers.
+        config: The keys that are ours, by Kafka's names.
+    """
+
+    name: str
+    partitions: int
+    replicas: int | None
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Make a topic on the brokers."""
+
+    topic: TopicWanted
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Give a topic more partitions."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Set keys of a topic's configuration, and leave the others."""
+
+    name: str
+    changes: Mapping[str, str]
+
+
+TopicAction = CreateTopic | Grow | Configure
+Action = Apply | Create | Delete | Report | TopicAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""What a Journal needs: brokers that answer, and a Topic for each of the five roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mailboat.model.messages import TopicRole
+
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.journal import Journal
+from mailboat_operator.api.references import Reference
+from mailboat_operator.api.retention import TopicRetention
+from mailboat_operator.api.topic import TopicSpec
+from mailboat_operator.manifests.children import ChildKey, Manifest, Owner
+from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.children import Live, plan_children, taken_name
+from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.workload import is_paused
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersFound:
+    """What came of asking the brokers.
+
+    Attributes:
+        cluster_id: Their name for their cluster; None when they did not answer.
+        brokers: How many they are.
+        problem: Why they did not answer: an error's name and message.
+    """
+
+    cluster_id: str | None = None
+    brokers: int | None = None
+    problem: tuple[str, str] | None = None
+
+
+def journal_keys(journal: Journal) -> Sequence[ChildKey]:
+    """The five Topics."""
+    return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in TopicRole]
+
+
+def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, now: datetime) -> Plan:
+    """Decide what to do for a Journal, and what to say of it. Deleting it leaves the brokers' topics alone."""
+    metadata = journal.metadata
+    if metadata.is_deleted:
+        return Plan((), None)
+    if is_paused(metadata, suspend=journal.spec.suspend):
+        return _plan(journal, brokers, live, suspended(), now)
+    if brokers.problem is not None:
+        return _plan(journal, brokers, live, under_way(*brokers.problem), now)
+    wanted = list(_topics(journal))
+    taken = taken_name(live, wanted, metadata.uid)
+    if taken is not None:
+        message = f"Topic {taken.name} is there already, and not this object's; it is left alone"
+        return _plan(journal, brokers, live, stalled("NameTaken", message), now)
+    count = _ready_count(live)
+    text = f"{count} of {len(wanted)} topics ready"
+    findings = ready(text) if count == len(wanted) else under_way("TopicsNotReady", text)
+    plan = _plan(journal, brokers, live, findings, now)
+    return replace(plan, actions=tuple(plan_children(wanted, live)))
+
+
+def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
+    generation, before = journal.metadata.generation, journal.status
+    status = replace(
+        before,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, now),
+        cluster_id=before.cluster_id if brokers.cluster_id is None else brokers.cluster_id,
+        brokers=before.brokers if brokers.brokers is None else brokers.brokers,
+        topics_ready=f"{_ready_count(live)}/{len(TopicRole)}",
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _topics(journal: Journal) -> Iterator[Manifest]:
+    topics = journal.spec.topics
+    owner = Owner("Journal", "journal", journal.metadata)
+    for role in TopicRole:
+        is_package = role is TopicRole.PACKAGE
+        spec = TopicSpec(
+            journal_ref=Reference(journal.metadata.name),
+            role=role,
+            replicas=topics.replicas,
+            retention=TopicRetention(
+                topics.retention.time_seconds if is_package else topics.retention.status_time_seconds,
+                topics.retention.size_bytes if is_package else None,
+            ),
+            config={}
+            if topics.min_insync_replicas is None
+            else {"min.insync.replicas": str(topics.min_insync_replicas)},
+            reclaim_policy=topics.reclaim_policy,
+        )
+        yield owner.child("Topic", str(role), {"spec": encode(spec)})
+
+
+def _ready_count(live: Live) -> int:
+    return sum(_is_ready(manifest) for key, manifest in live.items() if key.kind == "Topic")
+
+
+def _is_ready(manifest: Manifest) -> bool:
+    conditions: Sequence[Mapping[str, str]] = (manifest.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
