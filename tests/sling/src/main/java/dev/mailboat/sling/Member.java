@@ -112,6 +112,8 @@ public final class Member {
                 "journalAvailable", "distributionMetricsService", "mappedUser", "packaging");
         Wiring.with(subscriber, Map.of(
                 "packageBuilder", instance.packageBuilder(words[2]), "precondition", precondition(words[5])));
+        // it begins to poll before it knows its type, and would lose what comes in between
+        Wiring.set(DistributionSubscriber.class, subscriber, "pkgType", words[2]);
         Map<String, Object> values = Map.of(
                 "name", words[1],
                 "editable", Boolean.parseBoolean(words[3]),
