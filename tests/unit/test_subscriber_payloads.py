@@ -17,7 +17,7 @@ from mailboat.clock import SystemClock
 from mailboat.errors import BlobCorruptError, BlobMissingError, LimitExceededError, PackageCorruptError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import Offset, PackageId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
@@ -25,6 +25,7 @@ from mailboat.publisher.requests import add_request
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, memory_engine, page_source
@@ -230,3 +231,92 @@ def test_a_message_without_a_digest_is_checked_by_its_format(engine: Engine) -> 
         store.position = None
         statistics = engine.subscriber(MemoryTarget(store), settings).run(Until.CAUGHT_UP)
         assert (statistics.imported, statistics.failed) == (2, 1)
+
+
+# -------------------------------------------------------------------------------------------- a store that is too slow
+
+
+class ImpatientError(Exception):
+    """The time is over."""
+
+
+class HangingStore(NotingStore):
+    """Opens nothing before it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.release = threading.Event(), threading.Event()
+
+    def open(self, digest: bytes, length_bytes: int) -> BinaryIO:
+        self.asked.set()
+        assert self.release.wait(20)
+        return super().open(digest, length_bytes)
+
+
+@pytest.fixture
+def hanging() -> Iterator[HangingStore]:
+    made = HangingStore()
+    yield made
+    made.release.set()
+
+
+def test_packages_that_are_passed_by_unopened_do_not_end_the_fetching_ahead(
+    payloads: Payloads, store: NotingStore
+) -> None:
+    payloads.expect([stored(store, bytes([number])) for number in range(4)])
+    wanted = stored(store, b"wanted")
+    payloads.expect([wanted])
+    with fetch(payloads, wanted) as stream:
+        assert stream.read() == b"wanted"
+    assert [name for name, digest in store.opened if digest == hashlib.sha256(b"wanted").hexdigest()] == ["prefetch"]
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_who_waits_for_a_store_that_hangs_can_lose_patience(hanging: HangingStore, is_ahead: bool) -> None:
+    payloads, one = Payloads(hanging, ReferenceCodec(), no_pieces(), max_bytes=1 << 30), stored(hanging, b"slow")
+    if is_ahead:
+        payloads.expect([one])
+
+    def check() -> None:
+        if hanging.asked.is_set():
+            raise ImpatientError
+
+    with pytest.raises(ImpatientError):
+        payloads.open(one, Offset(7), check)
+    payloads.close()
+    assert hanging.opened == []
+
+
+def test_neither_closing_nor_the_end_of_the_process_waits_for_a_fetch_that_hangs(hanging: HangingStore) -> None:
+    payloads = Payloads(hanging, ReferenceCodec(), no_pieces(), max_bytes=1 << 30)
+    for _ in range(5):
+        payloads.expect([stored(hanging, bytes([number])) for number in range(4)])
+        assert hanging.asked.wait(10)
+        payloads.forget()
+    left = [one for one in threading.enumerate() if one.name == "prefetch"]
+    payloads.close()
+    assert len(left) == 8, "a store that hangs gets ever more threads"
+    assert all(one.daemon for one in left)
+
+
+def test_the_time_of_a_package_counts_while_it_is_fetched(engine: Engine, hanging: HangingStore) -> None:
+    engine.publisher().publish(add_request([NodePath("/p")]), page_source("/p", text="x" * 900_000))
+    engine.blobs.open = hanging.open  # type: ignore[method-assign]  # it hangs from now on
+    target = MemoryTarget(MemoryStore())
+    settings = engine.with_settings(package_timeout_seconds=0.0, retry=RetryPolicy(0, 0.0, 0.0))
+    statistics = engine.subscriber(target, settings).run(Until.CAUGHT_UP)
+    assert (statistics.imported, statistics.failed) == (0, 1)
+    (entry,) = target.ledger.given_up()
+    assert entry.cause.code == "ImportTimeout"
+
+
+def test_nothing_is_fetched_ahead_for_a_publisher_that_is_not_followed(engine: Engine) -> None:
+    opened, real = [], engine.blobs.open
+    engine.blobs.open = lambda *asked: (opened.append(asked), real(*asked))[1]  # type: ignore[method-assign]  # a spy
+    for name in (AUTHOR, AgentName("stranger"), AUTHOR):
+        publisher = engine.publisher(engine.publishing_with(name=name))
+        publisher.publish(add_request([NodePath("/p")]), page_source("/p", text=name * 200_000))
+    settings = engine.with_settings(follow=frozenset({AUTHOR}))
+    statistics = engine.subscriber(MemoryTarget(MemoryStore()), settings).run(Until.CAUGHT_UP)
+    assert statistics.imported == 2
+    assert len(opened) == 2

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import ImportTimeoutError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
 
 
 class StopAskedError(Exception):
@@ -56,20 +58,28 @@ class ImportGuard:
         if self.is_cleared is not None and self.woken.is_set() and self.is_cleared():
             raise StopAskedError
 
-    def guarded(self, change: TreeChange) -> TreeChange:
+    def deadline(self) -> Deadline | None:
+        """The time of a package that begins now; None is without end."""
+        limit = self._timeout_seconds
+        return None if limit is None else Deadline(self._clock, limit)
+
+    def check_in_time(self, deadline: Deadline | None, path: NodePath | None = None) -> None:
+        """As `check`, for a package that must be done by the deadline. Raises: ImportTimeoutError, StopAskedError."""
+        if deadline is not None and deadline.is_over():
+            where: dict[str, Any] = {} if path is None else {"path": path}
+            raise ImportTimeoutError(f"importing the package took longer than {self._timeout_seconds} seconds", **where)
+        self.check()
+
+    def guarded(self, change: TreeChange, deadline: Deadline | None) -> TreeChange:
         """The same change, whose records end in an error when the time is over.
 
         Raises (while the records are read):
             ImportTimeoutError: The package took too long.
             StopAskedError: The subscriber should have stopped by now.
         """
-        return TreeChange(change.filter, self._records(change.records))
+        return TreeChange(change.filter, self._records(change.records, deadline))
 
-    def _records(self, records: Iterable[NodeRecord]) -> Iterator[NodeRecord]:
-        limit = self._timeout_seconds
-        deadline = None if limit is None else Deadline(self._clock, limit)
+    def _records(self, records: Iterable[NodeRecord], deadline: Deadline | None) -> Iterator[NodeRecord]:
         for record in records:
-            if deadline is not None and deadline.is_over():
-                raise ImportTimeoutError(f"importing the package took longer than {limit} seconds", path=record.path)
-            self.check()
+            self.check_in_time(deadline, record.path)
             yield record

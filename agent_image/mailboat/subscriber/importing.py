@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -288,19 +289,19 @@ class Importer:
         return 1
 
     def _apply(self, batch: Batch, offset: Offset, message: PackageMessage) -> ChangeCount:
-        codec, limits = self._codec(message), self._settings.limits
+        codec, limits, deadline = self._codec(message), self._settings.limits, self._guard.deadline()
         opener = self._payloads.opener(message.binaries) if message.binaries else self._open_any_blob
         if message.payload is not None:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
             _check_owned(message, change)
-            return batch.apply(self._guard.guarded(change), offset)
-        with self._payloads.open(message, offset, self._guard.check) as stream:
+            return batch.apply(self._guard.guarded(change, deadline), offset)
+        with self._payloads.open(message, offset, partial(self._guard.check_in_time, deadline)) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
                 change = reader.change()
                 _check_owned(message, change)
-                return batch.apply(self._guard.guarded(change), offset)
+                return batch.apply(self._guard.guarded(change, deadline), offset)
             finally:
                 reader.close()
 
@@ -317,9 +318,11 @@ class Importer:
         coming = []
         for record in records:
             try:
-                coming.append(self.decode(record))
+                message = self.decode(record)
             except MailboatError:
                 break  # it is reported when its turn comes
+            if self.is_wanted(message):
+                coming.append(message)
         self._payloads.expect(coming)
 
 

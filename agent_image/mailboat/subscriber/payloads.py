@@ -7,6 +7,7 @@ Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
@@ -21,11 +22,14 @@ from mailboat.subscriber.pieces import PieceStore
 from mailboat.wire.nodes import OpenBinary
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from mailboat.subscriber.fetching import Fetch
 
 _SPOOL_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
 _AHEAD: Final = 4
+_MOST_RUNNING: Final = 2 * _AHEAD
+"""Where so many fetches hang, dropped ones among them, none is begun ahead of time."""
+
 _AHEAD_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -38,8 +42,8 @@ class Payloads:
         self._blobs = blobs
         self._references = references
         self._max_bytes = max_bytes
-        self._pool: ThreadPoolExecutor | None = None
-        self._coming: dict[str, Future[BinaryIO]] = {}
+        self._coming: dict[str, Fetch] = {}
+        self._running: list[Fetch] = []
 
     def open(self, message: PackageMessage, offset: Offset, check: Callable[[], None]) -> BinaryIO:
         """The whole package, checked, as a seekable stream that the caller closes.
@@ -47,7 +51,7 @@ class Payloads:
         Args:
             message: It carries a reference to its package.
             offset: Where it stands.
-            check: Called now and then; raises when the time is over.
+            check: Called now and then, also while a store lets us wait; raises when the time is over.
 
         Raises:
             BlobMissingError, BlobCorruptError, LimitExceededError, ReferenceRefusedError, StorageFullError.
@@ -59,40 +63,43 @@ class Payloads:
         if is_run(text):
             return self.pieces.open(message, offset, self._max_bytes, check)
         coming = self._coming.pop(text, None)
-        if coming is not None:
-            return coming.result()
-        reference = self._references.parse(text)
-        _check_digest(message, reference)
-        return self._fetch(reference)
+        if coming is None:
+            reference = self._references.parse(text)
+            _check_digest(message, reference)
+            coming = self._begin(reference, "fetch")
+        return coming.result(check)
 
     def expect(self, messages: Iterable[PackageMessage]) -> None:
-        """These come next: start to fetch them. What goes wrong is told when they are opened."""
-        for message in messages:
+        """These come next, and nothing else: start to fetch them. What goes wrong is told when they are opened."""
+        coming = list(messages)
+        wanted = {message.payload_ref for message in coming}
+        for passed in [one for one in self._coming if one not in wanted]:
+            self._coming.pop(passed).drop()  # passed by without being opened
+        self._running = [one for one in self._running if one.is_running]
+        for message in coming:
             text = message.payload_ref
             if text is None or text in self._coming or len(self._coming) >= _AHEAD:
                 continue
+            if len(self._running) >= _MOST_RUNNING:
+                return
             try:
                 reference = self._references.parse(text)
                 _check_digest(message, reference)
             except MailboatError:
                 continue  # it is refused when its turn comes
             if reference.length_bytes <= _AHEAD_BYTES:
-                self._coming[text] = self._threads().submit(self._fetch, reference)
+                self._coming[text] = self._begin(reference, "prefetch")
 
     def forget(self) -> None:
-        """Drop what was fetched ahead."""
+        """Drop what was fetched ahead. Does not wait for it."""
         dropped, self._coming = list(self._coming.values()), {}
         for one in dropped:
-            if not one.cancel() and one.exception() is None:
-                one.result().close()
+            one.drop()
 
     def close(self) -> None:
-        """Drop what was fetched ahead, and end the threads."""
+        """Drop what was fetched ahead. Does not wait for it."""
         self.forget()
         self.pieces.close()
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
 
     def opener(self, binaries: Sequence[Binary]) -> OpenBinary:
         """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError."""
@@ -109,14 +116,14 @@ class Payloads:
             length_bytes = known.length_bytes
         return self._blobs.open(digest, length_bytes)
 
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most starts need no thread
+    def _begin(self, reference: BlobReference, name: str) -> Fetch:
+        from mailboat.subscriber.fetching import Fetch  # noqa: PLC0415  # most starts fetch nothing
 
-            self._pool = ThreadPoolExecutor(_AHEAD, thread_name_prefix="prefetch")
-        return self._pool
+        begun = Fetch(partial(self._fetch, reference), name)
+        self._running.append(begun)
+        return begun
 
-    def _fetch(self, reference: BlobReference) -> BinaryIO:
+    def _fetch(self, reference: BlobReference, check: Callable[[], None]) -> BinaryIO:
         if reference.length_bytes > self._max_bytes:
             raise LimitExceededError(
                 f"a package of {reference.length_bytes} bytes is beyond the limit of {self._max_bytes}",
@@ -131,6 +138,7 @@ class Payloads:
                 self._blobs.open(reference.digest, reference.length_bytes) as stream,
             ):
                 while piece := stream.read(_PIECE_BYTES):
+                    check()
                     spool.write(piece)
                 spool.seek(0)
         except BaseException:
