@@ -1,0 +1,43 @@
+"""What a Publisher and a SubscriberPool become, as a whole: `pytest --update-golden` writes the files anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.manifests.configuration import journal_mounts
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.plan.actions import Apply, Create
+from mailboat_operator.plan.pool import plan_pool
+from mailboat_operator.plan.publisher import plan_publisher
+from mailboat_operator.plan.workload import SecretFound, Surroundings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def stored(manifest: dict[str, Any]) -> Any:
+    """The object as it would be read from the API server."""
+    metadata = {**manifest["metadata"], "namespace": "shop", "uid": "0-1-2-3", "generation": 1}
+    return decode({**manifest, "metadata": metadata})
+
+
+@pytest.mark.parametrize(("kind", "plan"), [("Publisher", plan_publisher), ("SubscriberPool", plan_pool)])
+def test_children_are_rendered_as_they_were(
+    kind: str, plan: Any, manifest_of: Callable[..., dict[str, Any]], request: pytest.FixtureRequest
+) -> None:
+    journal = stored(manifest_of("Journal"))
+    secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
+    around = Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), datetime(2026, 11, 21, tzinfo=UTC))
+    made = plan(stored(manifest_of(kind)), around)
+    manifests = [one.manifest for one in made.actions if isinstance(one, Apply | Create)]
+    text = yaml.safe_dump_all([*manifests, {"status": made.status}], sort_keys=True)
+    file = GOLDEN / f"{kind.lower()}.yaml"
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()

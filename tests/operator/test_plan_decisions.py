@@ -1,0 +1,289 @@
+"""The pure decisions of the operator: conditions, comparison of manifests, who may lead, what is wanted of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.errors import UsageError
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.brokers import BrokersUnreachableError, client_options
+from mailboat_operator.lease import Sighting, may_take
+from mailboat_operator.manifests.comparison import differing_field
+from mailboat_operator.manifests.pods import AgentImage, user_volume_name
+from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
+from mailboat_operator.plan.conditions import conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.pool import plan_pool
+from mailboat_operator.plan.publisher import plan_publisher
+from mailboat_operator.plan.topic import TopicFound, plan_topic, wanted_topic
+from mailboat_operator.plan.workload import GoldenPool, Surroundings
+from mailboat_operator.settings import read_settings
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+
+
+def made(kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> Any:
+    """An object as the API server would give it, read."""
+    return decode(
+        {
+            "apiVersion": "mailboat.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1, **metadata},
+            "spec": spec,
+        }
+    )
+
+
+JOURNAL = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, "topics": {"prefix": "shop-"}})
+POOL_SPEC: dict[str, Any] = {
+    "journalRef": {"name": "main"},
+    "replicas": 2,
+    "target": {"generations": {"volume": {"size": "5Gi"}}},
+}
+
+
+def around(**changes: Any) -> Surroundings:
+    return replace(Surroundings(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
+
+
+def applied(actions: Any, kind: str) -> list[dict[str, Any]]:
+    return [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == kind]
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = conditions_after((), under_way("A", "one"), 1, NOW)
+    second = conditions_after(first, under_way("B", "two"), 2, LATER)
+    assert {one.last_transition_at for one in second} == {NOW.replace(microsecond=0)}
+    third = conditions_after(second, ready("done"), 3, LATER)
+    assert [one.last_transition_at.hour for one in third] == [13, 13, 12]
+
+
+def test_the_same_findings_give_the_same_conditions() -> None:
+    first = conditions_after((), stalled("A", "one"), 1, NOW)
+    assert conditions_after(first, stalled("A", "one"), 1, LATER) == first
+
+
+@pytest.mark.parametrize(
+    ("findings", "holds"),
+    [(ready("x"), "Ready"), (under_way("A", "x"), "Reconciling"), (stalled("A", "x"), "Stalled")],
+)
+def test_of_the_three_conditions_one_holds(findings: Any, holds: str) -> None:
+    assert [one.type for one in findings if one.status == "True"] == [holds]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "field"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, None),
+        ({"a": {"b": [1, 2]}}, {"a": {"b": [1, 2]}}, None),
+        ({"a": {"b": [1, 2]}}, {"a": {"b": [1]}}, ".a.b"),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "sidecar"}, {"name": "x", "v": 1}]}, None),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x", "v": 2}]}, ".a[x].v"),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "y"}]}, ".a[x]"),
+        ({"cpu": "0.5", "memory": "1024Mi"}, {"cpu": "500m", "memory": "1Gi"}, None),
+        ({"cpu": "0.5"}, {"cpu": "501m"}, ".cpu"),
+        ({"a": {}, "b": []}, {}, None),
+    ],
+)
+def test_a_live_object_is_compared_by_what_was_asked_for(wanted: Any, found: Any, field: str | None) -> None:
+    assert differing_field(wanted, found) == field
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_a_document_never_differs_from_itself(document: Any) -> None:
+    assert differing_field(document, document) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "age", "may"),
+    [
+        (None, 0, True),
+        ({"holderIdentity": "me", "leaseDurationSeconds": 15}, 0, True),
+        ({"holderIdentity": "", "leaseDurationSeconds": 15}, 0, True),
+        ({"holderIdentity": "other", "leaseDurationSeconds": 15}, 14.9, False),
+        ({"holderIdentity": "other", "leaseDurationSeconds": 15}, 15, True),
+    ],
+)
+def test_a_lease_may_be_taken_when_it_is_ours_or_was_left(record: Any, age: float, may: bool) -> None:
+    assert may_take(None if record is None else Sighting(record, 100.0), "me", 100.0 + age) is may
+
+
+def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
+    template = {
+        "spec": {
+            "containers": [
+                {"name": "web", "image": "nginx", "volumeMounts": [{"name": "config", "mountPath": "/cache"}]}
+            ],
+            "volumes": [{"name": "config", "emptyDir": {}}],
+        }
+    }
+    pool = made("SubscriberPool", "edge", {**POOL_SPEC, "template": template})
+    (workload,) = applied(plan_pool(pool, around()).actions, "StatefulSet")
+    spec = workload["spec"]["template"]["spec"]
+    names = [one["name"] for one in spec["volumes"]]
+    assert (len(names), names.count("u-config")) == (len(set(names)), 1)
+    web = spec["containers"][1]
+    assert web["volumeMounts"][0]["name"] == "u-config"
+    assert web["volumeMounts"][1] == {
+        "name": "content",
+        "mountPath": "/content",
+        "subPath": "content",
+        "readOnly": True,
+    }
+    for container in spec["containers"]:
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert spec["automountServiceAccountToken"] is False
+
+
+@given(st.text("abc-", min_size=1, max_size=63))
+def test_the_name_of_a_users_volume_fits(name: str) -> None:
+    assert len(user_volume_name(name)) <= 63
+
+
+def test_a_members_name_is_its_pods_name() -> None:
+    (workload,) = applied(plan_pool(made("SubscriberPool", "edge", POOL_SPEC), around()).actions, "StatefulSet")
+    agent = workload["spec"]["template"]["spec"]["containers"][0]
+    assert agent["args"][-2:] == ["--subscriber", "$(POD_NAME)"]
+    assert workload["spec"]["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "reason"),
+    [
+        ({}, "StagingMissing"),
+        ({"gold": GoldenPool(is_editable=False, waits_for=None)}, "StagingNotEditable"),
+        ({"gold": GoldenPool(is_editable=True, waits_for="edge")}, "StagingCycle"),
+        ({"gold": GoldenPool(is_editable=True, waits_for=None)}, "PodsNotReady"),
+    ],
+)
+def test_a_pool_waits_only_for_one_that_can_be_waited_for(pools: Any, reason: str) -> None:
+    pool = made("SubscriberPool", "edge", {**POOL_SPEC, "staging": {"waitFor": {"name": "gold"}}})
+    plan = plan_pool(pool, around(staging=pools))
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["reason"] == reason
+    assert bool(plan.actions) is (reason == "PodsNotReady")
+
+
+def test_what_is_being_deleted_needs_nothing() -> None:
+    stamp = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
+    pool = made("SubscriberPool", "edge", POOL_SPEC, **stamp)
+    publisher = made("Publisher", "author", {"journalRef": {"name": "main"}}, **stamp)
+    for plan in (plan_pool(pool, around()), plan_publisher(publisher, around())):
+        assert (plan.actions, plan.status) == ((), None)
+
+
+def test_ready_is_said_when_all_pods_run_the_newest_revision() -> None:
+    pool = made("SubscriberPool", "edge", POOL_SPEC)
+    wanted = plan_pool(pool, around()).actions
+    children = {}
+    for one in wanted:
+        manifest = one.manifest
+        children[manifest["kind"], manifest["metadata"]["name"]] = manifest
+    status = {"replicas": 2, "readyReplicas": 2, "observedGeneration": 1, "updateRevision": "b"}
+    for current, reason in [("a", "RollingOut"), ("b", "AsAskedFor")]:
+        workload = {**children["StatefulSet", "edge"], "status": {**status, "currentRevision": current}}
+        plan = plan_pool(pool, around(children={**children, ("StatefulSet", "edge"): workload}))
+        assert plan.status is not None
+        assert (plan.actions, plan.status["conditions"][0]["reason"]) == ((), reason)
+
+
+def topic(**spec: Any) -> Any:
+    return made("Topic", "orders", {"journalRef": {"name": "main"}, "topicName": "orders", **spec})
+
+
+FOUND = TopicFound("id-1", 2, 1, {"retention.ms": "1000"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "kinds"),
+    [
+        ({}, None, [CreateTopic]),
+        ({"partitions": 2}, FOUND, []),
+        ({"partitions": 5}, FOUND, [Grow]),
+        ({"partitions": 2, "retention": {"time": "2s"}}, FOUND, [Configure]),
+        ({"partitions": 2, "retention": {"time": "1s"}}, FOUND, []),
+    ],
+)
+def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: list[type]) -> None:
+    wish = topic(**spec)
+    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), found, NOW)
+    assert [type(one) for one in plan.actions] == kinds
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"), [({}, "PartitionsTooMany"), ({"partitions": 2, "replicas": 3}, "ReplicasDiffer")]
+)
+def test_what_brokers_never_do_is_said(spec: Any, reason: str) -> None:
+    wish = topic(**spec)
+    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["reason"] == reason
+
+
+def test_a_topic_that_somebody_made_anew_is_reported() -> None:
+    wish = replace(topic(partitions=2), status=replace(topic().status, topic_id="id-0"))
+    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["TopicReplaced"]
+
+
+def test_a_topic_of_a_role_has_the_journals_prefix() -> None:
+    wish = made("Topic", "main-package", {"journalRef": {"name": "main"}, "role": "package"})
+    assert wanted_topic(wish, JOURNAL).name == "shop-package"
+
+
+def test_an_object_that_cannot_be_understood_is_told_so_once() -> None:
+    manifest: dict[str, Any] = {"metadata": {"generation": 3}, "status": {"url": "kept"}}
+    error = UsageError("spec.x is odd")
+    first = plan_invalid(manifest, error, NOW)
+    assert first.status is not None
+    assert (first.status["url"], first.status["conditions"][0]["reason"]) == ("kept", "Usage")
+    assert plan_invalid({**manifest, "status": first.status}, error, LATER).status is None
+    torn = plan_invalid({**manifest, "status": {"conditions": [{"type": 7}]}}, error, NOW)
+    assert torn.status is not None
+
+
+def test_credentials_reach_the_client_as_texts() -> None:
+    spec = {
+        "bootstrapServers": ["kafka:9093"],
+        "tls": {"caSecretRef": {"name": "ca"}, "certificateSecretRef": {"name": "me"}},
+        "sasl": {
+            "mechanism": "OAUTHBEARER",
+            "credentialsSecretRef": {"name": "login"},
+            "tokenUrl": "https://tokens/x",
+            "scope": "kafka",
+        },
+    }
+    kafka = made("Journal", "main", {"kafka": spec}).spec.kafka
+    secrets = {
+        "ca": {"ca.crt": "CA"},
+        "me": {"tls.crt": "CRT", "tls.key": "KEY"},
+        "login": {"username": "u", "password": "p"},
+    }
+    options = client_options(kafka, secrets)
+    assert (options["security.protocol"], options["ssl.ca.pem"], options["ssl.key.pem"]) == ("SASL_SSL", "CA", "KEY")
+    assert options["sasl.oauthbearer.client.secret"] == "p"
+    with pytest.raises(BrokersUnreachableError, match="Secret ca has no entry"):
+        client_options(kafka, {})
+
+
+def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
+    prefix = "MAILBOAT_OPERATOR_"
+    found = read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}NAMESPACES": "a, b", f"{prefix}WORKERS": "4"})
+    assert (found.agent_image, found.namespaces, found.workers) == ("m:1", ("a", "b"), 4)
+    for value, problem in [("x", "must be a number"), ("1", "smallest allowed is 3")]:
+        with pytest.raises(UsageError, match=problem):
+            read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}LEASE_SECONDS": value})
