@@ -318,6 +318,15 @@ class PathRefusedError(UntrustedInputError):
     """A path or name is not one that content may have, or it would lead outside its root."""
 
 
+class ResourceInvalidError(UntrustedInputError):
+    """A custom resource has a field that does not exist, or a value that can't be meant. Nothing was made of it.
+
+    The message names the field and the reason; `kubectl explain` lists all fields. The API server refuses such objects
+    by itself. That this one was stored means that the definitions it was checked by are older or newer than the
+    operator: apply those that belong to it.
+    """
+
+
 class RequestConflictError(UsageError):
     """The request id was used before for a different request. A request id stands for one request for ever."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat_operator.api.decoding import ResourceInvalidError, decode
+from mailboat.errors import ResourceInvalidError
+from mailboat_operator.api.decoding import decode
 
 TABLE = yaml.safe_load((Path(__file__).parent / "refused.yaml").read_text())
 MEBIBYTE = "x" * (1 << 20)

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.errors import ResourceInvalidError
 from mailboat_operator.api import amounts
-from mailboat_operator.api.decoding import ResourceInvalidError, decode, decode_as
+from mailboat_operator.api.decoding import decode, decode_as
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import JournalStatus
 from mailboat_operator.api.kinds import KINDS_BY_NAME

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
-from mailboat.errors import UntrustedInputError
+from mailboat.errors import ResourceInvalidError
 
 from mailboat_operator.api import API_VERSION
 from mailboat_operator.api.fields import REQUIRED, Key, Shape, keys_of, rules_of
@@ -27,15 +27,6 @@ _QUOTED: Final = 60
 _PLAIN_NAMES: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _NUMBERS: Final = (int, float)
 _UNWANTED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-
-
-class ResourceInvalidError(UntrustedInputError):
-    """A custom resource has a field that does not exist, or a value that can't be meant. Nothing was made of it.
-
-    The message names the field and the reason. `docs/custom-resources.md` and `kubectl explain` list all fields. The
-    API server refuses such objects by itself; that this one was stored means that the definitions it was checked by are
-    older or newer than this operator: apply those that belong to it.
-    """
 
 
 def decode(manifest: object) -> Resource:
