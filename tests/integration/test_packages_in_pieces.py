@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mailboat.agent.inspection import summary_of, verify_journal
 from mailboat.content.sources.folder import FolderSource
 from mailboat.journal.port import ReadLimits
-from mailboat.model.identifiers import AgentName, Offset, RequestId
+from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.pieces import PieceSettings
@@ -21,6 +22,7 @@ from mailboat.queues.entries import decode_entries
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
 from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.messages import decode_message
 
 CUT = PieceSettings(piece_bytes=50_000, append_bytes=100_000)
 LARGE: dict[str, str | bytes] = {
@@ -127,3 +129,21 @@ def test_pieces_are_known_by_their_headers(engine: Engine, site: FolderSource) -
     *pieces, message = engine.records()
     assert message.headers == PACKAGE_HEADERS
     assert {record.headers for record in pieces} == {(("type", b"22"), ("version", b"1"))}
+
+
+def test_verify_and_show_know_pieces(engine: Engine, site: FolderSource) -> None:
+    publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+
+    def problems() -> list[str]:
+        found = verify_journal(
+            engine.journal, [PACKAGES], engine.blobs, event_topic=TopicName("event"), reads_blobs=False
+        )
+        return [finding.problem for finding in found.findings]
+
+    assert problems() == []
+    piece, *_, message = (decode_message(one.headers, one.value) for one in engine.records())
+    assert summary_of(piece).startswith("piece 0 of dstrpck-")
+    assert summary_of(message).endswith("bytes in chunks")
+    engine.journal.truncate(PACKAGES, Offset(1))
+    (problem,) = problems()
+    assert problem.startswith("PiecesMissing")

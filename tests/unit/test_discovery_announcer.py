@@ -105,6 +105,11 @@ def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:
 
 
 def test_the_states_tell_the_last_offset_done_for_each_publisher() -> None:
-    states = states_for([AgentName("b"), AgentName("a")], 5, 2)
+    states = states_for([AgentName("b"), AgentName("a")], 5, 2, None)
     assert [(one.pub_agent_name, one.offset, one.retries) for one in states] == [("a", 4, 2), ("b", 4, 2)]
-    assert [one.offset for one in states_for([AgentName("a")], None, 0)] == [-1]
+    assert [one.offset for one in states_for([AgentName("a")], None, 0, None)] == [-1]
+
+
+def test_failures_are_told_of_the_publisher_whose_package_failed() -> None:
+    states = states_for([AgentName("one"), AgentName("two")], 5, 3, AgentName("one"))
+    assert [(one.pub_agent_name, one.retries) for one in states] == [("one", 3), ("two", 0)]

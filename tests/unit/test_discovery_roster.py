@@ -12,6 +12,8 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, PingMessage, SubscriberState
+from mailboat.model.positions import LogIdentity
+from mailboat.model.registrations import RegistryMessage
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
 from mailboat.wire.messages import encode_message
@@ -49,7 +51,13 @@ def now_ms(clock: ManualClock) -> int:
     return int(clock.now().timestamp() * 1000)
 
 
-def hear(roster: Roster, message: DiscoveryMessage, appended_ms: int = 0, *, is_retained: bool = False) -> None:
+def hear(
+    roster: Roster,
+    message: DiscoveryMessage | PingMessage | RegistryMessage,
+    appended_ms: int = 0,
+    *,
+    is_retained: bool = False,
+) -> None:
     headers, value = encode_message(message)
     roster.hear(Record(Offset(0), value, headers, None, appended_ms), is_retained=is_retained)
 
@@ -59,6 +67,11 @@ def names(roster: Roster) -> list[str]:
 
 
 class TestRoster:
+    def test_the_registry_of_retention_is_no_announcement_that_can_not_be_understood(self, roster: Roster) -> None:
+        hear(roster, RegistryMessage(LogIdentity("cluster", "topic"), Offset(0)))
+        hear(roster, PingMessage())
+        assert roster.unreadable == 1
+
     def test_the_newest_announcement_counts_also_when_its_offset_is_lower(self, roster: Roster) -> None:
         hear(roster, announcement(offset=9))
         hear(roster, announcement(offset=4))

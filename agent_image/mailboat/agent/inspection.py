@@ -12,6 +12,7 @@ from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.clock import SystemClock
 from mailboat.errors import JournalCorruptError, MailboatError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
@@ -25,6 +26,8 @@ from mailboat.model.messages import (
     RedriveMessage,
     StatusMessage,
 )
+from mailboat.model.pieces import PieceMessage, is_run
+from mailboat.model.registrations import RegistryMessage
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import decode_message
 
@@ -101,10 +104,10 @@ def verify_journal(
         event_topic: The topic whose records are JSON.
         reads_blobs: Read every byte of every blob, instead of asking for its length.
     """
-    check = _Check(blobs, reads_blobs=reads_blobs)
+    check = _Check(journal, blobs, reads_blobs=reads_blobs)
     count = 0
     for topic in topics:
-        for record in check.records(journal, topic):
+        for record in check.records(topic):
             count += 1
             check.record(topic, record, is_event=topic == event_topic)
     return Verification(count, len(check.seen), tuple(check.findings))
@@ -113,7 +116,8 @@ def verify_journal(
 class _Check:
     """The state of one verification: what was found, and which blobs were looked at."""
 
-    def __init__(self, blobs: BlobStore, *, reads_blobs: bool) -> None:
+    def __init__(self, journal: Journal, blobs: BlobStore, *, reads_blobs: bool) -> None:
+        self._journal = journal
         self.findings: list[Finding] = []
         self.seen: dict[bytes, str | None] = {}
         self._blobs = blobs
@@ -122,14 +126,14 @@ class _Check:
     def complain(self, topic: TopicName, offset: Offset | None, problem: str) -> None:
         self.findings.append(Finding(topic, offset, problem))
 
-    def records(self, journal: Journal, topic: TopicName) -> Iterator[Record]:
+    def records(self, topic: TopicName) -> Iterator[Record]:
         """The records of a topic, also those behind a hole; the journal itself knows whether it may have holes."""
         start: Start | None = Edge.EARLIEST
         previous = -1
         while start is not None:
             begin, start = start, None
             try:
-                for record in records_of(journal, topic, begin):
+                for record in records_of(self._journal, topic, begin):
                     if record.offset <= previous:
                         self.complain(topic, record.offset, f"comes after offset {previous}")
                     previous = record.offset
@@ -146,19 +150,30 @@ class _Check:
             return
         try:
             message = decode_record(record, is_event=is_event)
-            problems = list(self._problems_of(message)) if isinstance(message, PackageMessage) else []
+            problems = list(self._problems_of(message, topic, record)) if isinstance(message, PackageMessage) else []
         except MailboatError as error:
             problems = [str(error)]
         for problem in problems:
             self.complain(topic, record.offset, problem)
 
-    def _problems_of(self, message: PackageMessage) -> Iterator[str]:
+    def _problems_of(self, message: PackageMessage, topic: TopicName, record: Record) -> Iterator[str]:
         if message.payload is not None:
             yield from _payload_problems(message, message.payload)
-        if message.payload_ref is not None:
+        if message.payload_ref is not None and is_run(message.payload_ref):
+            yield from self._piece_problems(message, topic, record)
+        elif message.payload_ref is not None:
             yield from self._blob_problems(ReferenceCodec().parse(message.payload_ref), "the package")
         for binary in message.binaries:
             yield from self._blob_problems(BlobReference(binary.digest, binary.length_bytes), "a binary")
+
+    def _piece_problems(self, message: PackageMessage, topic: TopicName, record: Record) -> Iterator[str]:
+        from mailboat.subscriber.pieces import PieceStore
+
+        pieces = PieceStore(self._journal, topic, SystemClock())
+        try:
+            pieces.open(message, record.offset, message.package_length_bytes, lambda: None).close()
+        except MailboatError as error:
+            yield str(error)
 
     def _blob_problems(self, blob: BlobReference, what: str) -> Iterator[str]:
         if blob.digest not in self.seen:
@@ -195,21 +210,41 @@ def _payload_problems(message: PackageMessage, payload: bytes) -> Iterator[str]:
 def summary_of(message: Message | DistributedEvent) -> str:
     """One line that says what a message is about."""
     match message:
-        case PackageMessage():
-            where = "inline" if message.payload is not None else "by reference" if message.payload_ref else "no package"
-            paths = " ".join(message.paths[:3]) + (f" … {len(message.paths)} paths" if len(message.paths) > 3 else "")
-            return f"{message.action} {paths}".rstrip() + f"   {message.package_length_bytes} bytes {where}"
+        case PackageMessage() | PieceMessage():
+            return _package_summary(message)
         case StatusMessage():
             cause = "" if message.cause is None else f"   {message.cause.code}: {message.cause.message}"
             return f"{message.sub_agent_name}: {message.status} offset {message.offset}{cause}"
-        case DiscoveryMessage():
-            states = ", ".join(f"{one.pub_agent_name} at {one.offset}" for one in message.states)
-            return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
+        case DiscoveryMessage() | RegistryMessage():
+            return _member_summary(message)
         case CommandMessage() | RedriveMessage() | CommandResult():
             return f"{message.sub_agent_name}: {_command_summary(message)}"
         case DistributedEvent():
             return f"distributed {message.package_id} offset {message.offset}"
     return "ping"
+
+
+def _package_summary(message: PackageMessage | PieceMessage) -> str:
+    if isinstance(message, PieceMessage):
+        return f"piece {message.index} of {message.package_id}   {len(message.content)} bytes"
+    paths = " ".join(message.paths[:3]) + (f" … {len(message.paths)} paths" if len(message.paths) > 3 else "")
+    return f"{message.action} {paths}".rstrip() + f"   {message.package_length_bytes} bytes {_way_of(message)}"
+
+
+def _member_summary(message: DiscoveryMessage | RegistryMessage) -> str:
+    if isinstance(message, RegistryMessage):
+        return f"registered: {', '.join(one.name for one in message.registrations[:5]) or 'nobody'}"
+    states = ", ".join(f"{one.pub_agent_name} at {one.offset}" for one in message.states)
+    return f"{message.sub_agent_name}: {message.state or 'alive'}   {states}".rstrip()
+
+
+def _way_of(message: PackageMessage) -> str:
+    """How the package travels."""
+    if message.payload is not None:
+        return "inline"
+    if message.payload_ref is None:
+        return "no package"
+    return "in chunks" if is_run(message.payload_ref) else "by reference"
 
 
 def _command_summary(message: CommandMessage | RedriveMessage | CommandResult) -> str:

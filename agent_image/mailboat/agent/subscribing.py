@@ -188,7 +188,7 @@ class SubscriberProcess:
         return DiscoveryMessage(
             sub_sling_id=self._workspace.home.sling_id,
             sub_agent_name=subscription.name,
-            states=states_for(publishers, statistics.next_offset, statistics.attempts),
+            states=states_for(publishers, statistics.next_offset, statistics.attempts, statistics.failing_publisher),
             is_editable=subscription.is_editable,
             max_retries=subscription.max_retries,
             state=statistics.state,

@@ -17,6 +17,7 @@ from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, Untru
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import SLING_ID_LENGTH, Offset, TopicName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage
+from mailboat.wire.headers import REGISTRY, message_type_of
 from mailboat.wire.messages import decode_message
 
 RETAINED_ANNOUNCEMENTS: Final = 2_000
@@ -58,7 +59,7 @@ class Roster:
         with self._lock:
             self._version += 1
             if announcement is None:
-                self._unreadable += 1
+                self._unreadable += message_type_of(record.headers) != REGISTRY
             else:
                 self._topology.hear(announcement, min(record.appended_ms, now_ms) if is_retained else now_ms)
 

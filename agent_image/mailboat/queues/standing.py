@@ -84,7 +84,7 @@ def standings_of(announcement: DiscoveryMessage) -> list[Standing]:
             max(0, state.retries),
             announcement.is_editable,
             announcement.max_retries,
-            announcement.cause,
+            announcement.cause if state.retries > 0 else None,
         )
         for state in announcement.states
     ]

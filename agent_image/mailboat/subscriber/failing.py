@@ -14,7 +14,7 @@ from mailboat.content.port import Attempt, GivenUp
 from mailboat.errors import MailboatError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
-from mailboat.model.identifiers import Offset, PackageId
+from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.positions import Position
 from mailboat.subscriber.retries import GiveUp, Stop, TryAgain, decide_retry
@@ -54,6 +54,7 @@ class Verdict(NamedTuple):
         is_counted: The attempt was counted and stored.
         failures: How often the package has failed.
         cause: Why.
+        publisher: Whose package it is; None of one that can't be decoded.
     """
 
     is_given_up: bool
@@ -61,6 +62,7 @@ class Verdict(NamedTuple):
     is_counted: bool
     failures: int
     cause: FailureCause
+    publisher: AgentName | None = None
 
 
 class FailureDesk:
@@ -116,6 +118,7 @@ class FailureDesk:
             ) from failure.error
         counted = self.failures_of(failure.record.offset) + 1
         cause = cause_of(failure.error, failure.message)
+        publisher = None if failure.message is None else failure.message.pub_agent_name
         decision = decide_retry(
             failure.error, counted, self._settings.retry, self._ports.random, uncounted=self._uncounted
         )
@@ -124,13 +127,13 @@ class FailureDesk:
                 raise failure.error
             case GiveUp():
                 self._give_up(failure, cause, counted, after)
-                return Verdict(is_given_up=True, pause_seconds=0.0, is_counted=True, failures=counted, cause=cause)
+                return Verdict(True, 0.0, True, counted, cause, publisher)
             case TryAgain(pause_seconds, is_counted=True):
                 self._store(failure.record.offset, counted, cause, pause_seconds)
-                return Verdict(False, pause_seconds, True, counted, cause)
+                return Verdict(False, pause_seconds, True, counted, cause, publisher)
             case TryAgain(pause_seconds):
                 self._uncounted += 1
-                return Verdict(False, pause_seconds, False, counted - 1, cause)
+                return Verdict(False, pause_seconds, False, counted - 1, cause, publisher)
 
     def _store(self, offset: Offset, count: int, cause: FailureCause, pause_seconds: float) -> None:
         attempt = Attempt(offset, count, cause, self._now_ms() + int(pause_seconds * 1000))

@@ -59,6 +59,7 @@ class SubscriberStatistics:
         content_bytes: Bytes of nodes and binaries written.
         commits: Transactions.
         attempts: How often the package at hand has failed.
+        failing_publisher: Whose package that is; None where it is not known.
         next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
         cause: Why it is retrying, waiting or stopped.
         hook_failures: `after` hooks that failed.
@@ -86,6 +87,7 @@ class SubscriberStatistics:
     content_bytes: int = 0
     commits: int = 0
     attempts: int = 0
+    failing_publisher: AgentName | None = None
     next_try_ms: int | None = None
     cause: FailureCause | None = None
     hook_failures: int = 0

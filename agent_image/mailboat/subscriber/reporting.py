@@ -25,7 +25,7 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
 _MOST_PUBLISHERS: Final = 100
 _NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
-    {"attempts": 0, "next_try_ms": None, "cause": None, "waiting_for": None}
+    {"attempts": 0, "failing_publisher": None, "next_try_ms": None, "cause": None, "waiting_for": None}
 )
 
 
@@ -130,6 +130,7 @@ class Reporter:
             failed=before.failed + 1,
             commits=before.commits + 1,
             attempts=verdict.failures,
+            failing_publisher=verdict.publisher,
             next_try_ms=None,
             cause=verdict.cause,
         )
@@ -155,6 +156,7 @@ class Reporter:
     def wait_for(self, verdict: Verdict) -> None:
         """A package failed: wait until it is tried again, or somebody asks to stop."""
         phase = SubscriberPhase.RETRYING if verdict.is_counted else SubscriberPhase.WAITING
+        self._set(failing_publisher=verdict.publisher)
         self._wait(verdict.pause_seconds, phase, attempts=verdict.failures, cause=verdict.cause)
 
     def wait_for_attempt(self, attempt: Attempt, longest_seconds: float) -> None:
