@@ -69,7 +69,8 @@ def names(roster: Roster) -> list[str]:
 class TestRoster:
     def test_the_registry_of_retention_is_no_announcement_that_can_not_be_understood(self, roster: Roster) -> None:
         hear(roster, RegistryMessage(LogIdentity("cluster", "topic"), Offset(0)))
-        hear(roster, PingMessage())
+        assert roster.unreadable == 0
+        roster.hear(Record(Offset(1), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
         assert roster.unreadable == 1
 
     def test_the_newest_announcement_counts_also_when_its_offset_is_lower(self, roster: Roster) -> None:
