@@ -28,7 +28,8 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.requests import add_request
-from mailboat.subscriber.commanding import CommandFacts, Verdict, decide_command
+from mailboat.subscriber.commanding import CommandDesk, CommandFacts, Verdict, decide_command
+from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.listening import MOST_UNTAKEN, Addressee, CommandListener
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
@@ -508,3 +509,39 @@ def test_a_listener_hears_what_was_sent_during_an_outage(engine: Engine) -> None
         eventually(lambda: held(listener) == 1)
     finally:
         listener.close()
+
+
+def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
+    engine: Engine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.subscriber.commanding.MOST_OPEN", 3)
+    prepared(engine, target)
+    offset = poison(engine)
+    desk = CommandDesk(
+        engine.subscribing,
+        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
+        ImportGuard(engine.parts.clock, None),
+    )
+    engine.send(COMMANDS, *(clear(offset, f"clear-{number}") for number in range(5)))
+    desk.listen()
+    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)))
+    desk.close()
+    assert [one.command_id for one in target.ledger.commands.open_commands()] == ["clear-0", "clear-1", "clear-2"]
+    answer = target.ledger.commands.answer_to("clear-4")
+    assert answer is not None
+    assert (answer.state, "open already" in answer.message) == (CommandState.REFUSED, True)
+
+
+def test_a_clear_that_wants_no_answer_is_not_kept_beside_one_that_does_it_all(engine: Engine, target: Target) -> None:
+    prepared(engine, target)
+    offset = poison(engine)
+    desk = CommandDesk(
+        engine.subscribing,
+        SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
+        ImportGuard(engine.parts.clock, None),
+    )
+    engine.send(COMMANDS, *(clear(offset, None) for _ in range(5)), clear(offset, None, OTHER))
+    desk.listen()
+    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)))
+    desk.close()
+    assert [one.pub_agent_name for one in target.ledger.commands.open_commands()] == [AUTHOR, OTHER]

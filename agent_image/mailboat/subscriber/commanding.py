@@ -9,6 +9,8 @@
     any other redrive                                    open until the package is imported or failed again
     a command whose id was answered                      the same answer again
     a command whose id is open                           nothing: its answer will come
+    a clear without an id that an open one covers        nothing: the open one does it
+    anything else while 1,000 commands are open          refused: each package looks at all of them
 
 A command becomes durable with the position behind it, between two batches; what it has dropped, and its answer, with
 the content. `CommandDesk` belongs to the subscriber's thread, but for `is_cleared_meanwhile`.
@@ -31,6 +33,9 @@ from mailboat.model.positions import Position
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.listening import Addressee, Command, CommandListener, Heard
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+
+MOST_OPEN: Final = 1000
+"""So many commands may be open; what comes beyond is refused."""
 
 _REFUSED: Final = CommandState.REFUSED
 _DONE: Final = CommandState.DONE
@@ -222,11 +227,16 @@ class CommandDesk:
         facts = self._facts(position)
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
-        known = {one.command_id for one in self._ledger.open_commands()} - {None}
+        before = self._ledger.open_commands()
+        known = {one.command_id for one in before} - {None}
         for command in heard.commands:
             if command.command_id in known:
                 continue
             answer = self._known_answer(command, answers) or self._decided(command, facts)
+            if answer is None and _is_needless(command, (*before, *opened)):
+                continue
+            if answer is None and len(before) + len(opened) >= MOST_OPEN:
+                answer = self._refused(command, f"{MOST_OPEN:,} commands are open already")
             if answer is None:
                 opened.append(_opened(command))
                 known |= {command.command_id} - {None}
@@ -245,8 +255,12 @@ class CommandDesk:
         if verdict is None:
             return None
         if verdict.state is _REFUSED:
-            _LOG.warning("a command is refused: %s", verdict.message)
+            return self._refused(command, verdict.message)
         return self._answer(_opened(command), verdict)
+
+    def _refused(self, command: Command, message: str) -> CommandResult:
+        _LOG.warning("a command is refused: %s", message)
+        return self._answer(_opened(command), Verdict(_REFUSED, message))
 
     def _facts(self, position: Position) -> CommandFacts:
         settings = self._settings
@@ -275,6 +289,20 @@ class CommandDesk:
             verdict.message,
             int(self._ports.clock.now().timestamp() * 1000),
         )
+
+
+def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
+    """Whether it is a clear that wants no answer, and another one that is open does all that it asks for."""
+    return (
+        isinstance(command, CommandMessage)
+        and command.command_id is None
+        and any(
+            one.verb is CommandVerb.CLEAR
+            and command.clear_up_to_offset <= one.offset
+            and one.pub_agent_name in {None, command.pub_agent_name}
+            for one in opened
+        )
+    )
 
 
 def _opened(command: Command) -> OpenCommand:
