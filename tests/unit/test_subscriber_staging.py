@@ -356,3 +356,25 @@ def test_statuses_that_retention_took_unread_are_known_to_be_lost(engine: Engine
 
 def ports_of(engine: Engine, target: Target) -> SubscriberPorts:
     return SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target)
+
+
+def test_a_golden_subscriber_that_is_past_a_package_without_a_word_is_told_as_an_obstacle(
+    engine: Engine, target: Target
+) -> None:
+    """It was restored from a snapshot, or not editable then: its confirmation will never come."""
+    offset = publish(engine, "/a")
+    staging = engine.subscribing.staging
+    assert staging is not None
+    ports = SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock)
+    watch, message = GoldenWatch(staging, engine.subscribing, ports), decode_package(engine.records()[0].value)
+    watch.start_at(Offset(0))
+    announces(engine, offset)
+    assert watch.decide(Offset(offset), message) is WAIT
+    assert watch.obstacle(message) is None  # it has not come that far
+    announces(engine, offset + 1)
+    found = watch.obstacle(message)
+    assert found is not None
+    assert (found.code, "never confirmed it; clear the queue" in found.message) == ("GoldenSilent", True)
+    says(engine, offset)
+    assert watch.obstacle(message) is None
+    watch.close()

@@ -30,9 +30,10 @@ _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 class GoldenSilentError(RetryableError):
     """A subscriber waits for its golden subscriber, and it may wait in vain.
 
-    The golden subscriber has not announced itself lately, is not editable and so confirms nothing, or does not follow
-    the publisher of the package. Start it, make it editable, let it follow the publisher; or clear the queue of the
-    one that waits.
+    The golden subscriber has not announced itself lately, is not editable and so confirms nothing, does not follow the
+    publisher of the package, or is past the package and never said what became of it, as it was restored from a
+    snapshot or was not editable then. Start it, make it editable, let it follow the publisher; or clear the queue of
+    the one that waits, and publish the content again.
     """
 
 
@@ -121,6 +122,7 @@ class GoldenWatch:
         self._log_next_offset = Offset(0)
         self._announcement: DiscoveryMessage | None = None
         self._asked_at = float("-inf")
+        self._waits_at: Offset | None = None
 
     def start_at(self, position: Offset) -> None:
         """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
@@ -136,6 +138,7 @@ class GoldenWatch:
 
     def decide(self, offset: Offset, message: PackageMessage) -> Precondition:
         """Whether a package may be imported now. Raises: the journal's errors."""
+        self._waits_at = offset
         if self._statuses.of(offset) is None:
             self._read_all()
         status = self._statuses.of(offset)
@@ -157,9 +160,19 @@ class GoldenWatch:
             text = f"{golden} is not editable, so it confirms nothing"
         elif message.pub_agent_name not in {one.pub_agent_name for one in announced.states}:
             text = f"{golden} does not follow {message.pub_agent_name}"
+        elif self._is_passed_silently(announced):
+            text = f"{golden} is past the package at {self._waits_at} and never confirmed it; clear the queue up to it"
         else:
             return None
         return cause_of(GoldenSilentError(text), message)
+
+    def _is_passed_silently(self, announced: DiscoveryMessage) -> bool:
+        """Whether no confirmation can come any more: one sent before the announcement was read would be here now."""
+        offset, golden_at = self._waits_at, announced.next_offset
+        if offset is None or golden_at is None or golden_at <= offset:
+            return False
+        self._read_all()
+        return self._statuses.of(offset) is None
 
     def close(self) -> None:
         """Release what is held."""
