@@ -277,7 +277,7 @@ class PieceStore:
                 try:
                     batch = reader.read(_READ, 0.0)
                 except PositionOutOfRangeError as error:
-                    raise _incomplete(key, run, 0, self._topic) from error
+                    raise _trimmed(key, run, self._topic) from error
                 yield from (record for record in batch.records if record.offset <= run.last_offset)
                 if not batch.records and batch.is_at_end:
                     raise RetryableError("the journal gives no pieces before a package's message", topic=self._topic)
@@ -293,6 +293,15 @@ def _decoded(record: Record) -> PieceMessage | None:
 def _incomplete(key: _Key, run: PieceRun, count: int, topic: TopicName) -> PiecesMissingError:
     return PiecesMissingError(
         f"of the {run.count} pieces from {run.first_offset} to {run.last_offset} only {count} make up the package",
+        next_step="publish its paths again",
+        topic=topic,
+        package=key.package_id,
+    )
+
+
+def _trimmed(key: _Key, run: PieceRun, topic: TopicName) -> PiecesMissingError:
+    return PiecesMissingError(
+        f"retention removed the first of the {run.count} pieces, from {run.first_offset} on, and left the message",
         next_step="publish its paths again",
         topic=topic,
         package=key.package_id,
