@@ -57,6 +57,7 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
+from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.queues.subscriber_queue import RemovalRefusedError
 from mailboat.wire.messages import decode_message, encode_message
@@ -193,6 +194,12 @@ def publish(room: ControlRoom, count: int = 1, publisher: str = AUTHOR) -> list[
 def seen(room: ControlRoom, name: str = "edge") -> SubscriberStatusView:
     (found,) = [one for one in room.status().subscribers if one.name == name]
     return found
+
+
+def settle(harbour: Harbour, room: ControlRoom) -> None:
+    """Let what was announced be heard, and so much time pass that it counts."""
+    room.catch_up()
+    harbour.clock.ahead += timedelta(seconds=2 * SETTLING_SECONDS)
 
 
 def queue_of(room: ControlRoom, name: str = "edge", publisher: str = AUTHOR) -> QueueView:
@@ -479,6 +486,7 @@ class TestDistribution:
         harbour.subscriber("behind").announce(0)
         harbour.subscriber("new").announce(-1)
         harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(-1)
+        settle(harbour, room)
         found = room.distribution(AUTHOR, first.package_id)
         assert (found.imported, found.waiting, found.state) == (("ahead", "behind"), ("new",), "queued")
         assert room.distribution(AUTHOR, second.package_id).waiting == ("behind", "new")
@@ -490,6 +498,7 @@ class TestDistribution:
         clearing.tell(0, REMOVED)
         for one in (failing, clearing, harbour.subscriber("fine")):
             one.announce(0)
+        settle(harbour, room)
         found = room.distribution(AUTHOR, done.package_id)
         ((name, cause),) = found.failed
         assert (name, cause.code, found.removed, found.imported) == ("failing", "StorageFull", ("clearing",), ("fine",))
@@ -569,6 +578,33 @@ class TestDistribution:
             edge.tell(offset, FAILED)
             edge.announce(offset)
             assert room.distribution(AUTHOR, done.package_id, PATIENCE_SECONDS).state == "failed"
+
+    def test_a_position_counts_a_moment_after_it_was_announced_or_once_the_package_is_confirmed(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        (done,) = publish(room)
+        harbour.subscriber("quiet").announce(0)
+        sure = harbour.subscriber("sure", is_editable=True)
+        sure.announce(0)
+        sure.tell(0, IMPORTED)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, found.waiting, found.imported) == ("queued", ("quiet",), ("sure",))
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, found.imported) == ("distributed", ("quiet", "sure"))
+
+    def test_a_package_that_was_given_up_is_not_distributed_while_statuses_are_read_late(
+        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (done,) = publish(room)
+        edge = harbour.subscriber()
+        edge.tell(0, FAILED)
+        edge.announce(0)
+        with monkeypatch.context() as late:
+            late.setattr(type(room._picture), "hear_statuses", lambda _: None)
+            settle(harbour, room)
+            assert room.distribution(AUTHOR, done.package_id).state == "queued"
+        assert room.distribution(AUTHOR, done.package_id).state == "failed"
 
 
 class TestQueues:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.discovery.rates import Rate
-from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import DiscoveryMessage
+from mailboat.queues.claims import Claims
 
 ALIVE_SECONDS: Final = 30.0
 REMEMBERED_SECONDS: Final = 3600.0
@@ -38,12 +39,14 @@ class KnownSubscriber:
         announcement: What it said.
         heard_ms: When, milliseconds since 1970 UTC, by the clock of whoever heard it; never in the future.
         rate_per_second: Packages a second during the last minute; None where unknown or nothing moved.
+        claims: The positions that it announced, with the times in seconds by the same clock.
     """
 
     key: AgentKey
     announcement: DiscoveryMessage
     heard_ms: int
     rate_per_second: float | None = None
+    claims: Claims = field(default_factory=Claims)
 
     def is_alive(self, now_ms: int, alive_seconds: float = ALIVE_SECONDS) -> bool:
         """Whether the last announcement is young enough at `now_ms`."""
@@ -71,7 +74,10 @@ class Topology:
             return
         rate = self._rates.setdefault(key, Rate())
         rate.hear(heard_ms, min(one.offset for one in announcement.states))
-        self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second())
+        before = self._known.get(key)
+        claims = Claims() if before is None else before.claims
+        claims = claims.and_then(announced_offset(announcement) or Offset(0), heard_ms / 1000)
+        self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second(), claims)
         self._known.move_to_end(key)
         while len(self._known) > self._max:
             self._forget(next(iter(self._known)))
@@ -94,3 +100,11 @@ class Topology:
     def _forget(self, key: AgentKey) -> None:
         del self._known[key]
         del self._rates[key]
+
+
+def announced_offset(announcement: DiscoveryMessage) -> Offset | None:
+    """What a subscriber reads next, as it says; None when it has read nothing."""
+    if announcement.next_offset is not None:
+        return announcement.next_offset
+    done = min(one.offset for one in announcement.states)
+    return Offset(done + 1) if done >= 0 else None

@@ -9,18 +9,15 @@ are in docs/decisions/0010-distributed-events.md. Called by `DistributedNotifier
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Message, Missed, MissedReason, PackageMessage, PackageStatus, StatusMessage
+from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
 from mailboat.queues.removals import RemovedPackages
-
-SETTLING_SECONDS: Final = 1.0
-"""A position counts when it was announced so long ago: the statuses that belong to it are in the log by then."""
 
 MAX_MEMBERS: Final = 2_000
 MAX_ABSENT: Final = 1_000
@@ -66,27 +63,19 @@ class _Member:
     queue_name: QueueName
     since_ms: int
     heard_seconds: float
-    settled: int = 0
-    claims: deque[tuple[float, int]] = field(default_factory=deque)
+    claims: Claims = field(default_factory=Claims)
 
     def claim(self, next_offset: int, heard_seconds: float) -> None:
-        """It says that everything below `next_offset` is done; going back is believed at once."""
-        last = self.claims[-1][1] if self.claims else self.settled
-        if next_offset < last:
-            self.settled = min(self.settled, next_offset)
-            self.claims.clear()
-        elif next_offset > last:
-            self.claims.append((heard_seconds, next_offset))
+        """It says that everything below `next_offset` is done."""
+        self.claims = self.claims.and_then(next_offset, heard_seconds)
 
     def done_to(self, confirmed: int, now_seconds: float) -> int:
         """Everything below is done, and what it has to say about that is known."""
-        while self.claims and now_seconds - self.claims[0][0] >= SETTLING_SECONDS:
-            self.settled = max(self.settled, self.claims.popleft()[1])
-        return max(self.settled, min(self.claimed, confirmed + 1))
+        return self.claims.done_to(confirmed, now_seconds)
 
     @property
     def claimed(self) -> int:
-        return self.claims[-1][1] if self.claims else self.settled
+        return self.claims.claimed
 
 
 class Audience:
@@ -139,9 +128,9 @@ class Audience:
         """Nobody is past anything from here on."""
         return max((one.claimed for one in self._members.values()), default=0)
 
-    def is_settling(self) -> bool:
+    def is_settling(self, now_seconds: float) -> bool:
         """Whether positions were announced that do not count yet."""
-        return any(one.claims for one in self._members.values())
+        return any(one.claims.is_settling(now_seconds) for one in self._members.values())
 
     def stored(self) -> list[StoredMember]:
         """What is to be remembered."""

@@ -87,6 +87,7 @@ class EventRun:
         self._event_offset = cursor.event_offset
         self._appended = self._appended_already(cursor)
         self._pending: deque[Candidate] = deque()
+        self._looked_seconds = clock.monotonic()
         self._audience = Audience(ports.memory.audience(), clock.monotonic())
         self._verdicts = Verdicts(settings.publisher)
         discovery = journal.bounds(settings.discovery_topic)
@@ -103,7 +104,7 @@ class EventRun:
     @property
     def is_settling(self) -> bool:
         """Whether something will count in a moment."""
-        return self._audience.is_settling()
+        return self._audience.is_settling(self._looked_seconds)
 
     def interrupt(self) -> None:
         """End the current or the next wait, from any thread."""
@@ -126,8 +127,8 @@ class EventRun:
         has_changed = self._drop_silent() or has_changed
         self._fill()
         raised: list[DistributedEvent] = []
-        now = self._ports.clock.monotonic()
-        while ready := self._audience.plan(self._pending, self._verdicts, now, _EVENTS_AT_ONCE):
+        self._looked_seconds = self._ports.clock.monotonic()
+        while ready := self._audience.plan(self._pending, self._verdicts, self._looked_seconds, _EVENTS_AT_ONCE):
             raised += self._raise(ready)
             self._fill()
         self._forget_absent()

@@ -39,11 +39,12 @@ class StatusFollower:
         self._journal = journal
         self._topic = topic
         self._reader: JournalReader = journal.reader(topic, start)
+        self._next_offset = self._reader.next_offset
 
     @property
     def next_offset(self) -> Offset:
         """The status that is read next; those before it were heard."""
-        return self._reader.next_offset
+        return self._next_offset
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
@@ -59,6 +60,7 @@ class StatusFollower:
                 continue  # `journal verify` names it
             for listener in self._listeners:
                 listener.hear(message)
+        self._next_offset = self._reader.next_offset
         return len(batch.records)
 
     def interrupt(self) -> None:
@@ -74,3 +76,4 @@ class StatusFollower:
         for listener in self._listeners:
             listener.clear()
         self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
+        self._next_offset = self._reader.next_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.agent.composition import Workspace
@@ -18,11 +18,12 @@ from mailboat.agent.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.agent.inspection import Finding
 from mailboat.agent.locations import opened_ledger
 from mailboat.discovery.roster import Roster, RosterFollower
-from mailboat.discovery.topology import AgentKey, KnownSubscriber
+from mailboat.discovery.topology import AgentKey, KnownSubscriber, announced_offset
 from mailboat.errors import MailboatError, SourceMissingError, StopError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, TopicRole
 from mailboat.model.positions import Bounds, LogIdentity, Position
+from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
 from mailboat.queues.standing import Standing
 from mailboat.subscriber.continuity import decide_start
@@ -62,6 +63,7 @@ class Member:
         ready_reason: Why, or why not.
         is_alive: It announced itself a short time ago.
         is_registered: It was started from this home, whose registry knows its target.
+        claims: The positions that it announced, and when; or what its target says.
     """
 
     key: AgentKey
@@ -81,6 +83,7 @@ class Member:
     ready_reason: str | None = None
     is_alive: bool = False
     is_registered: bool = False
+    claims: Claims = field(default_factory=Claims)
 
     @property
     def name(self) -> AgentName:
@@ -160,7 +163,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
         key=known.key,
         target=message.target,
         state=state if is_alive or state == STOPPED else Absence.SILENT,
-        next_offset=_next_offset(known),
+        next_offset=announced_offset(message),
         identity=message.log_identity,
         attempts=attempts,
         max_retries=message.max_retries,
@@ -173,14 +176,8 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
         is_ready=message.is_ready if is_running else None,
         ready_reason=message.ready_reason if is_running else None,
         is_alive=is_alive,
+        claims=known.claims,
     )
-
-
-def _next_offset(known: KnownSubscriber) -> Offset | None:
-    if known.announcement.next_offset is not None:
-        return known.announcement.next_offset
-    done = min(one.offset for one in known.announcement.states)
-    return Offset(done + 1) if done >= 0 else None
 
 
 def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
@@ -216,6 +213,7 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
         one,
         state=STOPPED if one.state == Absence.NEW else one.state,
         next_offset=position.next_offset,
+        claims=Claims.certain(position.next_offset),
         identity=position.identity,
         attempts=0 if attempt is None else attempt.count,
         cause=one.cause if attempt is None else attempt.cause,

@@ -64,17 +64,19 @@ class Distributions:
         )
 
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
-        """What became of a package, as far as everybody was heard."""
+        """What became of a package; who may have something to say about it that was not heard yet is waited for."""
         message, offset = found.message, found.record.offset
         imported, waiting, removed = [], [], []
         failed: list[tuple[str, CauseView]] = []
+        heard_at = self._picture.statuses_heard_at_seconds()
         for one in self._audience.members():
+            confirmed = self._picture.confirmations.last(publisher, one.queue_name)
             if not one.follows(publisher):
                 continue
             failure = self._picture.failed.find(FailurePlace(publisher, one.queue_name, offset))
             if failure is not None:
                 failed.append((one.name, cause_view(failure.cause) or _GIVEN_UP))
-            elif one.next_offset is None or one.next_offset <= offset:
+            elif one.claims.done_to(confirmed, heard_at) <= offset:
                 waiting.append(one.name)
             elif self._picture.removed.is_removed(publisher, one.queue_name, offset):
                 removed.append(one.name)

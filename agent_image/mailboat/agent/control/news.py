@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mailboat.clock import Clock, Deadline
 
 _T = TypeVar("_T")
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+"""Some things become true by time alone, such as that a position counts; no bell rings for them."""
 
 
 class News:
@@ -27,7 +29,10 @@ class News:
                 one.set()
 
     def wait_until(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], seconds: float) -> _T:
-        """What `look` finds when it is enough, or when the time is over; it looks anew whenever the bell rings."""
+        """What `look` finds when it is enough, or when the time is over.
+
+        It looks anew whenever the bell rings, and now and then.
+        """
         deadline, heard = Deadline(self._clock, seconds), threading.Event()
         with self._lock:
             self._waiters.add(heard)
@@ -36,7 +41,7 @@ class News:
                 found = look()
                 if is_enough(found) or deadline.is_over():
                     return found
-                self._clock.wait(heard, deadline.remaining_seconds())
+                self._clock.wait(heard, min(deadline.remaining_seconds(), _LONGEST_PAUSE_SECONDS))
                 heard.clear()
         finally:
             with self._lock:

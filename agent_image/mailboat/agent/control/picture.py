@@ -6,7 +6,9 @@ threads keep it current (`followers.py`). Nobody who looks at it waits for a thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+import threading
+from collections.abc import Collection
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -16,6 +18,7 @@ from mailboat.agent.control.news import News
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import TopicRole
+from mailboat.queues.claims import Confirmations
 from mailboat.queues.failures import FailedPackages
 from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.log_view import LogView
@@ -53,6 +56,10 @@ class Picture:
         self.failed = FailedPackages()
         self.removed = RemovedPackages()
         self.answers = CommandAnswers()
+        self.confirmations = Confirmations()
+        self._mark = (-math.inf, Offset(0))
+        self._heard_at_seconds = -math.inf
+        self._mark_lock = threading.Lock()
 
     @cached_property
     def view(self) -> LogView:
@@ -87,7 +94,7 @@ class Picture:
         topic = self._workspace.topic(TopicRole.STATUS)
         bounds = self._workspace.journal.bounds(topic)
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_STATUSES))
-        listeners = (self.failed, self.removed, self.answers)
+        listeners = (self.failed, self.removed, self.answers, self.confirmations)
         return StatusFollower(listeners, self._workspace.journal, topic, start)
 
     def open(self) -> None:
@@ -104,10 +111,17 @@ class Picture:
         _read_all(self.status_follower)
         self.failed.trim(self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset)
 
-    def statuses_mark(self) -> Callable[[], bool]:
-        """Whether the statuses are heard that are there now, to be asked later."""
+    def statuses_heard_at_seconds(self) -> float:
+        """A time, in seconds since 1970: all statuses that the log held then are heard."""
+        now_seconds = self._workspace.clock.now().timestamp()
         end = self._workspace.journal.bounds(self._workspace.topic(TopicRole.STATUS)).next_offset
-        return lambda: self.status_follower.next_offset >= end
+        heard = self.status_follower.next_offset
+        with self._mark_lock:
+            if heard >= end:
+                self._heard_at_seconds = now_seconds
+            elif heard >= self._mark[1]:  # the topic grows while it is read: so it is marked, and asked again
+                self._heard_at_seconds, self._mark = max(self._heard_at_seconds, self._mark[0]), (now_seconds, end)
+            return self._heard_at_seconds
 
     def hear_packages(self) -> None:
         """Read what is new on the package topic. Not while a thread does."""

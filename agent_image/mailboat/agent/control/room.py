@@ -122,8 +122,7 @@ class ControlRoom:
         def look() -> DistributionView:
             return self._distributions.view(room.name, found)
 
-        self._await(look, _and_then(lambda one: not one.waiting, self._picture.statuses_mark), wait_seconds)
-        return look()
+        return self._await(look, lambda one: not one.waiting, wait_seconds)
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""
@@ -236,17 +235,3 @@ class ControlRoom:
     def _hear_statuses(self) -> None:
         if not self._followers.are_running:
             self._picture.hear_statuses()
-
-
-def _and_then(is_complete: Callable[[_T], bool], mark: Callable[[], Callable[[], bool]]) -> Callable[[_T], bool]:
-    """Enough is what is complete once all is heard that was said by then: who is past a package may have dropped it."""
-    marks: list[Callable[[], bool]] = []
-
-    def is_enough(found: _T) -> bool:
-        if not is_complete(found):
-            return False
-        if not marks:
-            marks.append(mark())
-        return marks[0]()
-
-    return is_enough

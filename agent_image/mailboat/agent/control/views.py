@@ -156,7 +156,7 @@ class DistributionView:
         published_ms: When the log took it.
         state: `queued` while somebody is waited for, `distributed`, or `failed` when somebody gave it up.
         imported: Subscribers that are past it and did not give it up or drop it.
-        waiting: Subscribers that are not past it yet.
+        waiting: Subscribers that are not past it yet, or whose word on it may still come: for a second at most.
         removed: Subscribers whose queue was cleared of it.
         failed: Subscribers that gave it up, with the reason.
     """

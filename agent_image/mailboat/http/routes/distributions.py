@@ -64,7 +64,7 @@ async def distribution(
 
 def is_settled(view: DistributionView) -> bool:
     """Whether nobody is waited for any more."""
-    return view.state != "queued"
+    return view.state != "queued" and not view.waiting
 
 
 def complete_order(order: DistributionOrder, call: CurrentCall, idempotency_key: str | None) -> DistributionOrder:

@@ -1,0 +1,99 @@
+"""How far a subscriber says to be, and since when: what it claims counts once its statuses must be in the log.
+
+A subscriber announces a position and tells what it gave up or dropped on two topics, so a reader may meet the position
+first. Whoever has confirmed a package has said all about it; of any other, a position counts a moment after it was
+announced (docs/decisions/0010-distributed-events.md). Used by the control room, through it by HTTP, and by events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import Message, StatusMessage
+from mailboat.queues.names import QueueName
+
+SETTLING_SECONDS: Final = 1.0
+"""A position counts when it was announced so long ago: the statuses that belong to it are in the log by then."""
+
+MAX_CLAIMS: Final = 64
+MAX_CONFIRMING: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one subscriber announced, ascending: when, in seconds of any clock, and that all below an offset is done."""
+
+    entries: tuple[tuple[float, int], ...] = ()
+
+    @classmethod
+    def certain(cls, next_offset: int) -> Claims:
+        """A position that counts already."""
+        return cls(((-math.inf, next_offset),))
+
+    @property
+    def claimed(self) -> int:
+        """The last claim."""
+        return self.entries[-1][1] if self.entries else 0
+
+    def and_then(self, next_offset: int, at_seconds: float) -> Claims:
+        """With one more announcement; going back takes back at once what was claimed beyond."""
+        if self.entries and next_offset == self.claimed:
+            return self
+        if next_offset < self.claimed:
+            settled = min(self.settled(at_seconds), next_offset)
+            return Claims((*self.certain(settled).entries, (at_seconds, next_offset)))
+        known = self.without_past(at_seconds - 2 * SETTLING_SECONDS).entries[: MAX_CLAIMS - 1]
+        return Claims((*known, (at_seconds, next_offset)))
+
+    def settled(self, at_seconds: float) -> int:
+        """All below was claimed so long before that time that it counts."""
+        return max((offset for since, offset in self.entries if since + SETTLING_SECONDS <= at_seconds), default=0)
+
+    def done_to(self, confirmed: int, at_seconds: float) -> int:
+        """All below is done, and all that the subscriber has to say about it was heard.
+
+        Args:
+            confirmed: The last package that it said something about; -1 when none.
+            at_seconds: A time up to which all statuses were heard.
+        """
+        return max(self.settled(at_seconds), min(self.claimed, confirmed + 1))
+
+    def is_settling(self, at_seconds: float) -> bool:
+        """Whether something was announced that does not count yet."""
+        return any(since + SETTLING_SECONDS > at_seconds for since, _ in self.entries)
+
+    def without_past(self, at_seconds: float) -> Claims:
+        """Without what was passed by before that time."""
+        settled = [one for one in self.entries if one[0] + SETTLING_SECONDS <= at_seconds]
+        return Claims(self.entries[max(0, len(settled) - 1) :])
+
+
+class Confirmations:
+    """A fold over the status topic: the last package that each subscriber said something about. Safe for threads."""
+
+    def __init__(self, max_queues: int = MAX_CONFIRMING) -> None:
+        """Nobody said anything yet."""
+        self._max = max_queues
+        self._last: OrderedDict[tuple[AgentName, QueueName], int] = OrderedDict()
+
+    def hear(self, status: Message) -> None:
+        """Take in a status; all else is ignored."""
+        if not isinstance(status, StatusMessage):
+            return
+        key = (status.pub_agent_name, QueueName(status.sub_sling_id, status.sub_agent_name))
+        self._last[key] = max(self._last.get(key, -1), status.offset)
+        self._last.move_to_end(key)
+        if len(self._last) > self._max:
+            self._last.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all: the status topic is another one."""
+        self._last.clear()
+
+    def last(self, publisher: AgentName, queue_name: QueueName) -> int:
+        """The highest offset that the subscriber has said anything about; -1 when none."""
+        return self._last.get((publisher, queue_name), -1)
