@@ -7,7 +7,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.cli.failures import EXIT_CODES, error_lines, internal_error_lines, print_error
 from mailboat.cli.rendering import (
@@ -20,9 +20,11 @@ from mailboat.cli.rendering import (
     printable,
     seconds_text,
     show,
+    table_text,
     time_text,
 )
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
+from rich.text import Text
 
 TABLE = Table((Column("NAME"), Column("LAG", is_number=True)), [("edge-1", "7"), ("[bold]x", "1234")])
 REPORT = Report([{"name": "edge-1", "lag": 7}], ["edge-1"], lambda: [TABLE, "one line"])
@@ -36,6 +38,55 @@ def rendered(report: Report, output: Output) -> str:
 
 def test_a_table_is_plain_aligned_columns_without_trailing_blanks() -> None:
     assert rendered(REPORT, Output.TABLE) == ("NAME       LAG\nedge-1       7\n[bold]x   1234\none line\n")
+
+
+class Terminal(io.StringIO):
+    """A terminal, as wide as COLUMNS says."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(table: Table, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    return Text.from_ansi(table_text(table, Terminal())).plain.splitlines()
+
+
+WORDS = "StorageFull: /news/a: no space left on device while the package was being written to the disk"
+FAILING = Table(
+    (Column("QUEUE"), Column("OLDEST", can_cut=True), Column("LAG", is_number=True), Column("ERROR", can_fold=True)),
+    [("edge-1", "12 ADD /news/one/and/two … 3 paths", "7", WORDS), ("edge-2", "-", "0", "")],
+)
+
+
+def test_errors_stand_below_their_rows_where_a_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_terminal(FAILING, 60, monkeypatch) == [
+        "QUEUE    OLDEST                               LAG",
+        "edge-1   12 ADD /news/one/and/two … 3 paths     7",
+        "    StorageFull: /news/a: no space left on device while the",
+        "    package was being written to the disk",
+        "edge-2   -                                      0",
+    ]
+
+
+def test_what_says_least_is_cut_where_even_the_rest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_terminal(FAILING, 30, monkeypatch)[:2] == [
+        "QUEUE  OLDEST              LAG",
+        "edge-1 12 ADD /news/one/a…   7",
+    ]
+
+
+def test_errors_fold_beside_their_rows_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_terminal(FAILING, 90, monkeypatch)
+    assert lines[0].split() == ["QUEUE", "OLDEST", "LAG", "ERROR"]
+    assert len(lines) == 5
+
+
+@given(st.integers(min_value=20, max_value=200))
+@settings(deadline=None, max_examples=30)
+def test_no_line_of_a_table_is_wider_than_its_terminal(width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        assert max(map(len, on_terminal(FAILING, width, patch))) <= width
 
 
 def test_json_and_yaml_carry_the_same_document() -> None:

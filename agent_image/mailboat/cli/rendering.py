@@ -10,16 +10,27 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPE_WIDTH: Final = 100_000
 """Columns of a table that no terminal limits: nothing is folded or cut for a program that reads it."""
 
 ABSENT: Final = "-"
 """A cell that has nothing to say."""
+
+_WIDE_GAP: Final = 3
+_NARROW_GAP: Final = 1
+_LEAST_FOLDED_WIDTH: Final = 32
+"""With less room a text is a tower of single words."""
+
+_LEAST_CUT_WIDTH: Final = 12
+_INDENT: Final = "    "
 
 
 class Output(enum.StrEnum):
@@ -33,11 +44,19 @@ class Output(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. The last one may fold over several lines; numbers stand right."""
+    """A column of a table. Numbers stand right.
+
+    Attributes:
+        title: What stands above it.
+        is_number: It stands right.
+        can_fold: The last one may: over several lines, or below its rows where a terminal is too narrow.
+        can_cut: It is the first to be cut where a terminal is too narrow.
+    """
 
     title: str
     is_number: bool = False
     can_fold: bool = False
+    can_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,31 +166,82 @@ def _block_text(block: Block, stream: TextIO) -> str:
     return table_text(block, stream) if block.rows else block.empty + "\n"
 
 
-def natural_width(table: Table) -> int:
-    """Columns that a table needs when nothing is folded or cut; wide characters count as one."""
-    rows = [[column.title for column in table.columns], *table.rows]
-    return sum(max(len(row[index]) for row in rows) + 3 for index in range(len(table.columns))) - 3
-
-
 def table_text(table: Table, stream: TextIO) -> str:
-    """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise."""
+    """A table as lines: as wide as the terminal when there is one, as wide as it needs otherwise.
+
+    Where a terminal leaves too little room for the column that folds, its texts stand below their rows instead.
+    """
     from rich.console import Console
+
+    console = Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+    is_folding = bool(table.columns) and table.columns[-1].can_fold
+    if not is_folding or _width(table, _NARROW_GAP) <= console.width:
+        lines = _lines(table, console)
+    else:
+        rest = Table(table.columns[:-1], [row[:-1] for row in table.rows])
+        has_room = console.width - _width(rest, _NARROW_GAP) - _NARROW_GAP >= _LEAST_FOLDED_WIDTH
+        lines = _lines(table, console) if has_room else list(_with_texts_below(table, rest, console))
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _widths(table: Table) -> list[int]:
+    """Columns of the terminal that each column needs when nothing is folded or cut."""
+    from rich.cells import cell_len
+
+    rows = [[column.title for column in table.columns], *table.rows]
+    return [max(cell_len(printable(row[index])) for row in rows) for index in range(len(table.columns))]
+
+
+def _width(table: Table, gap: int) -> int:
+    return sum(_widths(table)) + gap * (len(table.columns) - 1)
+
+
+def _with_texts_below(table: Table, rest: Table, console: Console) -> Iterator[str]:
+    """The rows without their last column, each followed by what stood in it."""
+    from rich.text import Text
+
+    title, *lines = _lines(rest, console)
+    yield title
+    for line, row in zip(lines, table.rows, strict=True):
+        yield line
+        text = Text(printable(row[-1]))
+        room = max(1, console.width - len(_INDENT))
+        yield from (f"{_INDENT}{part.plain}" for part in text.wrap(console, room) if part.plain.strip())
+
+
+def _cut(table: Table, width: int) -> list[int]:
+    """The widths of columns that fit `width`: what can be cut goes first, then whatever is widest but no number."""
+    widths = _widths(table)
+    excess = sum(widths) + _NARROW_GAP * (len(widths) - 1) - width
+    while excess > 0:
+        numbered = list(enumerate(table.columns))
+        first = [index for index, one in numbered if one.can_cut and widths[index] > _LEAST_CUT_WIDTH]
+        index = max(first or [index for index, one in numbered if not one.is_number], key=widths.__getitem__, default=0)
+        if widths[index] <= 1:
+            break
+        widths[index] -= 1
+        excess -= 1
+    return widths
+
+
+def _lines(table: Table, console: Console) -> list[str]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    is_terminal = stream.isatty()
-    console = Console(file=stream, width=None if is_terminal else PIPE_WIDTH, highlight=False)
-    gap = 3 if natural_width(table) <= console.width else 1
+    gap = _WIDE_GAP if _width(table, _WIDE_GAP) <= console.width else _NARROW_GAP
+    can_fold = any(one.can_fold for one in table.columns)
+    widths: Sequence[int | None] = [None] * len(table.columns) if can_fold else _cut(table, console.width)
     rich_table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in table.columns:
+    for column, width in zip(table.columns, widths, strict=True):
         rich_table.add_column(
             Text(column.title),
             justify="right" if column.is_number else "left",
             no_wrap=not column.can_fold,
             overflow="fold" if column.can_fold else "ellipsis",
+            width=width,
         )
     for row in table.rows:
         rich_table.add_row(*(Text(printable(cell)) for cell in row))
     with console.capture() as capture:
         console.print(rich_table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    return capture.get().splitlines()
