@@ -334,9 +334,26 @@ def test_a_low_terminal_shows_those_in_trouble_first() -> None:
     members[7] = member(8, state="importing", lag=5)
     view = StatusView(JournalView("sqlite x", 0, 9), (), tuple(members))
     *_, table, rest = fitted_blocks(view, 0, 8)
-    assert [row[0] for row in table.rows] == ["edge-16", "edge-8", "edge-1", "edge-10", "edge-11"]  # type: ignore[union-attr]
-    assert rest == "and 15 subscribers more: current"
+    assert [row[0] for row in table.rows] == ["edge-16", "edge-8", "edge-1", "edge-2", "edge-3"]  # type: ignore[union-attr]
+    assert rest == "and 15 subscribers more: 15 current"
     assert len(fitted_blocks(view, 0, 30)) == 2
+
+
+def test_what_a_terminal_shows_is_measured_in_its_lines_and_not_in_rows() -> None:
+    view = StatusView(JournalView("x", 0, 9), (), tuple(member(one, state="retrying", error=FULL) for one in range(9)))
+
+    def doubled(blocks: Any) -> int:
+        return sum(1 if isinstance(one, str) else 1 + 2 * len(one.rows) for one in blocks)
+
+    *_, table, rest = fitted_blocks(view, 0, 12, doubled)
+    assert len(table.rows) == 4  # type: ignore[union-attr]
+    assert rest == "and 5 subscribers more: 5 retrying"
+    assert fitted_blocks(view, 0, 1, doubled)[-1] == "and 9 subscribers more: 9 retrying"
+
+
+def test_subscribers_are_in_the_order_that_people_count_in() -> None:
+    view = StatusView(JournalView("x", 0, 9), (), tuple(member(one) for one in (10, 2, 1)))
+    assert [line.split()[0] for line in shown(view)[2:]] == ["edge-1", "edge-2", "edge-10"]
 
 
 def test_lines_tell_what_changed_since_the_last_look() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mailboat.cli.declaring import remote_command
-from mailboat.cli.rendering import Output
+from mailboat.cli.rendering import Block, Output
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.clock import Clock, SystemClock
@@ -91,18 +91,22 @@ def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: 
 
     from mailboat.cli.rendering import blocks_text
 
+    def height(blocks: Sequence[Block]) -> int:
+        return blocks_text(blocks, sys.stdout).count("\n")
+
     console = Console(highlight=False)
     last: StatusView | None = None
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             for view in _looks(control, clock, every):
+                room = console.height - _LINES_AROUND
                 if isinstance(view, RetryableError):
                     blocks = [f"no answer: {view}"]
-                    last_blocks = [] if last is None else fitted_blocks(last, _now_ms(clock), console.height - 3)
+                    last_blocks = [] if last is None else fitted_blocks(last, _now_ms(clock), room - 1, height)
                     text = blocks_text([*blocks, *last_blocks], sys.stdout)
                 else:
                     last = view
-                    text = blocks_text(fitted_blocks(view, _now_ms(clock), console.height - _LINES_AROUND), sys.stdout)
+                    text = blocks_text(fitted_blocks(view, _now_ms(clock), room, height), sys.stdout)
                 live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
     finally:
         if last is not None:

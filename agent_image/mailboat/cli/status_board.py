@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,9 @@ COLUMNS: Final = (
 )
 _CURRENT: Final = "current"
 
+NaturalKey = tuple[tuple[int, str], ...]
+"""Texts and numbers by turns; a text counts as number 0."""
+
 
 def status_report(view: StatusView, now_ms: int) -> Report:
     """All there is to say."""
@@ -38,29 +43,60 @@ def status_report(view: StatusView, now_ms: int) -> Report:
 
 def status_blocks(view: StatusView, now_ms: int) -> list[Block]:
     """The journal, the publishers, and the table of subscribers."""
-    return [*_lines(view, now_ms), _table(view.subscribers)]
+    return [*_lines(view, now_ms), _table(_ordered(view.subscribers))]
 
 
-def fitted_blocks(view: StatusView, now_ms: int, room: int) -> list[Block]:
-    """The same in at most `room` lines: who is in trouble or behind goes before those that are current."""
-    lines = _lines(view, now_ms)
-    places = max(1, room - len(lines) - 1)
-    if len(view.subscribers) <= places:
-        return [*lines, _table(view.subscribers)]
-    by_trouble = sorted(view.subscribers, key=_trouble)
-    shown, hidden = by_trouble[: places - 1], by_trouble[places - 1 :]
-    states = sorted({one.state for one in hidden})
-    return [*lines, _table(shown), f"and {count_text(len(hidden), 'subscriber')} more: {', '.join(states)}"]
+def fitted_blocks(
+    view: StatusView, now_ms: int, room: int, height: Callable[[Sequence[Block]], int] | None = None
+) -> list[Block]:
+    """The same in at most `room` lines: who is in trouble or behind goes before those that are current.
+
+    Args:
+        view: What is known.
+        now_ms: Wall time.
+        room: Lines.
+        height: How many lines blocks take on a terminal; as many as they have rows when left out.
+    """
+    measured = _rows if height is None else height
+    whole = status_blocks(view, now_ms)
+    if measured(whole) <= room:
+        return whole
+    lines, by_trouble = _lines(view, now_ms), sorted(view.subscribers, key=_trouble)
+    fitting, failing = 0, len(by_trouble)
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        fits = measured(_part(lines, by_trouble, middle)) <= room
+        fitting, failing = (middle, failing) if fits else (fitting, middle)
+    return _part(lines, by_trouble, fitting)
 
 
-def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, int, str]:
-    return one.error is None, one.state == _CURRENT, -(one.lag or 0), one.name
+def _part(lines: Sequence[str], by_trouble: Sequence[SubscriberStatusView], count: int) -> list[Block]:
+    """The first `count` subscribers, and how many are left out in which states."""
+    hidden = Counter(one.state for one in by_trouble[count:])
+    states = ", ".join(f"{number} {state}" for state, number in sorted(hidden.items()))
+    rest = f"and {count_text(hidden.total(), 'subscriber')} more: {states}"
+    return [*lines, *([_table(by_trouble[:count])] if count else []), *([rest] if hidden else [])]
+
+
+def _rows(blocks: Sequence[Block]) -> int:
+    return sum(1 if isinstance(one, str) else len(one.rows) + 1 for one in blocks)
+
+
+def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, bool, int, NaturalKey]:
+    """Sorts those that failed first, then those that can't go on, then those that are furthest behind."""
+    return one.error is None, one.is_ready is not False, one.state == _CURRENT, -(one.lag or 0), natural_key(one.name)
+
+
+def natural_key(name: str) -> NaturalKey:
+    """Sorts names as people do: g2 before g10."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((int(one), one) if number % 2 else (0, one) for number, one in enumerate(parts))
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
     """The journal's line, and one for each subscriber, where they differ from `shown`, which is brought up to date."""
     lines = {"": f"journal  next {view.journal.next_offset}"}
-    lines |= {one.name: _subscriber_line(one) for one in view.subscribers}
+    lines |= {one.name: _subscriber_line(one) for one in _ordered(view.subscribers)}
     yield from (line for name, line in lines.items() if shown.get(name) != line)
     shown.update(lines)
 
@@ -99,6 +135,10 @@ def _publisher_line(one: PublisherView, width: int, now_ms: int) -> str:
 
 def _ago_text(milliseconds: int) -> str:
     return f"{seconds_text(max(0, milliseconds) / 1000)} ago"
+
+
+def _ordered(subscribers: Sequence[SubscriberStatusView]) -> list[SubscriberStatusView]:
+    return sorted(subscribers, key=lambda one: natural_key(one.name))
 
 
 def _table(subscribers: Sequence[SubscriberStatusView]) -> Table:
