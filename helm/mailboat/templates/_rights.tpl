@@ -1,13 +1,16 @@
 {{/* What the operator does in the namespaces that it serves: server-side apply needs create and patch. */}}
 {{- define "mailboat.rules" -}}
 - apiGroups: [mailboat.dev]
-  resources: [journals, topics, publishers, subscriberpools, distributions]
+  resources: [journals, publishers, subscriberpools, distributions]
   verbs: [get, list, watch]
+- apiGroups: [mailboat.dev]  # a Journal makes five
+  resources: [topics]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [mailboat.dev]
   resources: [journals/status, topics/status, publishers/status, subscriberpools/status, distributions/status]
   verbs: [patch]
 - apiGroups: [mailboat.dev]  # children that block the deletion of their owner
-  resources: [publishers/finalizers, subscriberpools/finalizers]
+  resources: [journals/finalizers, publishers/finalizers, subscriberpools/finalizers]
   verbs: [update]
 - apiGroups: [apps]
   resources: [statefulsets]
