@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from mailboat.agent import upkeep
 from mailboat.agent.composition import Workspace, prepare
 from mailboat.agent.home import Home
 from mailboat.agent.inspection import records_of
@@ -349,3 +350,13 @@ def test_what_is_announced_is_what_a_killed_subscriber_goes_on_from(agents: Agen
     assert announced <= stored.next_offset
     assert announced < last, "the skipped message was stored before it could be told from the others"
     eventually(lambda: agents.announcements()[-1].next_offset == last)
+
+
+def test_a_process_that_only_subscribes_does_not_sweep_the_shared_store(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(upkeep, "maintain", lambda _, *, is_sweeping=True: asked.append(is_sweeping))
+    agents.start(edge())
+    eventually(lambda: asked)
+    assert asked == [False]

@@ -102,7 +102,7 @@ class SubscriberProcess:
         except BaseException:
             self._target.close()
             raise
-        self._maintainer = Maintainer(workspace)
+        self._maintainer = Maintainer(workspace, is_sweeping=False)
         self._announcer = Announcer(
             workspace.journal,
             self._announcement,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
@@ -24,15 +24,25 @@ _MARK: Final = ".maintained"
 _SWEPT_MARK: Final = ".swept"
 
 
-def maintain(workspace: Workspace) -> None:
-    """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come."""
-    if not workspace.journal.upkeep.is_automatic and _is_due(workspace, _MARK, MAINTENANCE_SECONDS):
-        remove_expired(workspace)
-    sweep_seconds = workspace.home.config.blobs.sweep_seconds
-    if sweep_seconds is not None and _is_due(workspace, _SWEPT_MARK, sweep_seconds):
+def maintain(workspace: Workspace, *, is_sweeping: bool = True) -> None:
+    """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come.
+
+    Args:
+        workspace: Whose journal and blob store.
+        is_sweeping: False for who only subscribes: it has no right to remove anything from the shared store.
+    """
+
+    def sweep_store() -> bool:
         from mailboat.agent.sweeping import sweep
 
         sweep(workspace)
+        return True
+
+    if not workspace.journal.upkeep.is_automatic:
+        _when_due(workspace, _MARK, MAINTENANCE_SECONDS, lambda: remove_expired(workspace) >= 0)
+    sweep_seconds = workspace.home.config.blobs.sweep_seconds
+    if is_sweeping and sweep_seconds is not None:
+        _when_due(workspace, _SWEPT_MARK, sweep_seconds, sweep_store)
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
@@ -40,21 +50,27 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
     if sweep_seconds is None or not target.startswith("sqlite:"):
         return
-    if _is_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds):
+
+    def sweep_it() -> bool:
         from mailboat.agent.sweeping import sweep_target
 
-        sweep_target(name, target)
+        swept = sweep_target(name, target)
+        return swept is None or swept.problem is None
+
+    _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, sweep_it)
 
 
-def _is_due(workspace: Workspace, name: str, seconds: float) -> bool:
-    """Whether nobody of this home did it for so long; from now on somebody has."""
+def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:
+    """Do it when nobody of this home did it for so long. What fails or is killed is due again after an hour."""
     mark = workspace.home.publishers_path / name
     now = workspace.clock.now().timestamp()
     if mark.exists() and now - mark.stat().st_mtime < seconds:
-        return False
+        return
     mark.touch()
-    os.utime(mark, (now, now))
-    return True
+    tried = now - max(0.0, seconds - MAINTENANCE_SECONDS)
+    os.utime(mark, (tried, tried))
+    if work():
+        os.utime(mark, (now, now))
 
 
 class Maintainer:
@@ -64,9 +80,10 @@ class Maintainer:
     the next turn comes in its time. Begin when the subscriber is current, or it takes away what it has yet to import.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        """Nothing is done before `begin`."""
+    def __init__(self, workspace: Workspace, *, is_sweeping: bool = True) -> None:
+        """Nothing is done before `begin`; `is_sweeping` as for `maintain`."""
         self._workspace = workspace
+        self._is_sweeping = is_sweeping
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="maintainer", daemon=True)
 
@@ -84,7 +101,7 @@ class Maintainer:
     def _run(self) -> None:
         while True:
             try:
-                maintain(self._workspace)
+                maintain(self._workspace, is_sweeping=self._is_sweeping)
             except (MailboatError, OSError) as error:
                 _LOG.warning("retention or sweep did not come to its end: %s", error)
             except Exception:  # noqa: BLE001  # a defect must not end the thread for good

@@ -1,0 +1,83 @@
+"""When upkeep is due: once in its time, again within the hour after a failure, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mailboat.agent import sweeping, upkeep
+from mailboat.agent.composition import Workspace, prepare
+from mailboat.agent.home import Home
+from mailboat.agent.sweeping import TargetSweep
+from mailboat.agent.upkeep import maintain, sweep_closed_target
+from mailboat.config.document import Config
+from mailboat.errors import JournalUnavailableError
+from mailboat.model.identifiers import AgentName
+from mailboat.testing.clocks import ManualClock
+
+EDGE, HOUR_SECONDS, HOURS = AgentName("edge"), 3600.0, 48
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    home = Home(tmp_path / "home", Config())
+    prepare(home)
+    return Workspace(home, ManualClock())
+
+
+def hours_of(workspace: Workspace, work: Callable[[], None], done: list[int]) -> list[int]:
+    """In which of the next hours something was done, when it is looked after every hour."""
+    hours = []
+    for hour in range(HOURS):
+        before = len(done)
+        work()
+        hours += [hour] * (len(done) - before)
+        assert isinstance(workspace.clock, ManualClock)
+        workspace.clock.advance(HOUR_SECONDS)
+    return hours
+
+
+def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def sweep(_: Workspace) -> None:
+        tried.append(1)
+        if len(tried) <= 3:
+            raise JournalUnavailableError("the brokers are away")
+
+    def look() -> None:
+        try:
+            maintain(workspace)
+        except JournalUnavailableError:
+            return
+
+    monkeypatch.setattr(sweeping, "sweep", sweep)
+    with workspace:
+        assert hours_of(workspace, look, tried) == [0, 1, 2, 3, 27]
+
+
+def test_a_process_that_only_subscribes_removes_nothing_from_the_shared_store(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+    monkeypatch.setattr(sweeping, "sweep", lambda _: swept.append(1))
+    monkeypatch.setattr(upkeep, "remove_expired", lambda _: 0)
+    with workspace:
+        assert hours_of(workspace, lambda: maintain(workspace, is_sweeping=False), swept) == []
+
+
+def test_a_target_that_was_busy_is_swept_when_it_is_closed_an_hour_later(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def sweep_target(name: AgentName, target: str) -> TargetSweep:
+        tried.append(1)
+        return TargetSweep(name, target, 0, "TargetBusy" if len(tried) == 1 else None)
+
+    monkeypatch.setattr(sweeping, "sweep_target", sweep_target)
+    with workspace:
+        assert hours_of(workspace, lambda: sweep_closed_target(workspace, EDGE, "sqlite:edge.db"), tried) == [0, 1, 25]
