@@ -607,6 +607,24 @@ class TestDistribution:
         assert room.distribution(AUTHOR, done.package_id).state == "failed"
 
 
+def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(
+    harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(room, 20)
+    edge = harbour.subscriber()
+    edge.announce(19)
+    for offset in range(20):
+        edge.tell(offset, FAILED)
+    sent = room.redrive("edge", range(20))
+    stranger = harbour.room()
+    stranger.command(AUTHOR, sent[0].id)
+    read = count_records(harbour, monkeypatch)
+    for one in [*sent, *sent, *sent]:
+        assert room.command(AUTHOR, one.id).state == "sent"
+    assert stranger.command(AUTHOR, sent[0].id) == sent[0]
+    assert read[TopicRole.COMMAND] == 0
+
+
 class TestQueues:
     def test_a_queue_shows_what_its_subscriber_has_not_imported(self, harbour: Harbour, room: ControlRoom) -> None:
         for number in range(3):

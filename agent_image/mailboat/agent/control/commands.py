@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +23,7 @@ from mailboat.queues.names import QueueName
 from mailboat.wire.messages import encode_message
 
 MAX_SEARCHED_RECORDS: Final = 20_000
+MAX_REMEMBERED: Final = 10_000
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
 
@@ -35,19 +38,32 @@ class CommandOffice:
         self._workspace = workspace
         self._picture = picture
         self._chance = random.SystemRandom() if chance is None else chance
+        self._lock = threading.Lock()
+        self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
 
     def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
         """Tell a subscriber to drop one publisher's packages up to an offset, inclusive."""
         sling_id, name, _ = queue_name
-        return self._send(CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms()))
+        command = CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms())
+        self._send([command])
+        return command
 
-    def redrive(self, publisher: AgentName | None, queue_name: QueueName, offset: Offset) -> Command:
-        """Tell a subscriber to import a package after all that it gave up."""
-        sling_id, name, _ = queue_name
-        return self._send(RedriveMessage(sling_id, name, offset, publisher, self._new_id(), self._now_ms()))
+    def redrive(self, wanted: Sequence[tuple[AgentName | None, QueueName, Offset]]) -> list[Command]:
+        """Tell subscribers to import packages after all that they gave up; all of it in one append."""
+        commands: list[Command] = [
+            RedriveMessage(queue.sling_id, queue.agent_name, offset, publisher, self._new_id(), self._now_ms())
+            for publisher, queue, offset in wanted
+        ]
+        self._send(commands)
+        return commands
 
     def find(self, publisher: AgentName, command_id: str) -> Command:
-        """A command that was sent. Raises: CommandMissingError."""
+        """A command that was sent; the topic is read for one that is not known yet. Raises: CommandMissingError."""
+        with self._lock:
+            known = self._remembered.get((publisher, command_id))
+        return self._search(publisher, command_id) if known is None else known
+
+    def _search(self, publisher: AgentName, command_id: str) -> Command:
         journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
         bounds, wanted = journal.bounds(topic), command_id.encode()
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
@@ -58,6 +74,7 @@ class CommandOffice:
                 for record in batch.records:
                     message = readable(record) if wanted in record.value else None
                     if _is_command(message, publisher, command_id):
+                        self._remember(message)
                         return message
                 is_at_end = batch.is_at_end
         raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber of {publisher} is known")
@@ -82,11 +99,16 @@ class CommandOffice:
         """Looks at some commands, again and again."""
         return lambda: [self.view(one) for one in commands]
 
-    def _send(self, command: Command) -> Command:
-        headers, value = encode_message(command)
-        key = f"{command.sub_sling_id}-{command.sub_agent_name}".encode()
-        self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [NewRecord(value, headers, key)])
-        return command
+    def _send(self, commands: Sequence[Command]) -> None:
+        self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [_record_of(one) for one in commands])
+        for one in commands:
+            self._remember(one)
+
+    def _remember(self, command: Command) -> None:
+        with self._lock:
+            self._remembered[command.pub_agent_name or "", command.command_id or ""] = command
+            if len(self._remembered) > MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
 
     def _new_id(self) -> str:
         return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
@@ -107,6 +129,11 @@ def nothing_to_clear(publisher: AgentName, queue_name: QueueName) -> CommandView
         0,
         "the queue was empty",
     )
+
+
+def _record_of(command: Command) -> NewRecord:
+    headers, value = encode_message(command)
+    return NewRecord(value, headers, f"{command.sub_sling_id}-{command.sub_agent_name}".encode())
 
 
 def are_answered(commands: Sequence[CommandView]) -> bool:

@@ -173,7 +173,7 @@ class ControlRoom:
                 )
         wanted = [known[offset] for offset in dict.fromkeys(offsets)]
         return self._answers_to(
-            [self._commands.redrive(one.publisher, one.queue_name, Offset(one.view.offset)) for one in wanted],
+            self._commands.redrive([(one.publisher, one.queue_name, Offset(one.view.offset)) for one in wanted]),
             wait_seconds,
         )
 
