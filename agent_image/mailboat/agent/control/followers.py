@@ -44,11 +44,11 @@ class Followers:
         """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
         if self.are_running:
             return
-        self._stopping.clear()
-        self._run("mailboat-topology", lambda: self._follow(self._picture.roster_follower))
-        self._run("mailboat-statuses", lambda: self._follow(self._picture.status_follower))
+        self._stopping = threading.Event()  # a thread that was late to stop keeps its own, and is not revived
+        self._run("mailboat-topology", lambda stopping: self._follow(self._picture.roster_follower, stopping))
+        self._run("mailboat-statuses", lambda stopping: self._follow(self._picture.status_follower, stopping))
         if with_log:
-            self._run("mailboat-log", lambda: self._follow(self._picture.log_follower))
+            self._run("mailboat-log", lambda stopping: self._follow(self._picture.log_follower, stopping))
             self._run("mailboat-log-past", self._count)
 
     def stop(self, deadline: Deadline) -> None:
@@ -66,35 +66,35 @@ class Followers:
         with self._lock:
             self._running.clear()
 
-    def _run(self, name: str, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=self._retry, args=(name, work), name=name, daemon=True)
+    def _run(self, name: str, work: Callable[[threading.Event], None]) -> None:
+        thread = threading.Thread(target=self._retry, args=(name, work, self._stopping), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _retry(self, name: str, work: Callable[[], None]) -> None:
+    def _retry(self, name: str, work: Callable[[threading.Event], None], stopping: threading.Event) -> None:
         """Work until told to stop; after a failure from the beginning, where the picture was left."""
         pause_seconds = _FIRST_PAUSE_SECONDS
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             began = self._clock.monotonic()
             try:
-                work()
+                work(stopping)
             except MailboatError as error:
                 if self._clock.monotonic() - began > _LONGEST_PAUSE_SECONDS:
                     pause_seconds = _FIRST_PAUSE_SECONDS
                 _LOG.warning("%s: %s; next try in %g seconds", name, error, pause_seconds)
-                self._clock.wait(self._stopping, pause_seconds)
+                self._clock.wait(stopping, pause_seconds)
                 pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    def _follow(self, follower: Follower) -> None:
+    def _follow(self, follower: Follower, stopping: threading.Event) -> None:
         with self._lock:
             self._running.add(follower)
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             if follower.follow(_WAIT_SECONDS):
                 self._picture.news.ring()
 
-    def _count(self) -> None:
+    def _count(self, stopping: threading.Event) -> None:
         """Count all of the past, and again when the view began anew; forget failures that retention took along."""
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             if not self._picture.count_past():
                 self._picture.failed.trim(self._picture.view.bounds.earliest_offset)
-                self._clock.wait(self._stopping, _WAIT_SECONDS)
+                self._clock.wait(stopping, _WAIT_SECONDS)

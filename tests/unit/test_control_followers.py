@@ -1,0 +1,50 @@
+"""The threads that keep a picture current: one of each kind, also when they are started anew."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from mailboat.agent.control.followers import Followers
+from mailboat.clock import Deadline, SystemClock
+
+
+class SlowFollower:
+    """Stays in a read, whatever is asked of it, until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def follow(self, _wait_seconds: float) -> int:
+        self.threads.append(threading.current_thread())
+        self.entered.release()
+        self.gate.wait(10)
+        return 0
+
+    def interrupt(self) -> None:
+        pass
+
+
+class PlayedPicture:
+    def __init__(self) -> None:
+        self.roster_follower = SlowFollower()
+        self.status_follower = SlowFollower()
+
+
+def test_a_thread_that_was_late_to_stop_is_not_revived_by_the_next_start() -> None:
+    picture, clock = PlayedPicture(), SystemClock()
+    followers = Followers(cast("Any", picture), clock)
+    followers.start(with_log=False)
+    assert picture.roster_follower.entered.acquire(timeout=10)
+    late = picture.roster_follower.threads[0]
+    followers.stop(Deadline(clock, 0.0))
+    followers.start(with_log=False)
+    assert picture.roster_follower.entered.acquire(timeout=10)
+    picture.roster_follower.gate.set()
+    picture.status_follower.gate.set()
+    late.join(5)
+    is_revived = late.is_alive()
+    followers.stop(Deadline(clock, 10.0))
+    assert not is_revived
