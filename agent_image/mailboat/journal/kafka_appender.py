@@ -191,7 +191,7 @@ class KafkaAppender:
         refusal = self._log.refusal()
         if refusal is not None and not outcome.offsets:
             return mapped(refusal, "appending to", topic)
-        if error.code() in DECISIONS:
+        if error.code() in DECISIONS and not outcome.offsets:
             return mapped(error, "appending to", topic)
         reason = (self._log.reason() or error) if error.code() in _GIVEN_UP else error
         confirmed = f"topic {topic} confirmed {len(outcome.offsets)} of {len(records)} records"
