@@ -247,6 +247,15 @@ def test_a_snapshot_that_is_damaged_anywhere_is_refused_before_anything_is_made(
     assert not (tmp_path / "new.db").exists()
 
 
+def test_a_snapshot_whose_head_is_nested_without_end_is_refused_by_name(tmp_path: Path) -> None:
+    head, length = b"[" * 200_000, struct.Struct(">I")
+    body = MAGIC + length.pack(len(head)) + head + b"{}" + length.pack(2)
+    file = tmp_path / "nested.snap"
+    file.write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(SnapshotCorruptError, match=r"nested\.snap"), opened_snapshot(file):
+        pass
+
+
 def test_a_snapshot_that_was_cut_or_grew_is_refused(snap: Path, tmp_path: Path) -> None:
     whole = snap.read_bytes()
     chance = random.Random(2)

@@ -146,7 +146,7 @@ def _checked(stream: BinaryIO, file: Path) -> Snapshot:
         tail = _decode_tail(stream.read(tail_bytes))
         if tail.package_bytes != package_end - package_at:
             raise ValueError("the package has another length than it says")
-    except (ValueError, TypeError, KeyError, struct.error) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as error:
         raise SnapshotCorruptError(f"{file} can't be understood: {error}", file=file) from error
     return Snapshot(head, tail, cast("BinaryIO", io.BufferedReader(_Window(stream, package_at, package_end))))
 
