@@ -33,6 +33,7 @@ class Reporter:
     """The figures are written by the subscriber's thread and read by any.
 
     Attributes:
+        stored_offset: The position that the target holds; None before it is known.
         is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
     """
 
@@ -47,6 +48,8 @@ class Reporter:
         self._is_at_end = False
         self.gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
         self.is_wanted: Callable[[], bool] | None = None
+        self.stored_offset: Offset | None = None
+        self._told_offset: Offset | None = None
 
     @property
     def statistics(self) -> SubscriberStatistics:
@@ -54,7 +57,12 @@ class Reporter:
         with self._lock:
             snapshot = self._snapshot
         readiness = self.gauge.readiness(snapshot)
-        return replace(snapshot, is_ready=readiness.is_ready, ready_reason=readiness.reason)
+        return replace(
+            snapshot,
+            is_ready=readiness.is_ready,
+            ready_reason=readiness.reason,
+            stored_offset=self.stored_offset,
+        )
 
     @property
     def log_next_offset(self) -> Offset | None:
@@ -65,16 +73,8 @@ class Reporter:
         """The position is known, and fits."""
         self._is_at_end = position.next_offset >= log_next_offset
         self.gauge.opened(log_next_offset)
-        self.stored(position)
+        self.stored_offset = position.next_offset
         self._set(identity=position.identity, next_offset=position.next_offset, log_next_offset=log_next_offset)
-
-    def stored(self, position: Position) -> None:
-        """The target holds that position now."""
-        self._set(stored_offset=position.next_offset)
-
-    def skipped_stored(self) -> None:
-        """The position moved on in the target though nothing was imported: the news is for those who wait for it."""
-        self._tell()
 
     def read(self, batch: RecordBatch) -> None:
         """Records came, or none."""
@@ -195,7 +195,7 @@ class Reporter:
 
     def _tell_phase(self, phase: SubscriberPhase) -> None:
         before = self.statistics
-        if before.phase is not phase or before.cause is not None:
+        if before.phase is not phase or before.cause is not None or self.stored_offset != self._told_offset:
             self._set(phase=phase, **_NO_TROUBLE)
             self._tell()
 
@@ -205,6 +205,7 @@ class Reporter:
         self.gauge.heed(snapshot)
 
     def _tell(self) -> None:
+        self._told_offset = self.stored_offset
         self._ports.observer.on_progress(self.statistics)
 
     def _now_ms(self) -> int:
