@@ -275,3 +275,9 @@ def test_a_name_for_a_subscriber_that_cannot_be_meant_is_refused(
     agents = {"subscribers": [{"name": one, "target": f"files:{tmp_path / one}"} for one in names]}
     done = mailboat("agent", "run", "--config", write("member", agents), "--subscriber", name)
     assert (done.returncode, problem in done.stderr) == (2, True)
+
+
+def test_the_home_that_an_agent_names_is_one_for_every_command(author: Agent) -> None:
+    done = mailboat("--home", author.ready["home"], "status", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert [one["name"] for one in json.loads(done.stdout)["publishers"]] == ["author"]

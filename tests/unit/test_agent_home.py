@@ -10,9 +10,11 @@ from mailboat.agent.home import (
     HomeExistsError,
     HomeMissingError,
     KnownSubscriber,
+    configured_home,
     create_home,
     make_folders,
     make_identity,
+    note_configuration,
 )
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
@@ -113,3 +115,45 @@ def test_an_identity_is_given_once_even_where_links_are_not_possible(
     make_identity(tmp_path)
     assert Home(tmp_path, Config()).sling_id == identity
     assert sorted(one.name for one in tmp_path.iterdir()) == ["instance", "publishers", "subscribers"]
+
+
+def test_a_home_run_with_a_configuration_from_elsewhere_is_found_by_its_note(tmp_path: Path) -> None:
+    file = tmp_path / "pub.yaml"
+    file.write_text("publisher: {name: news}\n")
+    state = tmp_path / "state"
+    make_folders(state)
+    make_identity(state)
+    with pytest.raises(HomeMissingError, match="configuration is elsewhere") as unnoted:
+        Home(state)
+    assert unnoted.value.next_step == f"mailboat --home {state} agent run --config FILE"
+    note_configuration(configured_home(file, state), file)
+    assert Home(state).config.publisher.name == "news"
+    with pytest.raises(HomeExistsError):
+        create_home(state, Config())
+    file.unlink()
+    with pytest.raises(HomeMissingError, match="which is gone"):
+        Home(state)
+
+
+def test_the_first_of_several_configurations_is_noted_and_none_where_the_home_has_its_own(
+    home: Home, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    make_folders(state)
+    for name in ("first", "second"):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(f"publisher: {{name: {name}}}\n")
+        note_configuration(configured_home(file, state), file)
+        note_configuration(home, file)
+    assert Home(state).config.publisher.name == "first"
+    assert not (home.path / "configuration").exists()
+
+
+def test_init_keeps_a_configuration_written_by_hand_and_makes_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "mailboat.yaml").write_text("publisher: {name: mine}\n")
+    with pytest.raises(HomeMissingError, match="nothing was made") as caught:
+        _ = Home(tmp_path).sling_id
+    assert caught.value.next_step == f"mailboat --home {tmp_path} init"
+    made = create_home(tmp_path, Config())
+    assert made.config.publisher.name == "mine"
+    assert len(made.sling_id) == 36

@@ -1,6 +1,7 @@
 """The home: one folder with the state of what runs here, and with all that is needed on a single machine.
 
     mailboat.yaml         configuration, every key explained; `agent run --config FILE` takes another file instead
+    configuration         where the configuration is, when it is in another file: `agent run --config FILE` notes it
     instance              which instance this is: the Sling id of its agents
     journal.db, blobs/    the log and the large binaries
     publishers/           what publishers remember: receipts of requests, what `--changed` compares with
@@ -28,6 +29,7 @@ from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyErro
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
 CONFIG_FILE: Final = "mailboat.yaml"
+NOTE_FILE: Final = "configuration"
 INSTANCE_FILE: Final = "instance"
 KEPT_CONFIG_FILE: Final = ".mailboat.json"
 
@@ -72,12 +74,10 @@ class Home:
         self.path = path
         if config is not None:
             self.config = config
-            return
-        if not (path / CONFIG_FILE).is_file():
-            raise HomeMissingError(
-                f"there is no Mailboat home at {path}", next_step=f"mailboat --home {path} init", home=path.absolute()
-            )
-        self.config = read_config(path / CONFIG_FILE)
+        elif (path / CONFIG_FILE).is_file():
+            self.config = read_config(path / CONFIG_FILE)
+        else:
+            self.config = _noted_config(path)
 
     @property
     def is_made(self) -> bool:
@@ -118,7 +118,18 @@ class Home:
 
     @property
     def sling_id(self) -> SlingId:
-        """The instance that this home's agents run in. Raises: ConfigInvalidError when the file was damaged."""
+        """The instance that this home's agents run in.
+
+        Raises:
+            HomeMissingError: There is a configuration, and nothing else yet.
+            ConfigInvalidError: The file was damaged.
+        """
+        if not self.is_made:
+            raise HomeMissingError(
+                f"{self.path} has a configuration, and nothing was made with it yet",
+                next_step=f"mailboat --home {self.path} init",
+                home=self.path.absolute(),
+            )
         text = _read_text(self.path / INSTANCE_FILE).strip()
         if len(text) != SLING_ID_LENGTH:
             raise ConfigInvalidError(f"{self.path / INSTANCE_FILE} does not hold an id of {SLING_ID_LENGTH} characters")
@@ -163,13 +174,21 @@ class Home:
 def create_home(path: Path, config: Config) -> Home:
     """Make a home: folders, configuration, instance id. The configuration comes last: with it the home exists.
 
+    A configuration that somebody wrote before stays, and the rest is made for it.
+
     Raises:
         HomeExistsError: There is one already.
         StorageReadOnlyError, StorageFullError.
     """
     from mailboat.config.pages import commented_yaml
 
-    if (path / CONFIG_FILE).exists():
+    has_own = (path / CONFIG_FILE).exists()
+    if has_own and not (path / INSTANCE_FILE).exists():
+        home = Home(path)
+        make_folders(path)
+        make_identity(path)
+        return home
+    if has_own or (path / NOTE_FILE).exists():
         home = Home(path)
         is_whole = home.config.journal.kafka is not None or home.journal_path.exists()
         step = None if is_whole else f"mailboat --home {path} init --new-journal"
@@ -186,6 +205,38 @@ def configured_home(config_file: Path, path: Path | None = None) -> Home:
     Nothing is made: `composition.prepare` does that. Raises: ConfigInvalidError.
     """
     return Home(config_file.parent if path is None else path, parse_config(config_file))
+
+
+def note_configuration(home: Home, config_file: Path) -> None:
+    """Write down which configuration a home was run with, for `--home` to find it, unless it has its own.
+
+    Of several configurations that share a home the first is noted. A home that can't be written has no note.
+    """
+    note = home.path / NOTE_FILE
+    if (home.path / CONFIG_FILE).exists() or (note.is_file() and _noted_file(note).is_file()):
+        return
+    with suppress(MailboatError):
+        write_text(note, f"{config_file.absolute()}\n")
+
+
+def _noted_file(note: Path) -> Path:
+    return note.parent / _read_text(note).strip()
+
+
+def _noted_config(path: Path) -> Config:
+    """The configuration that the home's agents were started with. Raises: HomeMissingError, ConfigInvalidError."""
+    note = path / NOTE_FILE
+    if note.is_file():
+        file = _noted_file(note)
+        if file.is_file():
+            return parse_config(file)
+        message, step = f"{path} was run with the configuration {file}, which is gone", f"put it back, or change {note}"
+    elif (path / INSTANCE_FILE).is_file():
+        message = f"{path} holds the state of agents whose configuration is elsewhere, and no note of where"
+        step = f"mailboat --home {path} agent run --config FILE"
+    else:
+        message, step = f"there is no Mailboat home at {path}", f"mailboat --home {path} init"
+    raise HomeMissingError(message, next_step=step, home=path.absolute())
 
 
 def make_folders(path: Path) -> None:

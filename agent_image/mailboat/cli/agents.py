@@ -64,6 +64,7 @@ def run(
     """
     from mailboat.agent.checking import check_config
     from mailboat.agent.composition import prepare
+    from mailboat.agent.home import note_configuration
     from mailboat.agent.running import AgentProcess
     from mailboat.http.serving import server_of
     from mailboat.telemetry.logs import configure_logs
@@ -74,6 +75,8 @@ def run(
     check_config(home, where, needs_agents=True)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     prepare(home)
+    if config is not None:
+        note_configuration(home, config)
     with ExitStack() as opened:
         process = opened.enter_context(AgentProcess(home))
         received = opened.enter_context(_stopped_by_signals(process))
