@@ -86,6 +86,11 @@ class TestAdmission:
         throttle.admit("ann", 900)
         assert clock.monotonic() == before
 
+    def test_requests_that_are_sent_at_once_are_let_in_one_after_the_other(self) -> None:
+        throttle = Throttle(ThrottleSettings(1000, 20.0), ManualClock())
+        places = [throttle._place("ann", 0.4) for _ in range(5)]
+        assert places == pytest.approx([0.4, 0.8, 1.2, 1.2, 1.2])
+
     def test_the_pace_of_one_caller_is_not_anothers(self, throttle: Throttle, clock: SkippingClock) -> None:
         with pytest.raises(ThrottledError):
             throttle.admit("ann", 2000)

@@ -3,7 +3,8 @@
 The delay of a request grows with the backlog, as in the original (SLING-12218): none up to the limit, linear from
 there, the longest from twice the limit on. Only subscribers whose queue can be cleared count (SLING-12429). What
 differs: who would have to wait long is not held on a thread, but told when to come again; who does so is let in. Each
-caller has a place in time of its own, so the pace of one is not the pace of another.
+caller has a place in time of its own, so the pace of one is not the pace of another; requests that it sends at once
+are let in one after the other. Without tokens a caller is who it says to be, so fairness is voluntary then.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Throttle:
         self._clock = clock
         self._lock = threading.Lock()
         self._places: OrderedDict[str, float] = OrderedDict()
+        self._admitted: OrderedDict[str, float] = OrderedDict()
 
     def delay_seconds(self, backlog: int) -> float:
         """How long a request is held up at such a backlog."""
@@ -86,10 +88,19 @@ class Throttle:
         """How long the caller has to wait; its place is used up when that is short enough to wait for."""
         now = self._clock.monotonic()
         with self._lock:
-            place = min(self._places.pop(caller, math.inf), now + delay)
+            begins = max(now, self._admitted.pop(caller, now)) if delay > 0 else now
+            place = min(self._places.pop(caller, math.inf), begins + delay)
             wait_seconds = max(0.0, place - now)
             if wait_seconds > PATIENCE_SECONDS:
-                self._places[caller] = place
-                while len(self._places) > MAX_CALLERS:
-                    self._places.popitem(last=False)
+                _note(self._places, caller, place)
+                if begins > now:
+                    _note(self._admitted, caller, begins)
+            elif delay > 0:
+                _note(self._admitted, caller, now + wait_seconds)
             return wait_seconds
+
+
+def _note(times: OrderedDict[str, float], caller: str, time_seconds: float) -> None:
+    times[caller] = time_seconds
+    while len(times) > MAX_CALLERS:
+        times.popitem(last=False)
