@@ -148,6 +148,16 @@ def test_a_package_is_distributed_when_all_known_subscribers_are_past_it(world: 
     ]
 
 
+def test_a_subscriber_that_took_leave_is_neither_waited_for_nor_named(world: World) -> None:
+    world.announce("a", 0)
+    world.announce("gone", 0)
+    world.step()
+    world.publish()
+    world.append("discovery", DiscoveryMessage(SLING, AgentName("gone"), ()))
+    world.announce("a", 1)
+    assert [one.missed for one in world.settle()] == [()]
+
+
 def test_a_package_waits_for_somebody_where_nobody_is_known(world: World) -> None:
     world.publish()
     assert world.settle() == []

@@ -106,6 +106,10 @@ class Audience:
         member.claim(0 if next_offset is None else next_offset, heard_seconds)
         return known is None
 
+    def leave(self, queue_name: QueueName) -> bool:
+        """It takes leave for good: nobody waits for it, and no event names it; whether it was known."""
+        return self._members.pop(queue_name, None) is not None
+
     def drop_silent(self, now_ms: int, now_seconds: float, silent_seconds: float) -> Sequence[QueueName]:
         """No longer wait for those that were silent for longer than that."""
         gone = [one for one in self._members.values() if now_seconds - one.heard_seconds > silent_seconds]

@@ -22,6 +22,7 @@ from mailboat.model.messages import Action, DiscoveryMessage, DistributedEvent, 
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.publisher.distributed import Audience, Candidate, Distributed, Verdicts
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
+from mailboat.queues.names import QueueName
 from mailboat.queues.standing import standings_of
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
@@ -142,7 +143,10 @@ class EventRun:
         has_changed = False
         for record in self._announcements.read(_READ, wait_seconds).records:
             message = _readable(record)
-            if isinstance(message, DiscoveryMessage):
+            if isinstance(message, DiscoveryMessage) and not message.states:
+                gone = QueueName(message.sub_sling_id, message.sub_agent_name)
+                has_changed = self._audience.leave(gone) or has_changed
+            elif isinstance(message, DiscoveryMessage):
                 has_changed = self._hear_one(message, record.appended_ms) or has_changed
         return has_changed
 
