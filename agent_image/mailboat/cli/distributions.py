@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
 @remote_command
 def get(
     session: Session,
-    package: Annotated[str, typer.Argument(metavar="ID", help="A package id, or the request id.")],
+    package: Annotated[
+        str, typer.Argument(metavar="ID", help="A package id, the request id, or an item or offset from `queue show`.")
+    ],
     wait: Annotated[
         float | None,
         typer.Option(

@@ -25,6 +25,7 @@ MAX_SEARCHED_RECORDS: Final = 10_000
 """How many records are looked at for an id that this publisher does not remember."""
 
 _OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
+_OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
 _BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
@@ -50,6 +51,8 @@ class Distributions:
     def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
         """The package of that id or request id, at the place where its publisher remembers it, else by a search.
 
+        A queue item's id (`package-0@5`) and an offset (`5`) name a package too, unless it is somebody's request id.
+
         Raises:
             DistributionMissingError: The log does not hold it, or it is too far back for a search.
         """
@@ -59,9 +62,23 @@ class Distributions:
                 continue
             if identifier in {message.package_id, message.request_id}:
                 return Found(record, message)
+        found = self._at_offset(publisher, identifier)
+        if found is not None:
+            return found
         raise DistributionMissingError(
             f"the log holds no package or request {identifier[:_SHOWN]!r} of {publisher}", publisher=publisher
         )
+
+    def _at_offset(self, publisher: AgentName, identifier: str) -> Found | None:
+        named = _OFFSET.fullmatch(identifier)
+        topic = self._workspace.package_topic
+        if named is None or named[1] not in {None, topic}:
+            return None
+        record = self._workspace.journal.record_at(topic, Offset(int(named[2])))
+        message = None if record is None else readable(record)
+        if record is None or not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+            return None
+        return Found(record, message)
 
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
         """What became of a package; who may have something to say about it that was not heard yet is waited for."""

@@ -1,0 +1,49 @@
+"""The names under which people ask what became of a package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.agent.home import create_home
+from mailboat.config.document import Config
+from mailboat.errors import DistributionMissingError
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[ControlRoom]:
+    home = create_home(tmp_path / "home", Config())
+    initialise(home).__exit__(None, None, None)
+    with Workspace(home) as workspace:
+        workspace.publisher("author")
+        with closing(ControlRoom(workspace)) as made:
+            yield made
+
+
+def publish(room: ControlRoom, request_id: str) -> DistributionView:
+    return room.distribute("author", DistributionOrder("INVALIDATE", ("/a",), request_id=request_id))
+
+
+@pytest.mark.parametrize("name", ["1", "package-0@1"])
+def test_an_offset_and_a_queue_item_name_a_package(room: ControlRoom, name: str) -> None:
+    publish(room, "r-0")
+    second = publish(room, "r-1")
+    assert room.distribution("author", name).package_id == second.package_id
+
+
+def test_a_request_id_of_digits_goes_before_an_offset(room: ControlRoom) -> None:
+    first = publish(room, "1")
+    publish(room, "r-1")
+    assert room.distribution("author", "1").package_id == first.package_id
+
+
+@pytest.mark.parametrize("name", ["7", "other-0@0", "package-0@"])
+def test_what_names_nothing_is_missing(room: ControlRoom, name: str) -> None:
+    publish(room, "r-0")
+    with pytest.raises(DistributionMissingError):
+        room.distribution("author", name)
