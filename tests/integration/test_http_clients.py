@@ -280,8 +280,9 @@ def test_basic_authentication_takes_the_token_as_password(control: FakeControl, 
 
 def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    with HttpControl(url, "nobody's") as stranger, pytest.raises(AccessDeniedError, match="wants a token"):
+    with HttpControl(url, "nobody's") as stranger, pytest.raises(AccessDeniedError, match="wants a token") as refused:
         stranger.status()
+    assert refused.value.next_step == "give one with --token-file FILE or in MAILBOAT_TOKEN"
     with HttpControl(url, "token-of-viewer") as viewer, pytest.raises(AccessDeniedError, match="does not let"):
         viewer.clear("author", "edge-1")
 

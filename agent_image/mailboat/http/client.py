@@ -162,7 +162,10 @@ class HttpControl:
             return known
         match answer.status_code:
             case HTTPStatus.UNAUTHORIZED:
-                return AccessDeniedError(f"the agent at {self.url} wants a token that it knows")
+                return AccessDeniedError(
+                    f"the agent at {self.url} wants a token that it knows",
+                    next_step="give one with --token-file FILE or in MAILBOAT_TOKEN",
+                )
             case HTTPStatus.FORBIDDEN:
                 return AccessDeniedError(f"the agent at {self.url} does not let this token do that")
         incident = document.get("incident") if isinstance(document, dict) else None
