@@ -117,7 +117,7 @@ def test_messages_that_cannot_be_read_or_trusted_are_found(full: Any) -> None:
     assert "does not have the digest" in problems["package", 4]
     assert "UnknownMessage" in problems["package", 5]
     assert full.json("journal", "show", "5", "-n", "1")[0]["type"] == "unreadable"
-    assert full.do("status").lines[1].startswith("publisher  author   last published ")
+    assert full.do("status").lines[1].startswith("publisher  author   queues ")
 
 
 def test_missing_messages_are_found_and_stop_a_subscriber(full: Any, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_subscribers_apply_the_retention_where_nobody_publishes(full: Any, site:
     os.utime(full.home / "publishers" / ".maintained", (0, 0))
     assert full.json("journal", "topics")[0]["earliest"] == 0
     full.do("subscribe", "web", "--until", "caught-up")
-    assert full.json("status")["subscribers"][0]["position"] == 4
+    assert full.json("status")["subscribers"][0]["next_offset"] == 4
     assert full.json("journal", "topics")[0]["earliest"] == 4
     full.do("publish", site, "/a.html")
     age(full, 8)
@@ -222,14 +222,14 @@ def test_subscribers_apply_the_retention_where_nobody_publishes(full: Any, site:
 def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Workspace] = []
 
-    def refuse(workspace: Workspace) -> None:
+    def refuse(workspace: Workspace, **_: object) -> None:
         asked.append(workspace)
         raise StorageFullError("no space is left")
 
     monkeypatch.setattr(upkeep, "maintain", refuse)
     full.do("subscribe", "web", "--until", "caught-up")
     assert len(asked) == 1
-    assert full.json("status")["subscribers"][0]["position"] == 4
+    assert full.json("status")["subscribers"][0]["next_offset"] == 4
 
 
 def test_a_damaged_journal_has_a_name_and_a_way_out(full: Any) -> None:

@@ -122,7 +122,7 @@ class TestFiles:
         self, files: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         synced: list[bool] = []
-        monkeypatch.setattr("mailboat.content.targets.durability.ctypes.CDLL", lambda *_, **__: object())
+        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
         monkeypatch.setattr("mailboat.content.targets.durability.os.sync", lambda: synced.append(True))
         publish(files, [a_file(f"/f{number}") for number in range(40)], deep("/"))
         assert synced

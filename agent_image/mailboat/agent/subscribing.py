@@ -215,8 +215,11 @@ class SubscriberProcess:
         """Whom one that follows all may hear of, before it does."""
         if self._subscription.follow:
             return frozenset()
-        recent = recent_publishers(self._workspace.journal, self._workspace.topic(TopicRole.PACKAGE))
-        return frozenset(self._workspace.publisher_names()) | frozenset(recent)
+        known = frozenset(self._workspace.publisher_names())
+        try:
+            return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
+        except MailboatError:  # what is wrong with the log, the import tells
+            return known
 
     def _farewell_seconds(self) -> float:
         if self._deadline is None:
