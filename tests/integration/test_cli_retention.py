@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.retaining import RetentionTask
+from mailboat.clock import Deadline, SystemClock
 
 
 @pytest.fixture
@@ -59,7 +61,10 @@ def test_an_agent_does_it_by_itself(kept: Any) -> None:
     with Workspace(Home(kept.home)) as workspace:
         task = RetentionTask(workspace)
         task.start()
-        task.stop()
+        deadline = Deadline(SystemClock(), 20.0)
+        while workspace.journal.bounds(workspace.package_topic).earliest_offset == 0 and not deadline.is_over():
+            threading.Event().wait(0.01)
+        task.stop(deadline)
     assert head_of(kept) == 2
 
 
