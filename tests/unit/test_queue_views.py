@@ -547,8 +547,9 @@ class TestPlans:
         assert (plan.up_to_offset, plan.size.count) == (2, 1)
 
     def test_another_entry_can_not_be_removed_alone(self, queue: SubscriberQueue) -> None:
-        with pytest.raises(RemovalRefusedError, match="package-0@4"):
+        with pytest.raises(RemovalRefusedError, match="package-0@4") as refused:
             queue.plan_remove([EntryId(TOPIC, Offset(4))])
+        assert refused.value.next_step == f"name those before it too: mailboat queue show {queue.name}"
 
     def test_a_set_is_removed_with_all_before_its_last(self, queue: SubscriberQueue) -> None:
         plan = queue.plan_remove([EntryId(TOPIC, Offset(6)), EntryId(TOPIC, Offset(4))])

@@ -169,11 +169,23 @@ class SubscriberQueue:
             return None
         for one in sorted(set(entry_ids)):
             if self.find(one) is None:
-                raise RemovalRefusedError(f"{one} is not in {self.name}: it has left it, or never was there", entry=one)
+                raise RemovalRefusedError(
+                    f"{one} is not in {self.name}: it has left it, or never was there",
+                    next_step=self._look,
+                    entry=one,
+                )
         last = max(entry_ids, key=lambda one: one.offset)
         if len(entry_ids) == 1 and not self._is_head(last.offset):
-            raise RemovalRefusedError(f"{last} is not the first entry of {self.name}", entry=last)
+            raise RemovalRefusedError(
+                f"{last} is not the first entry of {self.name}",
+                next_step=f"name those before it too: {self._look}",
+                entry=last,
+            )
         return self._plan_up_to(last.offset)
+
+    @property
+    def _look(self) -> str:
+        return f"mailboat queue show {self.name}"
 
     @property
     def _first_offset(self) -> int:
