@@ -148,7 +148,7 @@ class TreePackageReader:
         binary.hash.update(data)
         binary.length_bytes += len(data)
         if binary.length_bytes > self._limits.max_entry_bytes:
-            raise too_long(f"record {raw.number}", binary.length_bytes, self._limits)
+            raise too_long(f"record {raw.number}", self._limits)
         self._total_bytes += len(data)
         self._check_total(f"record {raw.number}")
         self._unfinished = None if is_last else binary
@@ -208,7 +208,7 @@ def check_lengths(record: NodeRecord, limits: PackageLimits, *, but: Mapping[byt
     total = 0
     for binary in record.binaries:
         if binary.length_bytes > limits.max_entry_bytes:
-            raise too_long(record.path, binary.length_bytes, limits)
+            raise too_long(record.path, limits)
         if binary.digest not in but:
             total += binary.length_bytes
     return total
@@ -233,10 +233,10 @@ def not_covered(path: NodePath) -> PackageCorruptError:
     return PackageCorruptError("a tree package carries a node that its filter does not cover", path=path)
 
 
-def too_long(entry: str, length_bytes: int, limits: PackageLimits) -> LimitExceededError:
+def too_long(entry: str, limits: PackageLimits) -> LimitExceededError:
     """The error for a binary beyond the limit."""
     return LimitExceededError(
-        f"a binary has {length_bytes} bytes, the limit is {limits.max_entry_bytes}",
+        f"a binary has more than {limits.max_entry_bytes} bytes, which is the limit",
         entry=entry,
         limit=limits.max_entry_bytes,
     )
