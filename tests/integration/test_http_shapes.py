@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from jsonschema_rs import validator_for
-from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.agent.control.views import CauseView, CommandView, DistributionOrder
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
 from mailboat.http.application import api_description
@@ -288,6 +288,15 @@ def test_items_are_deleted_one_by_default_by_limit_or_by_id(agent: httpx.Client,
     control.distribute("author", DistributionOrder("ADD", ("/b",)))
     assert agent.post(where, data={"operation": "delete", "limit": "-1"}).status_code == 200
     assert edge.removed == {0, 1, 2, 3, 4}
+
+
+def test_deleting_from_an_empty_queue_says_that_it_was_empty(
+    agent: httpx.Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = CommandView("", "clear", "author", "edge-1", -1, "done", 0, "the queue was empty")
+    monkeypatch.setattr(control, "clear", lambda *_: nothing)
+    answer = agent.post(f"{SLING}/queues/{QUEUE}", data={"operation": "delete", "limit": "-1"})
+    assert answer.json() == {"success": True, "message": "the queue is empty: there was nothing to drop"}
 
 
 @pytest.mark.parametrize(

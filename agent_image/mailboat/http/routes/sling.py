@@ -201,6 +201,8 @@ def _publisher(ports: ApiPorts, agent: str) -> PublisherView:
 
 
 def _deleted(sent: CommandView) -> Document:
+    if not sent.id:
+        return {"success": True, "message": "the queue is empty: there was nothing to drop"}
     return {"success": True, "message": f"command {sent.id}: drop up to offset {sent.offset}", "command": sent.id}
 
 
