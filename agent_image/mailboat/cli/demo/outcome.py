@@ -169,13 +169,19 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
     about_it = ([*home, "distribution", "get", MISTAKE_ID], "what became of the mistake")
     commands = [
-        ([*home, "status"], "who stands where, as it is on disk: nothing runs any more"),
+        ([*home, "status"], standing_text(outcome.servers)),
         *([about_it] if outcome.board.has_story else []),
         ([*home, "publish", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: look on"),
     ]
     return [(shlex.join(words), what) for words, what in commands]
+
+
+def standing_text(servers: Servers) -> str:
+    """What `status` tells after the demo, which depends on what still runs."""
+    where = "on disk: nothing runs any more" if servers is Servers.NONE else "on the servers: the agents have ended"
+    return f"who stands where, as it is {where}"
 
 
 def _program() -> str:
