@@ -30,7 +30,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.distributed import Audience, Verdicts
+from mailboat.publisher.distributed import MAX_FAILED, MAX_MEMBERS, Audience, Verdicts
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
@@ -597,3 +597,27 @@ def test_a_journal_that_fails_is_waited_out(world: World, monkeypatch: pytest.Mo
     assert one.statistics.failures == 2
     assert one.statistics.raised == 1
     assert [event.offset for event in world.events()] == [0]
+
+
+def given_up(sling_id: str, offset: int) -> StatusMessage:
+    return StatusMessage(
+        SlingId(sling_id), AgentName("edge"), AUTHOR, Offset(offset), PackageStatus.REMOVED_FAILED, PackageId("p")
+    )
+
+
+def test_failures_of_invented_packages_are_bounded_in_sum() -> None:
+    verdicts = Verdicts(AUTHOR)
+    for subscriber in range(7):
+        for offset in range(20_000):
+            verdicts.hear(given_up(f"{subscriber:036}", 10**12 + offset))
+    verdicts.forget_below(1000)
+    assert sum(map(len, verdicts._failed.values())) == verdicts._failed_count <= MAX_FAILED
+
+
+def test_invented_subscribers_hide_no_failure() -> None:
+    verdicts = Verdicts(AUTHOR)
+    for number in range(3 * MAX_MEMBERS):
+        verdicts.hear(given_up(f"{number:036}", 1))
+    verdicts.hear(given_up(SLING, 5))
+    assert [one.subscriber for one in verdicts.missed(Offset(5))] == [name_of("edge")]
+    assert len(verdicts._confirmed) == 2 * MAX_MEMBERS

@@ -9,6 +9,7 @@ are in docs/decisions/0010-distributed-events.md. Called by `DistributedNotifier
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -187,7 +188,11 @@ def plan_distributed(
 
 
 class Verdicts:
-    """A fold over the status topic: what subscribers do not have of one publisher's packages. See `StatusListener`."""
+    """A fold over the status topic: what subscribers do not have of one publisher's packages. See `StatusListener`.
+
+    Anyone may write to that topic, so it is bounded in sum: of too many subscribers the one not heard of for longest
+    is forgotten, of too many failures those of the subscriber with most.
+    """
 
     def __init__(self, publisher: AgentName) -> None:
         """Know of nothing yet."""
@@ -195,7 +200,8 @@ class Verdicts:
         self._removed = RemovedPackages()
         self._last_removed: dict[QueueName, int] = {}
         self._failed: dict[QueueName, set[int]] = {}
-        self._confirmed: dict[QueueName, int] = {}
+        self._failed_count = 0
+        self._confirmed: OrderedDict[QueueName, int] = OrderedDict()
         self._below = 0
 
     def hear(self, status: Message) -> None:
@@ -203,31 +209,32 @@ class Verdicts:
         if not isinstance(status, StatusMessage) or status.pub_agent_name != self._publisher:
             return
         queue = QueueName(status.sub_sling_id, status.sub_agent_name)
-        if queue not in self._confirmed and len(self._confirmed) >= 2 * MAX_MEMBERS:
-            return
         self._confirmed[queue] = max(self._confirmed.get(queue, -1), status.offset)
+        self._confirmed.move_to_end(queue)
+        if len(self._confirmed) > 2 * MAX_MEMBERS:
+            self._forget(next(iter(self._confirmed)))
         self._removed.hear(status)
         if status.status is PackageStatus.REMOVED:
             self._last_removed[queue] = max(self._last_removed.get(queue, -1), status.offset)
         elif status.status is PackageStatus.IMPORTED:
-            self._failed.get(queue, set()).discard(status.offset)
-        elif status.offset >= self._below and len(self._failed.get(queue, ())) < MAX_FAILED:
-            self._failed.setdefault(queue, set()).add(status.offset)
+            if status.offset in self._failed.get(queue, ()):
+                self._set_failed(queue, self._failed[queue] - {status.offset})
+        elif status.offset >= self._below:
+            self._add_failed(queue, status.offset)
 
     def clear(self) -> None:
         """Forget all."""
         self._removed.clear()
         self._last_removed.clear()
         self._failed.clear()
+        self._failed_count = 0
         self._confirmed.clear()
 
     def forget_below(self, offset: int) -> None:
         """Packages below have had their event."""
         self._below = offset
         for queue, offsets in list(self._failed.items()):
-            offsets.difference_update([one for one in offsets if one < offset])
-            if not offsets:
-                del self._failed[queue]
+            self._set_failed(queue, {one for one in offsets if one >= offset})
         for queue in [queue for queue, last in self._last_removed.items() if last < offset]:
             del self._last_removed[queue]
 
@@ -240,3 +247,20 @@ class Verdicts:
         found = [Missed(str(one), MissedReason.FAILED) for one, offsets in self._failed.items() if offset in offsets]
         cleared = [one for one in self._last_removed if self._removed.is_removed(self._publisher, one, offset)]
         return [*found, *(Missed(str(one), MissedReason.REMOVED) for one in cleared)]
+
+    def _add_failed(self, queue: QueueName, offset: int) -> None:
+        offsets = self._failed.setdefault(queue, set())
+        self._failed_count += offset not in offsets
+        offsets.add(offset)
+        if self._failed_count > MAX_FAILED:
+            self._set_failed(max(self._failed, key=lambda one: len(self._failed[one])), set())
+
+    def _set_failed(self, queue: QueueName, offsets: set[int]) -> None:
+        self._failed_count += len(offsets) - len(self._failed.pop(queue, ()))
+        if offsets:
+            self._failed[queue] = offsets
+
+    def _forget(self, queue: QueueName) -> None:
+        del self._confirmed[queue]
+        self._last_removed.pop(queue, None)
+        self._set_failed(queue, set())
