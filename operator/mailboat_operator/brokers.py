@@ -54,6 +54,13 @@ class BrokersRefusedError(PermanentError):
     """The brokers refused a request, for the reason that the message gives: a right that is missing, or a setting."""
 
 
+def _as_warning(record: logging.LogRecord) -> bool:
+    """What the client library calls an error passes, or is told as a condition of the Journal."""
+    if record.levelno > logging.WARNING:
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterFound:
     """What the brokers say of themselves.
@@ -73,6 +80,7 @@ class Brokers:
     def __init__(self, kafka: Kafka, credentials: Credentials) -> None:
         """Nothing is asked yet; the client connects by itself. Raises: BrokersUnreachableError for a missing entry."""
         self._reason: KafkaError | None = None
+        _LOG.addFilter(_as_warning)  # once, however often it is said
         hooks: dict[str, Any] = {"logger": _LOG, "error_cb": self._note}
         self._admin = AdminClient({**client_options(kafka, credentials), **hooks})
 

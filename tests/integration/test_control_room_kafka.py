@@ -75,7 +75,7 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
         announce(workspace, 0)
         await_until(lambda: [one.lag for one in room.status().subscribers] == [3])
         await_until(lambda: [one.offset for one in room.queue(AUTHOR, "edge").items] == [1, 2, 3])
-        assert room.distribution(AUTHOR, first.package_id).imported == ("edge",)
+        await_until(lambda: room.distribution(AUTHOR, first.package_id).imported == ("edge",))
         with ThreadPoolExecutor(2) as pool:
             clearing = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None
             command = CommandMessage(SLING_ID, EDGE, Offset(room.clear(AUTHOR, "edge", 2).offset), AUTHOR)
