@@ -145,7 +145,7 @@ def test_a_line_that_is_full_is_told_and_only_to_its_caller(
         assert hers.result(PATIENCE_SECONDS).offset == 7
 
 
-def test_what_reads_content_is_published_apart_from_what_does_not(
+def test_all_in_line_are_published_together_and_the_source_is_opened_once_where_content_is_read(
     counter: PublishingCounter, publisher: PlayedPublisher
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
@@ -154,11 +154,11 @@ def test_what_reads_content_is_published_apart_from_what_does_not(
             pool.submit(counter.publish, request(str(number), Action.ADD if number < 2 else Action.DELETE), "ann")
             await_line(counter, number + 1)
         publisher.gate.set()
-    assert publisher.batches[1:] == [["/0", "/1"], ["/2", "/3"]]
+    assert publisher.batches[1:] == [["/0", "/1", "/2", "/3"]]
     source = publisher.sources[1]
     assert isinstance(source, ClosableSource)
     assert source.is_closed
-    assert publisher.sources[2] is None
+    assert publisher.sources[0] is None
 
 
 def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
@@ -170,7 +170,7 @@ def test_requests_of_one_caller_are_published_in_the_order_in_which_they_came(
             pool.submit(counter.publish, request(str(number), action), "ann")
             await_line(counter, number + 1)
         publisher.gate.set()
-    assert publisher.batches[1:] == [["/0"], ["/1"], ["/2", "/3"], ["/4"]]
+    assert publisher.batches[1:] == [["/0", "/1", "/2", "/3", "/4"]]
 
 
 def test_a_request_that_can_not_be_published_fails_alone(

@@ -422,6 +422,25 @@ def test_many_requests_are_appended_in_few_steps_and_in_order(engine: Engine, mo
     assert appends == [10, 10, 5]
 
 
+def test_requests_of_all_kinds_share_an_append_and_keep_their_order(engine: Engine) -> None:
+    requests = [
+        named("1", "/en"),
+        named("2", "/old", action=Action.DELETE),
+        named("3", "/en", action=Action.INVALIDATE),
+        named("4", "/de"),
+    ]
+    receipts = list(engine.publisher().publish_all(requests, site()))
+    assert [receipt.offset for receipt in receipts] == [0, 1, 2, 3]
+    assert [(one.action, one.payload is None) for one in messages(engine)] == [
+        (Action.ADD, False),
+        (Action.DELETE, True),
+        (Action.INVALIDATE, True),
+        (Action.ADD, False),
+    ]
+    with pytest.raises(UsageError, match="takes no source"):
+        engine.publisher().publish(named("5", "/old", action=Action.DELETE), site())
+
+
 def test_where_one_of_many_fails_those_before_it_are_published_and_reported(engine: Engine) -> None:
     requests = [named("1", "/en"), named("2", "/de"), named("3", "/nowhere"), named("4", "/en")]
     receipts = engine.publisher().publish_all(requests, site())

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from mailboat.content.port import Source
@@ -134,17 +133,19 @@ class PublishingCounter:
             self._changed.notify_all()
 
     def _publish(self, batch: Sequence[_Ticket]) -> None:
-        """Publish in the order of the line, as many together as are of one kind: those that read content, or not."""
-        for with_content, run in groupby(batch, lambda one: one.request.action is Action.ADD):
-            tickets = list(run)
-            if not with_content or self._open_source is None:
-                self._publish_together(tickets, None)
-                continue
-            try:
-                with closing(self._open_source()) as source:
-                    self._publish_together(tickets, source)
-            except MailboatError as error:
-                _answer_all(tickets, error)
+        """Publish in the order of the line; the source is opened once for all that read content."""
+        adds = [one for one in batch if one.request.action is Action.ADD]
+        if not adds or self._open_source is None:
+            self._publish_together(batch, None)
+            return
+        try:
+            source = self._open_source()
+        except MailboatError as error:
+            _answer_all(adds, error)
+            self._publish_together([one for one in batch if one.answer is None], None)
+            return
+        with closing(source):
+            self._publish_together(batch, source)
 
     def _publish_together(self, batch: Sequence[_Ticket], source: Source | None) -> None:
         """Publish several; a request that can't be published fails alone."""

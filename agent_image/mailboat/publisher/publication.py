@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mailboat.content.port import Source
 from mailboat.model.identifiers import Offset
+from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
@@ -42,11 +43,13 @@ class Publisher:
             LimitExceededError: Too many paths, or the package is too large.
             SourceChangedError, JournalUnavailableError, StorageFullError: Try again with the same request id.
         """
+        check_source(request, source)
         return next(self.publish_all([request], source))
 
     def publish_all(self, requests: Iterable[DistributionRequest], source: Source | None = None) -> Iterator[Receipt]:
         """Publish many requests in order, several packages an append. Receipts come as the appends are durable.
 
+        Those that carry content read it from `source`; the others do not look at it.
         Where one request fails, those before it are published and had their receipts; the error comes then.
         """
         pending: list[Preparation] = []
@@ -54,7 +57,7 @@ class Publisher:
             for request in requests:
                 if self._is_full(pending, request):
                     yield from self._flush(pending)
-                found, prepared = self._found_or_prepared(request, source)
+                found, prepared = self._found_or_prepared(request, source if request.action is Action.ADD else None)
                 if prepared is not None:
                     pending.append(prepared)
                 elif found is not None:
