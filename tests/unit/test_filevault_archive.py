@@ -272,6 +272,13 @@ def test_it_agrees_with_zipfile_or_refuses(
         assert found == {name: theirs.read(name) for name in theirs.namelist()}
 
 
+def test_an_entry_that_needs_a_later_version_of_the_format_is_refused() -> None:
+    payload = bytearray(zipped(("a", b"text")))
+    payload[payload.index(b"PK\x01\x02") + 6] = 64
+    with pytest.raises(PackageCorruptError, match="needs a version of the format that is not known: 64"):
+        read_all(bytes(payload))
+
+
 # ------------------------------------------------------------------------------------------------- other writers
 
 

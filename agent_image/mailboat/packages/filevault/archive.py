@@ -44,6 +44,7 @@ _NAME: Final = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f]+(?:/|\Z))+
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 _METHODS: Final = frozenset({STORED, DEFLATED})
 _USUAL_MODES: Final = frozenset({0, 0o100644, 0o600})
+_NEWEST_VERSION: Final = 63  # APPNOTE 6.3.x; what a later one means, nobody can know
 _DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 
 
@@ -295,7 +296,7 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
     if at + CENTRAL.size > len(directory):
         raise PackageCorruptError("the central directory is cut off")
     fields = CENTRAL.unpack_from(directory, at)
-    signature, _, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length = fields[:13]
+    signature, _, _, version, flags, method, _, _, crc, packed, size, name_length, extra_length = fields[:13]
     comment_length, disk, _, external, offset = fields[13:]
     start = at + CENTRAL.size
     end = start + name_length + extra_length + comment_length
@@ -306,6 +307,8 @@ def _read_entry(directory: bytes, at: int, limit: int) -> tuple[Entry, int]:
     if _WIDE in (size, packed, offset):
         extra = directory[start + name_length : start + name_length + extra_length]
         size, packed, offset = wide_sizes(extra, (size, packed, offset))
+    if version & 0xFF > _NEWEST_VERSION:
+        raise PackageCorruptError(f"an entry needs a version of the format that is not known: {version}", entry=name)
     if flags & ~_KNOWN_FLAGS or method not in _METHODS or external >> 16 not in _USUAL_MODES:
         _check_kind(name, flags, method, external >> 16)
     if (method == STORED and packed != size) or (size and name[-1] == "/"):
