@@ -111,8 +111,16 @@ NAMES_IN_JCR = trees.names().filter(lambda name: "{" not in name and "}" not in 
 
 
 def legal(node: Node) -> Node:
-    """The node with types that may hold anything, and no mixins with protected properties."""
-    held = tuple(one for one in node.properties if not one.name.startswith("jcr:") or one.name == DATA_PROPERTY)
+    """The node with types that may hold anything, no mixins with protected properties, and no list of no binaries.
+
+    Of the last FileVault's own importer makes no property at all.
+    """
+    held = tuple(
+        one
+        for one in node.properties
+        if (not one.name.startswith("jcr:") or one.name == DATA_PROPERTY)
+        and (one.values or one.type is not PropertyType.BINARY)
+    )
     if node.primary_type == FILE_TYPE:
         return node
     mixins = tuple(one for one in node.mixin_types if one == "mix:title")
