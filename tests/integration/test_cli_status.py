@@ -119,9 +119,10 @@ def test_a_terminal_is_shown_a_table_that_changes_in_place(boat: Any) -> None:
         with contextlib.suppress(OSError):  # what a terminal says whose other end is closed
             while more := os.read(ours, 65536):
                 shown += more
+        code = process.wait(timeout=30)  # it lets go of the terminal before it has ended
     finally:
         process.kill()
-        code = process.wait()
+        process.wait()
         os.close(ours)
     assert code == 130
     before, _, after = shown.partition(b"\x1b[?1049l")
