@@ -147,3 +147,12 @@ def test_verify_and_show_know_pieces(engine: Engine, site: FolderSource) -> None
     engine.journal.truncate(PACKAGES, Offset(1))
     (problem,) = problems()
     assert problem.startswith("PiecesMissing")
+
+
+def test_pieces_always_fit_what_the_journal_takes(engine: Engine, site: FolderSource) -> None:
+    settings = engine.publishing_with(are_pieces_cut=True, pieces=PieceSettings(piece_bytes=5_000_000))
+    engine.publisher(settings).publish(add_request([ROOT]), site)
+    assert max(len(record.value) for record in engine.records()) <= settings.max_message_bytes
+    target = engine.target("sqlite")
+    assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 1
+    target.close()

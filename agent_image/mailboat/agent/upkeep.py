@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
@@ -121,11 +121,3 @@ def journal_damage(workspace: Workspace) -> Sequence[Finding]:
     from mailboat.agent.inspection import Finding
 
     return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]
-
-
-def last_published(workspace: Workspace) -> Mapping[AgentName, int | None]:
-    """When each publisher's newest message among the last ones was appended, milliseconds since 1970 UTC."""
-    from mailboat.agent.inspection import recent_publishers
-
-    names: dict[AgentName, int | None] = dict.fromkeys(workspace.publisher_names())
-    return {**names, **recent_publishers(workspace.journal, workspace.package_topic)}

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mailboat.cli.subscriber_run import AskedSubscription
 
 COMMAND: Final = "subscribe"
-_SMALLEST_RETRIES: Final = -1
 
 Readers = Mapping[str, Callable[[str], Any]]
 

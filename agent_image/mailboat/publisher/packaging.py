@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
-from mailboat.publisher.pieces import PieceAppender
+from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.tracing import context_of_package, parse_trace_parent
@@ -147,7 +147,9 @@ class PackageBuilder:
 
     def _cut(self, draft: PackageMessage, package: BinaryIO) -> str:
         settings = self._settings
-        pieces = PieceAppender(self._ports.journal, settings.package_topic, settings.pieces, self._ports.failpoints)
+        largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
+        cut = replace(settings.pieces, piece_bytes=min(settings.pieces.piece_bytes, largest))
+        pieces = PieceAppender(self._ports.journal, settings.package_topic, cut, self._ports.failpoints)
         sender = settings.sling_id, settings.name
         return str(pieces.append_pieces(package, draft.package_length_bytes, sender, draft.package_id))
 

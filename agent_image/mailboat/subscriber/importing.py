@@ -241,7 +241,6 @@ class Importer:
             case Passage.REMOVE:
                 outcome.dropped += 1
                 outcome.left_out.add(offset)
-                outcome.left_out.add(offset)
                 if self._settings.is_editable:
                     outcome.statuses += self.confirm(batch, offset, message, PackageStatus.REMOVED)
         return False
