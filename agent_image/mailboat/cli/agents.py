@@ -10,8 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +22,7 @@ from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
 from mailboat.cli.rendering import Output, count_text, printable
 from mailboat.cli.session import Session
+from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import parse_agent_name
@@ -79,7 +79,7 @@ def run(
         note_configuration(home, config)
     with ExitStack() as opened:
         process = opened.enter_context(AgentProcess(home))
-        received = opened.enter_context(_stopped_by_signals(process))
+        received = opened.enter_context(stopped_by_signals(process.ask_to_stop))
         process.start()
         server = server_of(process)
         server.start()
@@ -109,25 +109,6 @@ def _agent_name(agents: AgentsConfig) -> str:
     """What log lines call this process: its first agent."""
     names = [one.name for one in agents.publishers] + [one.name for one in agents.subscribers]
     return names[0]
-
-
-@contextmanager
-def _stopped_by_signals(process: AgentProcess) -> Iterator[set[int]]:
-    """SIGTERM and Ctrl-C end the process in order; a second Ctrl-C at once. Gives the signals received."""
-    received: set[int] = set()
-
-    def stop(number: int, _: object) -> None:
-        received.add(number)
-        process.ask_to_stop()
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _say_ready(session: Session, process: AgentProcess, server: HttpServer) -> None:

@@ -6,8 +6,7 @@ import enum
 import json
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home, KnownSubscriber
@@ -16,6 +15,7 @@ from mailboat.agent.subscribing import SubscriberProcess, Subscription
 from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.signals import stopped_by_signals
 from mailboat.errors import (
     JournalIncompleteError,
     JournalReplacedError,
@@ -69,7 +69,7 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> int:
         subscription = _subscription(workspace, known, is_gap_accepted=asked.is_gap_accepted)
         listener = _listener(session, known.name)
         process = SubscriberProcess(workspace, subscription, listener)
-        with closing(process), _stopped_by_signals(process) as received:
+        with closing(process), stopped_by_signals(process.stop) as received:
             try:
                 process.claim()
                 workspace.home.remember_subscriber(known)
@@ -131,25 +131,6 @@ def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accept
 
 def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
     return _JsonLines(name) if session.output is Output.JSON else ProgressLine(name, sys.stderr)
-
-
-@contextmanager
-def _stopped_by_signals(process: SubscriberProcess) -> Iterator[set[int]]:
-    """SIGTERM and Ctrl-C finish the batch at hand; a second Ctrl-C ends at once. Gives the signals received."""
-    received: set[int] = set()
-
-    def stop(number: int, _: object) -> None:
-        received.add(number)
-        process.stop()
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _JsonLines:
