@@ -12,9 +12,10 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import MessageCorruptError, PathRefusedError, UntrustedInputError
-from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.messages import (
     Action,
+    BulkPart,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -71,6 +72,7 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
             (Binary(digest=b"\x01" * 32, length_bytes=70_000), Binary(digest=b"\x02" * 32, length_bytes=0)),
             ("chunks",),
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            BulkPart(BuildId("release-42"), 6, 40),
         ),
         2,
         text(1, SLING_ID)
@@ -91,7 +93,8 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + data(24, data(1, b"\x01" * 32) + number(2, 70_000))
         + data(24, data(1, b"\x02" * 32) + number(2, 0))
         + text(26, "chunks")
-        + text(27, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        + text(27, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+        + data(28, text(1, "release-42") + number(2, 6) + number(3, 40)),
     ),
     "package-by-reference": (
         PackageMessage(
@@ -461,6 +464,10 @@ def test_text_that_is_not_utf8_is_refused_clearly() -> None:
         (number(5, -1), "-1 bytes"),
         (number(23, 2**62), "ms"),
         (number(23, -1), "ms"),
+        (data(28, text(1, "b") + number(2, 4) + number(3, 4)), "package 4 of 4"),
+        (data(28, text(1, "b") + number(2, -1) + number(3, 4)), "package -1 of 4"),
+        (data(28, text(1, "-b") + number(2, 0) + number(3, 4)), "not a build id"),
+        (data(28, text(1, "b") + number(2, 0)), "bulk.total"),
     ],
 )
 def test_a_value_that_can_not_be_is_refused(field: bytes, expected: str) -> None:
@@ -577,6 +584,14 @@ PATHS = st.lists(st.sampled_from(["/", "/a", "/a/b", "/ä ö/x", "/jcr:content"]
         ).map(tuple),
         st.lists(SHORT, max_size=2).map(tuple),
         st.one_of(st.none(), SHORT.filter(bool)),
+        st.one_of(
+            st.none(),
+            st.integers(0, 2**62).flatmap(
+                lambda sequence: st.integers(sequence + 1, 2**63 - 1).map(
+                    lambda total: BulkPart(BuildId("build-1"), sequence, total)
+                )
+            ),
+        ),
     )
 )
 def test_every_package_message_comes_back(message: PackageMessage) -> None:

@@ -19,6 +19,9 @@ PackageId = NewType("PackageId", str)
 RequestId = NewType("RequestId", str)
 """What a caller names a request by, so that a retry is not a second package. 1 to 200 printable characters."""
 
+BuildId = NewType("BuildId", str)
+"""A build of many packages: 1 to 63 letters, digits, `-`, `.` or `_`, as an agent's name."""
+
 Offset = NewType("Offset", int)
 """A record's place in its topic, from 0, 64 bits, never used twice. Say "next to read" or "last done" in the name."""
 
@@ -39,6 +42,13 @@ def parse_agent_name(text: str) -> AgentName:
             f"{text!r} is not an agent name: 1 to 63 letters, digits, '.', '_' or '-', no dash at the ends"
         )
     return AgentName(text)
+
+
+def parse_build_id(text: str) -> BuildId:
+    """Check a build's id. Raises: UsageError."""
+    if not _AGENT_NAME.match(text):
+        raise UsageError(f"{text!r} is not a build id: 1 to 63 letters, digits, '.', '_' or '-', no dash at the ends")
+    return BuildId(text)
 
 
 def parse_request_id(text: str) -> RequestId:

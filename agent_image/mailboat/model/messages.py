@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
@@ -39,6 +39,25 @@ class TopicRole(enum.StrEnum):
     EVENT = "event"
 
 
+class BulkPart(NamedTuple):
+    """Where a package stands in a build of many packages.
+
+    Attributes:
+        build_id: Names the build; the same for all of its packages.
+        sequence: From 0 to `total - 1`, in the order of the log.
+        total: How many packages the build has.
+    """
+
+    build_id: BuildId
+    sequence: int
+    total: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the build is complete with this package."""
+        return self.sequence == self.total - 1
+
+
 class PackageMessage(NamedTuple):
     """One distribution request on the package topic.
 
@@ -62,6 +81,7 @@ class PackageMessage(NamedTuple):
         binaries: Ours. The binaries that the package refers to in the shared blob store.
         required_features: Ours. A reader that does not know one of these must stop.
         trace_parent: Ours. W3C trace context.
+        bulk: Ours. Its place in a build of many packages, if it is of one.
     """
 
     pub_sling_id: SlingId
@@ -82,6 +102,7 @@ class PackageMessage(NamedTuple):
     binaries: tuple[Binary, ...] = ()
     required_features: tuple[str, ...] = ()
     trace_parent: str | None = None
+    bulk: BulkPart | None = None
 
     @property
     def created_at(self) -> datetime | None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import MessageCorruptError
-from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
+from mailboat.errors import MessageCorruptError, UsageError
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, parse_build_id
 from mailboat.model.messages import (
     Action,
+    BulkPart,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -107,6 +108,10 @@ def encode_package(message: PackageMessage) -> bytes:
         wire.blobs.extend([pb.BlobReference(digest=one.digest, length=one.length_bytes) for one in message.binaries])
     if message.required_features:
         wire.required_features.extend(message.required_features)
+    if message.bulk is not None:
+        wire.bulk.CopyFrom(
+            pb.BulkPart(build_id=message.bulk.build_id, sequence=message.bulk.sequence, total=message.bulk.total)
+        )
     if message.action is Action.INVALIDATE:
         wire.action = pb.PackageMessage.INVALIDATE
     return wire.SerializeToString()
@@ -142,8 +147,18 @@ def decode_package(value: bytes) -> PackageMessage:
         tuple(map(_blob, wire.blobs)) if len(wire.blobs) else (),
         tuple(wire.required_features) if len(wire.required_features) else (),
         wire.trace_parent or None,
+        _decode_bulk(wire.bulk) if wire.HasField("bulk") else None,
     )
     return tuple.__new__(PackageMessage, fields)
+
+
+def _decode_bulk(wire: pb.BulkPart) -> BulkPart:
+    if not 0 <= wire.sequence < wire.total:
+        raise MessageCorruptError(f"package {wire.sequence} of {wire.total} of a build can't be")
+    try:
+        return BulkPart(parse_build_id(wire.build_id), wire.sequence, wire.total)
+    except UsageError as error:
+        raise MessageCorruptError(error.message) from error
 
 
 def _encode_status(message: StatusMessage) -> bytes:

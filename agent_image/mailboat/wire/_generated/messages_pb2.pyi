@@ -80,6 +80,7 @@ class PackageMessage(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     REQUIRED_FEATURES_FIELD_NUMBER: _builtins.int
     TRACE_PARENT_FIELD_NUMBER: _builtins.int
+    BULK_FIELD_NUMBER: _builtins.int
     pub_sling_id: _builtins.str
     pub_agent_name: _builtins.str
     pkg_id: _builtins.str
@@ -109,6 +110,10 @@ class PackageMessage(_message.Message):
 
     @_builtins.property
     def required_features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def bulk(self) -> Global___BulkPart:
+        """its place in a build of many packages"""
+
     def __init__(
         self,
         *,
@@ -131,10 +136,11 @@ class PackageMessage(_message.Message):
         action: Global___PackageMessage.Action.ValueType | None = ...,
         required_features: _abc.Iterable[_builtins.str] | None = ...,
         trace_parent: _builtins.str | None = ...,
+        bulk: Global___BulkPart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "bulk", b"bulk", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "blobs", b"blobs", "bulk", b"bulk", "created_ms", b"created_ms", "deep_paths", b"deep_paths", "package_digest", b"package_digest", "paths", b"paths", "pkg_binary", b"pkg_binary", "pkg_binary_ref", b"pkg_binary_ref", "pkg_id", b"pkg_id", "pkg_length", b"pkg_length", "pkg_type", b"pkg_type", "pub_agent_name", b"pub_agent_name", "pub_sling_id", b"pub_sling_id", "req_type", b"req_type", "request_id", b"request_id", "required_features", b"required_features", "trace_parent", b"trace_parent", "tree_digest", b"tree_digest", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -162,6 +168,34 @@ class BlobReference(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BlobReference: _TypeAlias = BlobReference  # noqa: Y015
+
+@_typing.final
+class BulkPart(_message.Message):
+    """Where a package stands in a build of many. Ours. Present: all fields are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUILD_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    build_id: _builtins.str
+    sequence: _builtins.int
+    """0 … total - 1, in the order of the log"""
+    total: _builtins.int
+    def __init__(
+        self,
+        *,
+        build_id: _builtins.str | None = ...,
+        sequence: _builtins.int | None = ...,
+        total: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["build_id", b"build_id", "sequence", b"sequence", "total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_id", b"build_id", "sequence", b"sequence", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BulkPart: _TypeAlias = BulkPart  # noqa: Y015
 
 @_typing.final
 class Cause(_message.Message):
