@@ -26,14 +26,21 @@ class Program:
     """A program to build.
 
     Attributes:
-        name: Its folder among the modules, and the name of the binary.
+        name: Of the binary.
         package: The Go package with its main function.
         settings: Link-time variables, as `package.variable=value`.
+        module: Its folder among the modules, where that is not called as the binary.
     """
 
     name: str
     package: str = "."
     settings: tuple[str, ...] = ()
+    module: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Where its module file is."""
+        return MODULES / (self.module or self.name)
 
 
 _VERSION = "k8s.io/component-base/version"
@@ -52,6 +59,8 @@ HELM = Program("helm", "helm.sh/helm/v4/cmd/helm")
 COREDNS = Program("coredns")
 STORAGE = Program("local-path-provisioner", "github.com/rancher/local-path-provisioner")
 PAUSE = Program("pause")
+KEDA = Program("keda-operator", "github.com/kedacore/keda/v2/cmd/operator", module="keda")
+KEDA_METRICS = Program("keda-adapter", "github.com/kedacore/keda/v2/cmd/adapter", module="keda")
 
 
 def cache_folder() -> Path:
@@ -71,9 +80,8 @@ def digest_of(*paths: Path) -> str:
 
 def build(program: Program) -> Path:
     """The program, built unless it was built before. Raises: CalledProcessError, after Go's own words."""
-    module = MODULES / program.name
     key = hashlib.sha256("\n".join((program.package, *program.settings)).encode()).hexdigest()[:8]
-    folder = cache_folder() / "programs" / f"{program.name}-{digest_of(module)}-{key}"
+    folder = cache_folder() / "programs" / f"{program.name}-{digest_of(program.folder)}-{key}"
     binary = folder / program.name
     with locked(folder):
         if not binary.exists():
@@ -82,7 +90,7 @@ def build(program: Program) -> Path:
             draft = folder / "draft"
             flags = "-s -w " + " ".join(f"-X {one}" for one in program.settings)
             command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(draft), program.package]
-            subprocess.run(command, cwd=module, env=_go_environment(), check=True)
+            subprocess.run(command, cwd=program.folder, env=_go_environment(), check=True)
             draft.rename(binary)
     return binary
 
@@ -91,7 +99,7 @@ def module_folder(program: Program, module: str) -> Path:
     """Where Go keeps the source of a module that a program is built from."""
     command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
     done = subprocess.run(
-        command, cwd=MODULES / program.name, env=_go_environment(), check=True, capture_output=True, text=True
+        command, cwd=program.folder, env=_go_environment(), check=True, capture_output=True, text=True
     )
     return Path(done.stdout.strip())
 
@@ -116,6 +124,6 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    known = {one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)}
+    known = {one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE, KEDA, KEDA_METRICS)}
     for name in sys.argv[1:] or known:
         sys.stdout.write(f"{build(known[name])}\n")

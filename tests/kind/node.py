@@ -23,7 +23,6 @@ from builds import (
     KIND,
     KUBEBOX,
     KUBERNETES,
-    MODULES,
     PAUSE,
     STORAGE,
     build,
@@ -52,6 +51,7 @@ _FOLDERS = (
 )
 _KUBE_LINKS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
 _REGISTRY = "registry.k8s.io"
+_PROGRAMS = (COREDNS, KIND, KUBEBOX, PAUSE, STORAGE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Component:
 
 def node_image(engine: Engine) -> str:
     """The name of the node image in the engine, made unless it is there. Takes two minutes from built programs."""
-    sources = [MODULES, HERE / "node.py", HERE / "oci.py", HERE / "inside-the-node.sh"]
+    modules = [program.folder for program in _PROGRAMS]
+    sources = [*modules, HERE / "node.py", HERE / "oci.py", HERE / "inside-the-node.sh"]
     name = f"mailboat/node:{KUBERNETES}-{digest_of(*sources)}"
     with locked(cache_folder() / "node"):
         if not engine.has_image(name):
