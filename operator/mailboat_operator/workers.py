@@ -75,13 +75,15 @@ class Workers:
         """Look at one object; in how many seconds again, None when nothing calls for it."""
         started = time.monotonic()
         try:
-            is_ready = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
+            outcome = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other objects go on
             self._metrics.looked(key.kind, _name_of(error), time.monotonic() - started)
             return await self._failed(key, error)
-        self._metrics.looked(key.kind, "ready" if is_ready else "pending", time.monotonic() - started)
+        self._metrics.looked(key.kind, "ready" if outcome.is_ready else "pending", time.monotonic() - started)
         self._failures.pop(key, None)
-        return None if is_ready else _PENDING_SECONDS
+        if outcome.again_seconds is not None:
+            return outcome.again_seconds
+        return None if outcome.is_ready else _PENDING_SECONDS
 
     async def _failed(self, key: ObjectKey, error: Exception) -> float:
         count = self._failures[key] = self._failures.get(key, 0) + 1

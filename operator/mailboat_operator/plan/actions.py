@@ -104,7 +104,9 @@ class Plan:
     Attributes:
         actions: In order.
         status: The whole status to be; None leaves it as it is.
+        again_seconds: When to look again at the latest, for what no watch tells; None leaves it to news and the resync.
     """
 
     actions: tuple[Action, ...]
     status: Mapping[str, Any] | None
+    again_seconds: float | None = None
