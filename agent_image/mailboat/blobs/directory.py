@@ -27,8 +27,9 @@ from mailboat.blobs.content import (
     checked_stream,
     digest_named,
 )
+from mailboat.blobs.directory_documents import DirectoryDocuments, synchronise
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
-from mailboat.blobs.port import BlobInfo, Digest, UserNamed
+from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
 
@@ -68,6 +69,11 @@ class DirectoryBlobStore:
     def description(self) -> str:
         """See `BlobStore.description`."""
         return f"directory {self._folder}"
+
+    @property
+    def documents(self) -> NamedDocuments:
+        """See `BlobStore.documents`."""
+        return DirectoryDocuments(self._folder, self._drafts)
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
@@ -195,11 +201,11 @@ class DirectoryBlobStore:
         path = self._path(digest)
         path.parent.mkdir(exist_ok=True)
         self._touch(draft)
-        _synchronise(draft)
+        synchronise(draft)
         with self._locked(fcntl.LOCK_SH):
             draft.replace(path)
-        _synchronise(path.parent)
-        _synchronise(self._blobs)
+        synchronise(path.parent)
+        synchronise(self._blobs)
 
     def _touch(self, path: Path) -> None:
         seconds = self._clock.now().timestamp()
@@ -230,11 +236,3 @@ def _write_all(file: BinaryIO, chunk: bytes) -> int:
     while written < len(view):
         written += file.write(view[written:])
     return written
-
-
-def _synchronise(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

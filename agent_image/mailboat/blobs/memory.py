@@ -17,9 +17,34 @@ from mailboat.blobs.content import (
     check_expected,
     checked_stream,
 )
-from mailboat.blobs.port import BlobInfo, Digest
+from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments
 from mailboat.clock import Clock
 from mailboat.errors import RetryableError
+from mailboat.model.identifiers import parse_agent_name
+
+
+class MemoryDocuments:
+    """Named documents in a dictionary, whose steps are atomic."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._documents: dict[str, bytes] = {}
+
+    def write(self, name: str, document: bytes) -> None:
+        """See `NamedDocuments.write`."""
+        self._documents[parse_agent_name(name)] = document
+
+    def read(self, name: str) -> bytes | None:
+        """See `NamedDocuments.read`."""
+        return self._documents.get(parse_agent_name(name))
+
+    def names(self) -> Sequence[str]:
+        """See `NamedDocuments.names`."""
+        return sorted(self._documents)
+
+    def remove(self, name: str) -> bool:
+        """See `NamedDocuments.remove`."""
+        return self._documents.pop(parse_agent_name(name), None) is not None
 
 
 class MemoryBlobStore:
@@ -30,18 +55,24 @@ class MemoryBlobStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
+        self._documents = MemoryDocuments()
         self._is_closed = False
 
     def another_handle(self) -> MemoryBlobStore:
         """A store over the same blobs that is closed on its own, as another process has one."""
         other = MemoryBlobStore(self._clock)
-        other._lock, other._blobs = self._lock, self._blobs
+        other._lock, other._blobs, other._documents = self._lock, self._blobs, self._documents
         return other
 
     @property
     def description(self) -> str:
         """See `BlobStore.description`."""
         return "memory"
+
+    @property
+    def documents(self) -> NamedDocuments:
+        """See `BlobStore.documents`."""
+        return self._documents
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""

@@ -28,12 +28,38 @@ UserNamed = Callable[[], str]
 """Says whose packages are stored: the identity of the publisher's log. Called once, before the first `put` stores."""
 
 
+class NamedDocuments(Protocol):
+    """Small documents by name, kept beside the blobs: which blob is the snapshot of a pool, and the like.
+
+    Names have the form of agents' names. Nothing sweeps them.
+    """
+
+    def write(self, name: str, document: bytes) -> None:
+        """Put a document in the place of the one of that name, as a whole; durable on return.
+
+        Raises: StorageFullError, StorageReadOnlyError, RetryableError.
+        """
+
+    def read(self, name: str) -> bytes | None:
+        """The document of that name; None when there is none. Raises: RetryableError."""
+
+    def names(self) -> Sequence[str]:
+        """All names, in order. Raises: RetryableError."""
+
+    def remove(self, name: str) -> bool:
+        """Remove a document; whether it was there. Raises: StorageReadOnlyError, RetryableError."""
+
+
 class BlobStore(Protocol):
     """Blobs by digest."""
 
     @property
     def description(self) -> str:
         """For people: kind and place, without secrets."""
+
+    @property
+    def documents(self) -> NamedDocuments:
+        """What is kept beside the blobs by name."""
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """Store the content of a stream, in bounded memory; durable on return. Storing what is there refreshes it.

@@ -26,8 +26,9 @@ from mailboat.blobs.content import (
     digest_named,
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
-from mailboat.blobs.port import BlobInfo, Digest, UserNamed
+from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.blobs.s3_connection import S3Connection
+from mailboat.blobs.s3_documents import S3Documents
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
@@ -72,6 +73,11 @@ class S3BlobStore:
     def description(self) -> str:
         """See `BlobStore.description`."""
         return self._connection.settings.description
+
+    @property
+    def documents(self) -> NamedDocuments:
+        """See `BlobStore.documents`."""
+        return S3Documents(self._connection)
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`. Content of unknown digest is spooled to disk first, as its key is its digest.

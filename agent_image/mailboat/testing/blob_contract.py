@@ -11,6 +11,7 @@ import io
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -264,6 +265,36 @@ class BlobStoreContract:
         ]
         for call in calls:
             with pytest.raises(UsageError, match="32 bytes"):
+                call()
+
+    def test_a_document_is_found_by_its_name_until_it_is_removed(self, harness: BlobHarness, store: BlobStore) -> None:
+        name = f"edge-{uuid.uuid4().hex}"
+        assert store.documents.read(name) is None
+        store.documents.write(name, b"one")
+        store.documents.write(name, b"two and more")
+        with closing(harness.open()) as other:
+            assert other.documents.read(name) == b"two and more"
+            assert name in other.documents.names()
+        assert store.documents.remove(name)
+        assert not store.documents.remove(name)
+        assert store.documents.read(name) is None
+        assert name not in store.documents.names()
+
+    def test_documents_are_no_blobs(self, store: BlobStore) -> None:
+        before = len(list(store.list()))
+        store.documents.write("beside", b"no blob")
+        assert len(list(store.list())) == before
+        assert store.documents.remove("beside")
+
+    @pytest.mark.parametrize("name", ["", "..", "a/b", "../x", "a\0b", "-a", "x" * 64])
+    def test_a_document_is_not_named_out_of_its_place(self, store: BlobStore, name: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: store.documents.write(name, b""),
+            lambda: store.documents.read(name),
+            lambda: store.documents.remove(name),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match="is not an agent name"):
                 call()
 
     def test_the_description_names_the_kind(self, store: BlobStore) -> None:
