@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import MessageCorruptError, UsageError
-from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, parse_build_id
+from mailboat.errors import MessageCorruptError
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
-    BulkPart,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -37,6 +36,7 @@ from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
+from mailboat.wire.bulk import decode_bulk, encode_bulk
 from mailboat.wire.parsing import parse
 from mailboat.wire.pieces import decode_piece, encode_piece
 from mailboat.wire.registrations import decode_registry, encode_registry
@@ -109,9 +109,7 @@ def encode_package(message: PackageMessage) -> bytes:
     if message.required_features:
         wire.required_features.extend(message.required_features)
     if message.bulk is not None:
-        wire.bulk.CopyFrom(
-            pb.BulkPart(build_id=message.bulk.build_id, sequence=message.bulk.sequence, total=message.bulk.total)
-        )
+        wire.bulk.CopyFrom(encode_bulk(message.bulk))
     if message.action is Action.INVALIDATE:
         wire.action = pb.PackageMessage.INVALIDATE
     return wire.SerializeToString()
@@ -147,18 +145,9 @@ def decode_package(value: bytes) -> PackageMessage:
         tuple(map(_blob, wire.blobs)) if len(wire.blobs) else (),
         tuple(wire.required_features) if len(wire.required_features) else (),
         wire.trace_parent or None,
-        _decode_bulk(wire.bulk) if wire.HasField("bulk") else None,
+        decode_bulk(wire.bulk) if wire.HasField("bulk") else None,
     )
     return tuple.__new__(PackageMessage, fields)
-
-
-def _decode_bulk(wire: pb.BulkPart) -> BulkPart:
-    if not 0 <= wire.sequence < wire.total:
-        raise MessageCorruptError(f"package {wire.sequence} of {wire.total} of a build can't be")
-    try:
-        return BulkPart(parse_build_id(wire.build_id), wire.sequence, wire.total)
-    except UsageError as error:
-        raise MessageCorruptError(error.message) from error
 
 
 def _encode_status(message: StatusMessage) -> bytes:
@@ -210,6 +199,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         given_up=message.given_up,
         next_offset=message.next_offset,
         log_identity=_encode_identity(message.log_identity),
+        follows_all=message.follows_all or None,
     ).SerializeToString(deterministic=True)
 
 
@@ -234,6 +224,7 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         LogIdentity(wire.log_identity.cluster_id, wire.log_identity.topic_id)
         if wire.HasField("log_identity")
         else None,
+        wire.follows_all,
     )
 
 

@@ -353,6 +353,7 @@ class DiscoveryMessage(_message.Message):
     GIVEN_UP_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_IDENTITY_FIELD_NUMBER: _builtins.int
+    FOLLOWS_ALL_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -364,6 +365,8 @@ class DiscoveryMessage(_message.Message):
     given_up: _builtins.int
     next_offset: _builtins.int
     """of the package topic, to read next; `offset` of the states can't tell 0 from never"""
+    follows_all: _builtins.bool
+    """also publishers that no state names yet"""
     @_builtins.property
     def subscriber_state(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriberState]: ...
     @_builtins.property
@@ -389,10 +392,11 @@ class DiscoveryMessage(_message.Message):
         given_up: _builtins.int | None = ...,
         next_offset: _builtins.int | None = ...,
         log_identity: Global___LogIdentity | None = ...,
+        follows_all: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Building many packages at once with Spark, and publishing them in order."""

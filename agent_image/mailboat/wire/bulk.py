@@ -1,0 +1,23 @@
+"""Where a package stands in a build of many, as protobuf, both ways. Part of `messages.py`."""
+
+from __future__ import annotations
+
+from mailboat.errors import MessageCorruptError, UsageError
+from mailboat.model.identifiers import parse_build_id
+from mailboat.model.messages import BulkPart
+from mailboat.wire._generated import messages_pb2 as pb
+
+
+def encode_bulk(part: BulkPart) -> pb.BulkPart:
+    """The field of a package message."""
+    return pb.BulkPart(build_id=part.build_id, sequence=part.sequence, total=part.total)
+
+
+def decode_bulk(wire: pb.BulkPart) -> BulkPart:
+    """The place that a message gives. Raises: MessageCorruptError for one that can't be."""
+    if not 0 <= wire.sequence < wire.total:
+        raise MessageCorruptError(f"package {wire.sequence} of {wire.total} of a build can't be")
+    try:
+        return BulkPart(parse_build_id(wire.build_id), wire.sequence, wire.total)
+    except UsageError as error:
+        raise MessageCorruptError(error.message) from error
