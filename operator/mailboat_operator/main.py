@@ -17,6 +17,7 @@ import kopf
 from mailboat.errors import MailboatError
 from pythonjsonlogger.json import JsonFormatter
 
+from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.handlers import Watched, kopf_settings, registry_of
 from mailboat_operator.lease import Lease, LeaseSettings
@@ -55,8 +56,8 @@ async def _lead(settings: OperatorSettings, cluster: Cluster, metrics: OperatorM
 
     Raises: whatever ended a part of us that should never end.
     """
-    image = AgentImage(settings.agent_image, settings.pull_policy)
-    workers = Workers(Reconciler(cluster, image, metrics.reported), metrics, settings.workers)
+    image, agents = AgentImage(settings.agent_image, settings.pull_policy), Agents()
+    workers = Workers(Reconciler(cluster, agents, image, metrics.reported), metrics, settings.workers)
     watched = Watched(workers)
     watching = kopf.operator(
         registry=registry_of(watched),
@@ -75,6 +76,7 @@ async def _lead(settings: OperatorSettings, cluster: Cluster, metrics: OperatorM
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await agents.close()
 
 
 async def _first(work: Coroutine[Any, Any, bool], stopping: asyncio.Event) -> bool | None:

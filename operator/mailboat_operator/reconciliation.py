@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from mailboat.errors import MailboatError, UntrustedInputError
 
+from mailboat_operator.agents import Agents
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
@@ -23,6 +24,7 @@ from mailboat_operator.api.topic import Topic
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.observation.distribution import look_at_distribution
 from mailboat_operator.observation.journal import look_at_journal
 from mailboat_operator.observation.pool import look_at_pool
 from mailboat_operator.observation.publisher import look_at_publisher
@@ -72,10 +74,10 @@ class Outcome(NamedTuple):
 class Reconciler:
     """Brings what there is to what is asked for. Called for several objects at once, never twice for one."""
 
-    def __init__(self, cluster: Cluster, image: AgentImage, on_report: Callable[[str], None]) -> None:
-        """Act through `cluster`; `on_report` is told the reason of every Event."""
+    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage, on_report: Callable[[str], None]) -> None:
+        """Act through `cluster` and `agents`; `on_report` is told the reason of every Event."""
         self._cluster = cluster
-        self._sight = Sight(cluster, image)
+        self._sight = Sight(cluster, agents, image)
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -114,7 +116,7 @@ class Reconciler:
             return await look_at_journal(self._sight, resource)
         if isinstance(resource, Topic):
             return await look_at_topic(self._sight, resource)
-        return Plan((), None)
+        return await look_at_distribution(self._sight, resource)
 
     async def _act(self, owner: Manifest, action: Action) -> None:
         match action:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from lightkube.config.kubeconfig import KubeConfig
+from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
@@ -51,7 +52,7 @@ class Bench:
         async def step() -> None:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
             try:
-                reconciler = Reconciler(cluster, AgentImage("mailboat:test"), [].append)
+                reconciler = Reconciler(cluster, Agents(), AgentImage("mailboat:test"), [].append)
                 await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
             finally:
                 await cluster.close()

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.config.decoding import decode_config
+from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
@@ -87,7 +88,7 @@ class Bench:
         async def step() -> None:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
             try:
-                reconciler = Reconciler(cluster, AgentImage("mailboat:test"), self.reports.append)
+                reconciler = Reconciler(cluster, Agents(), AgentImage("mailboat:test"), self.reports.append)
                 await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
             finally:
                 await cluster.close()

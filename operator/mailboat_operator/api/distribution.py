@@ -101,6 +101,10 @@ class PoolProgress:
     name: Annotated[str, Field("Name of the SubscriberPool.")]
     done: Annotated[int, Field("Members that have the package.", minimum=0)]
     members: Annotated[int, Field("Members that it has.", minimum=0)]
+    waiting: Annotated[
+        tuple[str, ...], Field("The first ten members that are waited for, by their agents' names.")
+    ] = ()
+    failed: Annotated[tuple[str, ...], Field("The first ten members that gave it up.")] = ()
 
 
 @dataclass(frozen=True)

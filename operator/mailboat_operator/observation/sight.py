@@ -6,18 +6,23 @@ ClusterRefusedError, as `Cluster` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from mailboat.errors import UntrustedInputError
 
+from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
+from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.cluster import Cluster
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.manifests.configuration import journal_mounts
+from mailboat_operator.manifests.children import ChildKey, Manifest
+from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surroundings
 
@@ -25,9 +30,10 @@ from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surrounding
 class Sight:
     """Reads, and never writes."""
 
-    def __init__(self, cluster: Cluster, image: AgentImage) -> None:
-        """Read through `cluster`; `image` is what agents run."""
+    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage) -> None:
+        """Read through `cluster` and `agents`; `image` is what agents run."""
         self.cluster = cluster
+        self.agents = agents
         self._image = image
 
     @property
@@ -38,17 +44,37 @@ class Sight:
     async def understood(self, namespace: str, kind: str, name: str) -> Resource | None:
         """An object of ours; None where there is none, or none that can be understood."""
         found = await self.cluster.get(kind, namespace, name)
-        if found is None:
-            return None
-        try:
-            return decode(found)
-        except UntrustedInputError:  # its own status says so
-            return None
+        return None if found is None else _decoded(found)
 
     async def journal(self, namespace: str, name: str) -> Journal | None:
         """A Journal; None where there is none, or none that can be understood."""
         found = await self.understood(namespace, "Journal", name)
         return found if isinstance(found, Journal) else None
+
+    async def publisher(self, namespace: str, name: str) -> Publisher | None:
+        """A Publisher; None where there is none, or none that can be understood."""
+        found = await self.understood(namespace, "Publisher", name)
+        return found if isinstance(found, Publisher) else None
+
+    async def pools(self, namespace: str) -> Sequence[SubscriberPool]:
+        """The pools of a namespace that can be understood, by name."""
+        found = map(_decoded, await self.cluster.list("SubscriberPool", namespace))
+        return sorted((one for one in found if isinstance(one, SubscriberPool)), key=lambda one: one.metadata.name)
+
+    async def publishers(self, namespace: str) -> Sequence[Publisher]:
+        """The publishers of a namespace that can be understood, by name."""
+        found = map(_decoded, await self.cluster.list("Publisher", namespace))
+        return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+
+    async def address(self, publisher: Publisher) -> AgentAddress | None:
+        """Where a publisher's agent is asked, with the token of this moment; None while there is no token."""
+        metadata = publisher.metadata
+        secret = await self.cluster.get("Secret", metadata.namespace, token_secret_name(publisher))
+        entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
+        if entry is None:
+            return None
+        token = base64.b64decode(entry).decode(errors="replace").strip()
+        return AgentAddress(metadata.namespace, metadata.name, token) if token.isascii() else None
 
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
         """Those of the names that exist, whoever made them."""
@@ -90,3 +116,10 @@ class Sight:
             now=self.now,
             staging={} if staging is None else staging,
         )
+
+
+def _decoded(manifest: Manifest) -> Resource | None:
+    try:
+        return decode(manifest)
+    except UntrustedInputError:  # its own status says so
+        return None

@@ -1,0 +1,76 @@
+"""A Distribution: its publisher's agent, asked once by the object's uid, then asked what became of it.
+
+A crash between the request and the word of it in the status does no harm: the same request is sent again, and the
+publisher finds it under its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
+from mailboat_operator.api.distribution import Distribution
+from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.observation.sight import Sight
+from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.distribution import (
+    Delivery,
+    PoolSize,
+    obstacle_of,
+    plan_distribution,
+    plan_finished,
+    plan_refused,
+    plan_waiting,
+)
+
+
+async def look_at_distribution(sight: Sight, distribution: Distribution) -> Plan:
+    """What to do for a Distribution."""
+    metadata, now = distribution.metadata, sight.now
+    if metadata.is_deleted:
+        return Plan((), None)
+    if distribution.status.finished_at is not None:
+        return plan_finished(distribution, now)
+    publisher = await sight.publisher(metadata.namespace, distribution.spec.publisher_ref.name)
+    obstacle = obstacle_of(distribution, publisher)
+    if obstacle is not None or publisher is None:
+        return plan_waiting(distribution, obstacle or ("PublisherMissing", ""), now, None)
+    try:
+        delivery = await _ask(sight, distribution, publisher)
+    except AgentUnansweringError as error:
+        reason = str(error.where.get("error", error.name))
+        return plan_waiting(distribution, (reason, error.message), now, error.retry_after_seconds)
+    except AgentRefusedError as error:
+        return plan_refused(distribution, (str(error.where["error"]), error.message), now)
+    return plan_distribution(distribution, delivery, await _pools(sight, publisher), now)
+
+
+async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -> Delivery:
+    address = await sight.address(publisher)
+    if address is None:
+        raise AgentUnansweringError("the Secret with the publisher's token is not there yet", error="SecretMissing")
+    if distribution.status.package_id is None:
+        return await sight.agents.distribute(address, _order_of(distribution))
+    return await sight.agents.delivery(address, distribution.metadata.uid)
+
+
+def _order_of(distribution: Distribution) -> Mapping[str, Any]:
+    spec = distribution.spec
+    return {
+        "action": spec.action.upper(),
+        "paths": [one.path for one in spec.paths],
+        "deep_paths": [one.path for one in spec.paths if one.deep],
+        "request_id": distribution.metadata.uid,
+    }
+
+
+async def _pools(sight: Sight, publisher: Publisher) -> Sequence[PoolSize]:
+    """The pools that follow the publisher."""
+    name = publisher.metadata.name
+    return [
+        PoolSize(one.metadata.name, one.spec.replicas)
+        for one in await sight.pools(publisher.metadata.namespace)
+        if one.spec.journal_ref == publisher.spec.journal_ref
+        and (not one.spec.publishers or name in one.spec.publishers)
+    ]

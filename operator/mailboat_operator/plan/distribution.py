@@ -1,0 +1,228 @@
+"""What a Distribution needs: to be asked for once, followed until nobody is waited for, and to go after its time.
+
+Whom it waits for: everybody that the publisher knows, and the members that pools beside it should have, also those that
+nobody has heard of yet. A member that a pool has no more is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from mailboat_operator.api.conditions import Truth
+from mailboat_operator.api.distribution import (
+    Distribution,
+    DistributionState,
+    DistributionStatus,
+    PoolProgress,
+)
+from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.manifests.children import ChildKey
+from mailboat_operator.plan.actions import Action, Delete, Plan, Report, Severity
+from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.fleet import ordinal_of
+from mailboat_operator.plan.workload import is_paused
+
+DISTRIBUTED: Final = "Distributed"
+_SHORTEST_SECONDS: Final = 0.5
+_LONGEST_SECONDS: Final = 30.0
+_SHARE: Final = 5.0
+"""A look comes after a fifth of the time that it has waited already, so that the tenth costs what the first did."""
+_SHOWN: Final = 10
+_MAX_POOLS: Final = 100
+_LONGEST_SLEEP_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a publisher's agent tells of a request.
+
+    Attributes:
+        package_id: The package that it became.
+        offset: Its place in the journal.
+        published_at: When the journal took it; None when it just did.
+        imported: Who has it.
+        waiting: Who is waited for.
+        removed: Whose queue was cleared of it.
+        failed: Who gave it up, with an error's name and message.
+    """
+
+    package_id: str
+    offset: int
+    published_at: datetime | None = None
+    imported: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    failed: Mapping[str, tuple[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """A pool that gets what the publisher publishes.
+
+    Attributes:
+        name: Of the pool.
+        replicas: Members that it should have.
+    """
+
+    name: str
+    replicas: int
+
+
+def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tuple[str, str] | None:
+    """Why the publisher can't be asked: a reason and a sentence; None when it can."""
+    if is_paused(distribution.metadata, suspend=False):
+        return "Suspended", "the annotation mailboat.dev/paused is true: nothing is asked and nothing is followed"
+    name = distribution.spec.publisher_ref.name
+    if publisher is None:
+        return "PublisherMissing", f"there is no Publisher {name} that can be understood"
+    if is_paused(publisher.metadata, suspend=publisher.spec.suspend):
+        return "PublisherSuspended", f"Publisher {name} is suspended"
+    return None
+
+
+def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: datetime, again: float | None) -> Plan:
+    """Say what it waits for; `again` is the wish of who refused, in seconds."""
+    findings = [*under_way(*obstacle), _distributed(Truth.FALSE, *obstacle)]
+    state = distribution.status.state or DistributionState.PENDING
+    plan = _plan(distribution, replace(distribution.status, state=state), findings, now)
+    return replace(plan, again_seconds=max(again or 0.0, _pause(distribution.metadata.created_at, now)))
+
+
+def plan_refused(distribution: Distribution, problem: tuple[str, str], now: datetime) -> Plan:
+    """It fails for good: the publisher would refuse it again."""
+    name = distribution.spec.publisher_ref.name
+    return _finished(distribution, distribution.status, problem[0], f"Publisher {name}: {problem[1]}", now)
+
+
+def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Sequence[PoolSize], now: datetime) -> Plan:
+    """Say how far it got; the publisher has it."""
+    before = distribution.status
+    missing = [one for one in _expected(pools) if one not in _named(delivery)]
+    waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
+    failed = dict(delivery.failed or {})
+    total = len(delivery.imported) + len(waiting) + len(delivery.removed) + len(failed)
+    status = replace(
+        before,
+        state=DistributionState.PUBLISHED,
+        package_id=delivery.package_id,
+        offset=delivery.offset,
+        done=f"{len(delivery.imported)}/{total}",
+        pools=tuple(_progress(one, delivery, waiting) for one in pools[:_MAX_POOLS]),
+        published_at=before.published_at or _seconds(delivery.published_at or now),
+    )
+    if waiting:
+        return _followed(distribution, status, waiting, failed, now)
+    if failed:
+        return _finished(distribution, status, "GivenUp", _given_up(failed), now)
+    text = f"{status.done} subscribers have it"
+    if delivery.removed:
+        text += f"; cleared from the queues of {_listed(delivery.removed)}"
+    return _finished(distribution, status, None, text, now)
+
+
+def plan_finished(distribution: Distribution, now: datetime) -> Plan:
+    """What finished is not touched any more, but for going away when its time is over."""
+    ttl, finished_at = distribution.spec.ttl_seconds_after_finished, distribution.status.finished_at
+    if ttl is None or finished_at is None:
+        return Plan((), None)
+    rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
+    if rest <= 0:
+        return Plan((Delete(ChildKey("Distribution", distribution.metadata.name)),), None)
+    return Plan((), None, min(rest, _LONGEST_SLEEP_SECONDS))
+
+
+def _followed(
+    distribution: Distribution,
+    status: DistributionStatus,
+    waiting: Sequence[str],
+    failed: Mapping[str, tuple[str, str]],
+    now: datetime,
+) -> Plan:
+    """Not there yet. What was given up is told at once, the rest goes on."""
+    reason, text = "Published", f"{status.done} subscribers have it; waiting for {_listed(waiting)}"
+    reports: tuple[Action, ...] = ()
+    if failed:
+        reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
+        if not any(one.reason == reason for one in distribution.status.conditions):
+            reports = (Report(Severity.WARNING, reason, text),)
+    findings = [*under_way(reason, text), _distributed(Truth.FALSE, reason, text)]
+    plan = _plan(distribution, status, findings, now)
+    return replace(plan, actions=reports, again_seconds=_pause(status.published_at, now))
+
+
+def _finished(
+    distribution: Distribution, status: DistributionStatus, problem: str | None, text: str, now: datetime
+) -> Plan:
+    if problem is None:
+        status = replace(status, state=DistributionState.DISTRIBUTED, finished_at=_seconds(now))
+        findings = [*ready(text, DISTRIBUTED), _distributed(Truth.TRUE, DISTRIBUTED, text)]
+        report = Report(Severity.NORMAL, DISTRIBUTED, text)
+    else:
+        status = replace(status, state=DistributionState.FAILED, finished_at=_seconds(now))
+        findings = [*stalled(problem, text), _distributed(Truth.FALSE, problem, text)]
+        report = Report(Severity.WARNING, problem, text)
+    ttl = distribution.spec.ttl_seconds_after_finished
+    again = None if ttl is None else min(float(ttl), _LONGEST_SLEEP_SECONDS)
+    return replace(_plan(distribution, status, findings, now), actions=(report,), again_seconds=again)
+
+
+def _plan(distribution: Distribution, status: DistributionStatus, findings: Sequence[Finding], now: datetime) -> Plan:
+    generation, before = distribution.metadata.generation, distribution.status
+    status = replace(
+        status,
+        observed_generation=generation,
+        conditions=conditions_after(before.conditions, findings, generation, now),
+    )
+    return Plan((), None if status == before else encode(status))
+
+
+def _distributed(truth: Truth, reason: str, message: str) -> Finding:
+    return Finding(DISTRIBUTED, truth, reason, message)
+
+
+def _pause(since: datetime | None, now: datetime) -> float:
+    waited = 0.0 if since is None else (now - since).total_seconds()
+    return min(max(waited / _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
+    return (f"{one.name}-{number}" for one in pools for number in range(one.replicas))
+
+
+def _is_scaled_away(member: str, pools: Sequence[PoolSize]) -> bool:
+    places = ((ordinal_of(member, one.name), one.replicas) for one in pools)
+    return any(number is not None and number >= replicas for number, replicas in places)
+
+
+def _named(delivery: Delivery) -> set[str]:
+    return {*delivery.imported, *delivery.waiting, *delivery.removed, *(delivery.failed or ())}
+
+
+def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str]) -> PoolProgress:
+    members = [f"{pool.name}-{number}" for number in range(pool.replicas)]
+    imported, failed = set(delivery.imported), delivery.failed or {}
+    return PoolProgress(
+        name=pool.name,
+        done=sum(one in imported for one in members),
+        members=pool.replicas,
+        waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
+        failed=tuple(one for one in members if one in failed)[:_SHOWN],
+    )
+
+
+def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
+    name, (reason, message) = next(iter(sorted(failed.items())))
+    return f"given up by {_listed(sorted(failed))}; {name}: {reason}: {message[:300]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _seconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)
