@@ -1,4 +1,4 @@
-"""Sweeps: blobs that no retained message names are removed, from the store of a home and from its targets.
+"""Sweeps: blobs that no retained message and no snapshot names are removed, from a home's store and from its targets.
 
 A message that can't be decoded might name any blob, so while there is one in the log everything is kept. The log is
 read first and the store listed after; a publisher that names an older blob meanwhile has renewed it before, which
@@ -56,11 +56,13 @@ class References:
     Attributes:
         digests: The blobs.
         messages: How many messages were read.
+        snapshots: How many snapshots are kept by name.
         unreadable: The first message that can't be decoded; nothing may be removed while it is there.
     """
 
     digests: ReferencedDigests = field(default_factory=ReferencedDigests)
     messages: int = 0
+    snapshots: int = 0
     unreadable: Unreadable | None = None
 
 
@@ -71,6 +73,7 @@ class SweepReport:
     Attributes:
         figures: How many blobs stay, and why.
         messages: The retained messages that were read.
+        snapshots: The snapshots that are kept by name.
         references: The references that they hold.
         removed: How many blobs went; fewer than removable when publishers renewed some.
         abandoned_uploads: Unfinished uploads of killed writers that went.
@@ -79,6 +82,7 @@ class SweepReport:
 
     figures: SweepFigures
     messages: int
+    snapshots: int
     references: int
     removed: int = 0
     abandoned_uploads: int = 0
@@ -124,7 +128,13 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
     if not is_dry_run:
         abandoned = workspace.blobs.abandon_uploads(stored_before)
     report = SweepReport(
-        figures, references.messages, references.digests.added, removed, abandoned, references.unreadable
+        figures,
+        references.messages,
+        references.snapshots,
+        references.digests.added,
+        removed,
+        abandoned,
+        references.unreadable,
     )
     _log(report, is_dry_run=is_dry_run)
     return report
@@ -160,8 +170,16 @@ def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> T
 
 
 def read_references(workspace: Workspace) -> References:
-    """Read what the package topic holds at this moment. Raises: JournalUnavailableError."""
+    """Read what the package topic holds at this moment, and what snapshots are named.
+
+    Raises: JournalUnavailableError, SnapshotCorruptError, what the store raises.
+    """
+    from mailboat.agent.stored_snapshots import stored_snapshots
+
     found = References()
+    for _, snapshot in stored_snapshots(workspace.blobs):
+        found.digests.add(snapshot.digest)
+        found.snapshots += 1
     for record in _retained(workspace):
         found.messages += 1
         try:

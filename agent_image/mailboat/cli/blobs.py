@@ -124,7 +124,8 @@ def _store_blocks(report: SweepReport, store: str, grace_seconds: float) -> list
     from mailboat.blobs.sweeping import Fate
 
     reasons = {
-        Fate.REFERENCED: f"named by the log's {count_text(report.messages, 'message')}",
+        Fate.REFERENCED: f"named by the log's {count_text(report.messages, 'message')}"
+        + (f" or {count_text(report.snapshots, 'snapshot')}" if report.snapshots else ""),
         Fate.YOUNG: f"younger than {seconds_text(grace_seconds)}",
         Fate.REMOVABLE: "named by none" if report.unreadable is None else "named by none that can be read",
     }

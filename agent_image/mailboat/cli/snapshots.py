@@ -1,75 +1,198 @@
-"""`mailboat content snapshot` and `restore`: a target with its position in one file, and back."""
+"""`mailboat content snapshot` and `restore`: a target with its position in a file or blob, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mailboat.cli.declaring import command
-from mailboat.cli.rendering import Report, bytes_text, count_text, time_text
+from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.agent.snapshots import Taken
+    from mailboat.agent.stored_snapshots import StoredSnapshot
+
+_STORED: Final = "blob:"
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of content."""
     group.command("snapshot")(snapshot)
     group.command("restore")(restore)
+    group.command("snapshots")(snapshots)
+
+
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A target: files:DIR, generations:DIR or sqlite:FILE.")
+]
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PLACE", help="A file, or blob:NAME for the blob store of the home.")
+]
+IntoOption = Annotated[
+    str, typer.Option("--into", metavar="TARGET", help="A new target: files:DIR, generations:DIR or sqlite:FILE.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration, where it is not the home's own.")
+]
 
 
 @command
 def snapshot(
     session: Session,
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A target: files:DIR, generations:DIR or sqlite:FILE.")
-    ],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The snapshot to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    target: TargetArgument,
+    place: PlaceArgument,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there, whatever it is.")] = False,
+    config: ConfigOption = None,
 ) -> None:
-    """Write a target's content with its position to one file, also while a subscriber imports into it.
+    """Write a target's content with its position to a file or the blob store, also while a subscriber imports into it.
 
-    A files: target can't be copied while a subscriber runs on it; it says so.
+    A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
+    only: when what it stands for is as new, nothing is stored, and the exit code is 0.
     """
     from mailboat.agent.snapshots import take_snapshot
     from mailboat.clock import SystemClock
 
+    if place.startswith(_STORED):
+        _store(session, (target, place), config, is_forced=force)
+        return
+    file = Path(place)
     if file.exists() and not force:
         raise UsageError(f"{file} is there already", next_step=f"another name, or --force to replace {file}")
     taken = take_snapshot(target, file, SystemClock())
-    session.show(_report(taken, file, f"{target} at {taken.head.position.next_offset} is in {file}"))
+    session.show(_report(taken, place, f"{target} at {taken.head.position.next_offset} is in {file}"))
 
 
 @command
 def restore(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A snapshot.")],
-    into: Annotated[
-        str, typer.Option("--into", metavar="TARGET", help="A new target: files:DIR, generations:DIR or sqlite:FILE.")
-    ],
+    place: PlaceArgument,
+    into: IntoOption,
     any_journal: Annotated[
         bool, typer.Option("--any-journal", help="Leave it to the subscriber's start whether the position fits.")
     ] = False,
+    seed: Annotated[
+        bool, typer.Option("--seed", help="Only where it helps; else say why, and succeed. Needs blob:NAME.")
+    ] = False,
+    config: ConfigOption = None,
 ) -> None:
     """Make a new target of a snapshot: a subscriber on it goes on where the snapshot stands.
 
-    The position must fit the journal of the home, if there is one.
+    The position must fit the journal of the home, if there is one. With --seed a target that has a position, a name
+    without a snapshot and a snapshot that does not fit the journal change nothing, and the exit code is 0: run it
+    before each start of a subscriber.
     """
+    if seed and (any_journal or not place.startswith(_STORED)):
+        raise UsageError("--seed takes blob:NAME, and looks whether it fits the journal")
+    if seed:
+        _seed(session, (place, into), config)
+    elif place.startswith(_STORED):
+        _restore_stored(session, (place, into), config, is_checked=not any_journal)
+    else:
+        _restore_file(session, (Path(place), into), config, is_checked=not any_journal)
+
+
+@command
+def snapshots(
+    session: Session,
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="NAME", help="Forget this one; a sweep then removes its blob.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """List the snapshots in the blob store."""
+    from mailboat.agent.stored_snapshots import SnapshotMissingError, stored_snapshots
+
+    with _workspace(session, config) as workspace:
+        if remove is not None:
+            if not workspace.blobs.documents.remove(remove):
+                raise SnapshotMissingError(f"there is no snapshot {_STORED}{remove} in {workspace.blobs.description}")
+            session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
+            return
+        rows = [_row(name, one) for name, one in stored_snapshots(workspace.blobs)]
+    columns = [Column("SNAPSHOT"), Column("NEXT", is_number=True), Column("SIZE", is_number=True), Column("TAKEN")]
+    session.show(
+        Report(
+            rows,
+            [row["snapshot"] for row in rows],
+            lambda: [
+                Table(
+                    [*columns, Column("OF")],
+                    [
+                        [
+                            row["snapshot"],
+                            str(row["next_offset"]),
+                            bytes_text(row["bytes"]),
+                            row["taken_at"],
+                            row["target"],
+                        ]
+                        for row in rows
+                    ],
+                    empty="no snapshots",
+                )
+            ],
+        )
+    )
+
+
+def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
+    from mailboat.agent.stored_snapshots import store_snapshot
+
+    target, place = what
+    with _workspace(session, config) as workspace:
+        kept = store_snapshot(target, place.removeprefix(_STORED), workspace, is_forced=is_forced)
+    row = _row(place.removeprefix(_STORED), kept.stored) | {"is_new": kept.is_new}
+    line = (
+        f"{target} at {kept.stored.next_offset} is {place}"
+        if kept.is_new
+        else f"{place} is as new already: it stands at {kept.stored.next_offset}; nothing was stored"
+    )
+    figures = f"{bytes_text(kept.stored.length_bytes)}, taken {row['taken_at']}"
+    session.show(Report(row, [place], lambda: [line, figures]))
+
+
+def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
+    from mailboat.agent.stored_snapshots import seed
+
+    place, into = what
+    with _workspace(session, config) as workspace:
+        seeded = seed(place.removeprefix(_STORED), into, workspace)
+    if seeded.taken is None:
+        document = {"snapshot": place, "target": into, "is_restored": False, "reason": seeded.reason}
+        session.show(Report(document, [], lambda: [f"{into} is left as it is: {seeded.reason}"]))
+        return
+    _show_restored(session, seeded.taken, place, into)
+
+
+def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, *, is_checked: bool) -> None:
+    from mailboat.agent.stored_snapshots import restore_stored
+
+    place, into = what
+    with _workspace(session, config) as workspace:
+        taken = restore_stored(place.removeprefix(_STORED), into, workspace, is_checked=is_checked)
+    _show_restored(session, taken, place, into)
+
+
+def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, *, is_checked: bool) -> None:
     from mailboat.agent.snapshots import restore_snapshot
 
-    with _journal_to_fit(session, is_wanted=not any_journal) as workspace:
+    file, into = what
+    with _journal_to_fit(session, config, is_wanted=is_checked) as workspace:
         taken = restore_snapshot(file, into, workspace)
-    offset = taken.head.position.next_offset
-    session.show(_report(taken, file, f"{into} has what {file} held, and goes on at {offset}"))
+    _show_restored(session, taken, str(file), into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
+
+
+def _show_restored(session: Session, taken: Taken, place: str, into: str) -> None:
+    offset = taken.head.position.next_offset
+    session.show(_report(taken, place, f"{into} has what {place} held, and goes on at {offset}"))
     if taken.head.given_up:
         session.note(
             f"it lacks {count_text(len(taken.head.given_up), 'package')} that had been given up:"
@@ -77,15 +200,23 @@ def restore(
         )
 
 
+def _workspace(session: Session, config: Path | None) -> Workspace:
+    """The home, or what the configuration says; to be used as a context manager."""
+    from mailboat.agent.composition import Workspace
+    from mailboat.cli.configuring import configuration
+
+    return Workspace(configuration(session, config)[0])
+
+
 @contextmanager
-def _journal_to_fit(session: Session, *, is_wanted: bool) -> Iterator[Workspace | None]:
+def _journal_to_fit(session: Session, config: Path | None, *, is_wanted: bool) -> Iterator[Workspace | None]:
     from mailboat.agent.home import HomeMissingError
 
     if not is_wanted:
         yield None
         return
     try:
-        workspace = session.workspace()
+        workspace = _workspace(session, config)
     except HomeMissingError:
         if session.is_home_given:
             raise
@@ -95,10 +226,22 @@ def _journal_to_fit(session: Session, *, is_wanted: bool) -> Iterator[Workspace 
         yield workspace
 
 
-def _report(taken: Taken, file: Path, line: str) -> Report:
+def _row(name: str, stored: StoredSnapshot) -> dict[str, Any]:
+    return {
+        "snapshot": f"{_STORED}{name}",
+        "sha256": stored.sha256,
+        "bytes": stored.length_bytes,
+        "target": stored.target,
+        "taken_at": time_text(stored.taken_ms),
+        "next_offset": stored.next_offset,
+        "identity": str(stored.position.identity),
+    }
+
+
+def _report(taken: Taken, place: str, line: str) -> Report:
     position = taken.head.position
     document: dict[str, Any] = {
-        "snapshot": str(file),
+        "snapshot": place,
         "bytes": taken.total_bytes,
         "target": taken.head.target,
         "taken_at": time_text(taken.head.taken_ms),
@@ -112,4 +255,4 @@ def _report(taken: Taken, file: Path, line: str) -> Report:
         f"{count_text(taken.tail.node_count, 'node')}, {bytes_text(taken.total_bytes)},"
         f" digest {taken.tail.tree_digest[:8]}, taken {document['taken_at']}"
     )
-    return Report(document, [str(file)], lambda: [line, figures])
+    return Report(document, [place], lambda: [line, figures])
