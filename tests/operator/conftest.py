@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,9 @@ def apply_definitions(http: httpx.Client) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="session")
-def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """The API server of this process's tests. It ends when its standard input does, so never after us."""
-    folder = tmp_path_factory.mktemp("api-server")
+@contextmanager
+def run_api_server(folder: Path) -> Iterator[ApiServer]:
+    """A server that stores nothing of ours yet. It ends when its standard input does, so never after us."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(KIND / "api_server.py"), str(folder)]
     with subprocess.Popen(
@@ -103,10 +103,24 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=url, headers=headers, verify=False, timeout=30, trust_env=False) as http:
-            apply_definitions(http)
             yield ApiServer(folder, http)
         process.stdin.close()
         process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """The API server of this process's tests, with our definitions."""
+    with run_api_server(tmp_path_factory.mktemp("api-server")) as server:
+        apply_definitions(server.http)
+        yield server
+
+
+@pytest.fixture
+def empty_api_server(tmp_path: Path) -> Iterator[ApiServer]:
+    """An API server of one test, without our definitions."""
+    with run_api_server(tmp_path / "api-server") as server:
+        yield server
 
 
 @pytest.fixture

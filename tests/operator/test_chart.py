@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from mailboat_operator.metrics import OperatorMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"
-WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+PREVIOUS = Path(__file__).parent / "charts" / "mailboat-0.0.9.tgz"
+MONITORING = Path(__file__).parent / "charts" / "monitoring.yaml"
+GOLDEN = Path(__file__).parent / "golden"
+COMBINATIONS = {
+    "as it comes": "replicas=1",
+    "two replicas": "replicas=2,podDisruptionBudget.enabled=true,networkPolicy.enabled=true",
+    "monitored": "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true,"
+    "monitoring.labels.release=prometheus,monitoring.prometheusRule.blockedFor=1h30m",
+    "in namespaces": "namespaces={shop,news},serviceAccount.name=mine",
+    "placed": "nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,imagePullSecrets[0].name=pull",
+    "loose definitions": "crds.keep=false",
+    "no definitions": "crds.install=false",
+}
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +92,8 @@ def test_definitions_outlive_the_release_unless_told_otherwise(helm: str) -> Non
         "namespaces={Upper}",
         "logLevel=loud",
         "crds.keep=maybe",
+        "monitoring.prometheusRule.lagSeconds=0",
+        "monitoring.serviceMonitor.interval=often",
     ],
 )
 def test_a_value_that_is_not_known_is_refused(helm: str, setting: str) -> None:
@@ -85,25 +102,23 @@ def test_a_value_that_is_not_known_is_refused(helm: str, setting: str) -> None:
     assert setting.split("=", maxsplit=1)[0].split(".", maxsplit=1)[0] in done.stderr
 
 
+@pytest.mark.parametrize(("name", "settings"), [("cluster", ()), ("namespaces", ("--set", "namespaces={shop}"))])
+def test_the_rights_are_those_that_were_looked_at(
+    helm: str, name: str, settings: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    roles = (*of_kind(documents := rendered(helm, *settings), "ClusterRole"), *of_kind(documents, "Role"))
+    text = yaml.safe_dump({f"{one['kind']} {one['metadata']['name']}": one["rules"] for one in roles})
+    file = GOLDEN / f"rights-{name}.yaml"
+    if request.config.getoption("--update-golden"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
 def test_secrets_are_never_listed_and_no_right_is_a_wildcard(helm: str) -> None:
     found = rights(rendered(helm))
-    assert found["secrets"] == {"get", "create"}
+    assert not {"list", "watch", "patch", "update", "delete"} & found["secrets"]
     assert "*" not in {*found, *(verb for verbs in found.values() for verb in verbs)}
-    assert {resource for resource, verbs in found.items() if verbs & WRITES} == {
-        *(f"{kind}/status" for kind in ("journals", "topics", "publishers", "subscriberpools", "distributions")),
-        "journals/finalizers",
-        "publishers/finalizers",
-        "subscriberpools/finalizers",
-        "configmaps",
-        "events",
-        "horizontalpodautoscalers",
-        "leases",
-        "poddisruptionbudgets",
-        "secrets",
-        "services",
-        "statefulsets",
-        "topics",
-    }
+    assert {"pods/exec", "pods/attach", "roles", "rolebindings", "clusterroles", "serviceaccounts"}.isdisjoint(found)
 
 
 def test_an_operator_of_named_namespaces_has_no_right_of_the_cluster(helm: str) -> None:
@@ -126,14 +141,94 @@ def test_the_operator_runs_under_the_restricted_profile(helm: str) -> None:
     }
 
 
-def test_every_document_is_taken_by_an_api_server(helm: str, api_server: Any) -> None:
+@pytest.mark.parametrize("settings", list(COMBINATIONS.values()), ids=list(COMBINATIONS))
+def test_every_document_is_taken_by_an_api_server(helm: str, api_server: Any, settings: str) -> None:
+    api_server.kubectl("apply", "-f", str(MONITORING))
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(MONITORING))
     namespace = api_server.new_namespace()
-    documents = rendered(
-        helm, "--set", "podDisruptionBudget.enabled=true", "--set", "networkPolicy.enabled=true", "--set", "replicas=2"
-    )
+    documents = rendered(helm, "--set", settings)
     for one in documents:
-        if one["kind"] != "CustomResourceDefinition" and one["metadata"].get("namespace"):
+        if one["metadata"].get("namespace"):
             one["metadata"]["namespace"] = namespace
-    text = "---\n".join(yaml.safe_dump(one) for one in documents if one["kind"] != "CustomResourceDefinition")
-    done = api_server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
+    text = "---\n".join(yaml.safe_dump(one) for one in documents)
+    done = api_server.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", given=text
+    )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_disruption_budget_on_one_replica_is_refused(helm: str) -> None:
+    done = run(helm, "template", "mailboat", str(CHART), "--set", "podDisruptionBudget.enabled=true")
+    assert done.returncode != 0
+    assert "podDisruptionBudget.enabled needs replicas of 2 or more" in done.stderr
+
+
+def test_alerts_ask_for_metrics_that_are_there(helm: str) -> None:
+    [rule] = of_kind(rendered(helm, "--set", "monitoring.prometheusRule.enabled=true"), "PrometheusRule")
+    asked = [one["expr"] for group in rule["spec"]["groups"] for one in group["rules"]]
+    agents = set(re.findall(r"`(mailboat_\w+)`", (ROOT / "docs" / "metrics.md").read_text()))
+    operator = OperatorMetrics()
+    operator.looked("Journal", "ready", 0.1)
+    operators = set(re.findall(r"^(mailboat_\w+)", operator.text().decode(), re.MULTILINE))
+    wanted = {name for one in asked for name in re.findall(r"mailboat_\w+", one)}
+    assert wanted <= agents | operators
+    assert wanted & agents
+    assert wanted & operators
+
+
+def test_alerts_name_commands_that_are_there(helm: str) -> None:
+    [rule] = of_kind(rendered(helm, "--set", "monitoring.prometheusRule.enabled=true"), "PrometheusRule")
+    said = yaml.safe_dump(rule, width=1000)
+    reference = (ROOT / "docs" / "cli.md").read_text()
+    named = re.findall(r"kubectl mailboat -n \S+ \S+ \S+ (\w+ \w+) ", said)
+    assert len(named) == 3
+    assert [one for one in named if f"mailboat {one}" not in reference] == []
+
+
+def test_the_test_of_a_release_asks_the_service_that_leads_to_the_operator(helm: str) -> None:
+    documents = rendered(helm)
+    [pod] = of_kind(documents, "Pod")
+    [service] = of_kind(documents, "Service")
+    [deployment] = of_kind(documents, "Deployment")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    place = f"http://{service['metadata']['name']}.system.svc:{service['spec']['ports'][0]['port']}"
+    assert place in pod["spec"]["containers"][0]["command"][-1]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()  # it is no operator
+
+
+def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_losing_an_object(
+    helm: str, empty_api_server: Any, manifest_of: Callable[..., dict[str, Any]]
+) -> None:
+    server = empty_api_server
+
+    def release(*arguments: str) -> None:
+        done = run(helm, *arguments, "--namespace", "system", "--kubeconfig", str(server.kubeconfig))
+        assert done.returncode == 0, done.stderr
+
+    release("install", "mailboat", str(PREVIOUS), "--create-namespace", "--wait=hookOnly")
+    journal = server.create("default", manifest_of("Journal")).raise_for_status().json()
+
+    release("upgrade", "mailboat", str(CHART), "--wait=hookOnly")
+    asked = "jsonpath={.items[*].metadata.labels.helm\\.sh/chart}"
+    charts = server.kubectl("get", "deployments", "-n", "system", "-o", asked)
+    assert charts.stdout == "mailboat-0.1.0"
+    stored = {one["metadata"]["name"]: one for one in definitions(server)}
+    for path in (ROOT / "crds").glob("*.yaml"):
+        ours = yaml.safe_load(path.read_text())
+        kept = stored[ours["metadata"]["name"]]["spec"]["versions"][0]["schema"]
+        assert kept == ours["spec"]["versions"][0]["schema"], "the definitions come with an upgrade"
+
+    release("uninstall", "mailboat", "--wait=hookOnly")
+    left = server.kubectl("get", "all,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts", "-A")
+    assert "mailboat" not in left.stdout
+    assert len(definitions(server)) == len(stored)
+    again = server.http.get(f"/apis/mailboat.dev/v1alpha1/namespaces/default/journals/{journal['metadata']['name']}")
+    assert again.json()["metadata"]["uid"] == journal["metadata"]["uid"]
+
+
+def definitions(server: Any) -> list[dict[str, Any]]:
+    """The definitions of our kinds that are stored."""
+    found = server.http.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json()["items"]
+    return [one for one in found if one["spec"]["group"] == "mailboat.dev"]
