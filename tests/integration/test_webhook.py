@@ -20,8 +20,8 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
+from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
-from mailboat.publisher.distributed_run import EVENT_TOPIC
 from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import ManualClock

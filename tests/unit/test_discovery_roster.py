@@ -6,14 +6,15 @@ import itertools
 
 import pytest
 from mailboat.discovery.rates import WINDOW_MS, Rate
-from mailboat.discovery.roster import MAX_ANNOUNCEMENT_BYTES, RETAINED_ANNOUNCEMENTS, Roster, RosterFollower
-from mailboat.discovery.topology import ALIVE_SECONDS, MAX_SUBSCRIBERS, REMEMBERED_SECONDS
+from mailboat.discovery.roster import Roster, RosterFollower
+from mailboat.discovery.topology import MAX_SUBSCRIBERS, REMEMBERED_SECONDS
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, PingMessage, SubscriberState
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
+from mailboat.queues.announced import ALIVE_SECONDS, MAX_ANNOUNCEMENT_BYTES, RETAINED_ANNOUNCEMENTS
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
 from mailboat.wire.messages import encode_message
@@ -161,6 +162,12 @@ class TestRoster:
         roster.hear(Record(Offset(0), b"\xff", (("type", b"1"), ("version", b"1"))), is_retained=False)
         roster.hear(Record(Offset(1), b""), is_retained=False)
         assert roster.unreadable == 1
+
+    def test_a_tombstone_is_the_leave_of_the_agent_that_its_key_names(self, roster: Roster) -> None:
+        hear(roster, announcement("edge"))
+        hear(roster, announcement("other"))
+        roster.hear(Record(Offset(1), b"", (), f"{SLING_ID}-edge".encode()), is_retained=False)
+        assert names(roster) == ["other"]
 
     def test_its_version_grows_with_what_is_heard_and_with_what_is_removed(
         self, roster: Roster, clock: ManualClock

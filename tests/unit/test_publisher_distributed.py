@@ -34,6 +34,7 @@ from mailboat.publisher.distributed import MAX_FAILED, MAX_MEMBERS, Audience, Ve
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.events import decode_event
@@ -82,9 +83,13 @@ class World:
         self.run: EventRun | None = None
         self.start()
 
-    def start(self) -> None:
+    def stop(self) -> None:
         if self.run is not None:
             self.run.close()
+        self.run = None
+
+    def start(self) -> None:
+        self.stop()
         self.run = EventRun(SETTINGS, EventPorts(self.journal, self.memory, self.clock, self.failpoints))
 
     def step(self) -> list[DistributedEvent]:
@@ -107,6 +112,14 @@ class World:
     def announce(self, subscriber: str, next_offset: int, identity: LogIdentity | None = None) -> None:
         states = (SubscriberState(AUTHOR, next_offset - 1),)
         self.append("discovery", DiscoveryMessage(SLING, AgentName(subscriber), states, log_identity=identity))
+
+    def announce_all(self, subscriber: str, next_offset: int) -> None:
+        """As one that follows all, and has seen nothing of this publisher yet."""
+        states = (SubscriberState(AgentName("other"), next_offset - 1),)
+        message = DiscoveryMessage(
+            SLING, AgentName(subscriber), states, next_offset=Offset(next_offset), follows_all=True
+        )
+        self.append("discovery", message)
 
     def say(self, subscriber: str, offset: int, status: PackageStatus) -> None:
         self.append("status", StatusMessage(SLING, AgentName(subscriber), AUTHOR, Offset(offset), status))
@@ -333,6 +346,46 @@ def test_those_who_are_known_are_waited_for_over_a_restart(world: World) -> None
     assert event.missed == (Missed(name_of("b"), MissedReason.ABSENT),)
 
 
+def test_one_that_joined_while_the_publisher_was_away_is_waited_for(world: World) -> None:
+    world.announce("a", 0)
+    world.step()
+    world.stop()
+    world.clock.advance(5)
+    world.announce("joined", 0)
+    world.clock.advance(400)
+    world.publish()
+    for _ in range(2 * RETAINED_ANNOUNCEMENTS):
+        world.announce("a", 1)
+    world.clock.advance(10)
+    world.announce("joined", 0)
+    world.announce("a", 1)
+    world.start()
+    assert [world.settle() for _ in range(4)] == [[]] * 4
+    world.announce("joined", 1)
+    assert [one.offset for one in world.settle()] == [0]
+
+
+def test_one_that_follows_all_is_waited_for_with_the_first_package_of_a_new_publisher(world: World) -> None:
+    world.announce("a", 0)
+    world.announce_all("b", 0)
+    world.step()
+    world.publish()
+    world.announce("a", 1)
+    assert world.settle() == []
+    world.announce_all("b", 1)
+    assert [one.offset for one in world.settle()] == [0]
+
+
+def test_announcements_are_noted_also_while_nothing_happens(world: World) -> None:
+    world.announce("a", 0)
+    world.step()
+    for _ in range(2000):
+        world.announce("a", 0)
+    world.settle()
+    discovery = world.journal.identity(TopicName("discovery"))
+    assert world.memory.heard_to(discovery) == 2001
+
+
 def test_what_is_said_of_the_past_counts_nobody(world: World) -> None:
     world.announce("gone", 0)
     world.clock.advance(SILENT)
@@ -436,6 +489,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("pass"), st.sampled_from([0.5, 2.0, 100.0, 301.0, 1000.0])),
     st.tuples(st.just("fail"), st.sampled_from("abc")),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("stop")),
     st.tuples(st.just("crash"), st.sampled_from([Failpoint.EVENTS_APPENDED, Failpoint.EVENTS_CURSOR_STORED])),
 )
 
@@ -467,6 +521,8 @@ class History:
                 self.fail(name)
             case ("restart",):
                 self.world.start()
+            case ("stop",):
+                self.world.stop()
             case ("crash", Failpoint() as failpoint):
                 self.world.failpoints.at = failpoint
         self.step()
@@ -487,6 +543,8 @@ class History:
             self.announce(name, known.position + 1)
 
     def step(self) -> None:
+        if self.world.run is None:
+            return
         try:
             self.world.step()
         except CrashError:
@@ -517,6 +575,8 @@ class History:
     def finish(self) -> None:
         """When everybody is past everything and time has passed, every package has had its event."""
         self.world.failpoints.at = None
+        if self.world.run is None:
+            self.world.start()
         for name in "abc":
             self.announce(name, len(self.appended))
         self.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import PublisherBusyError, PublisherStateCorruptError, translated_failures
 from mailboat.publisher.distributed import StoredMember
-from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory, HeardTo, StoredAudience
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
 from mailboat.queues.names import QueueName
@@ -110,9 +111,9 @@ def test_a_failure_inside_a_transaction_leaves_nothing(state: PublisherState) ->
     state.store_receipts([receipt("1", 1)])
 
     def fails() -> None:
-        with state._transaction():
-            state._connection.execute("DELETE FROM receipts")
-            state._connection.execute("SELECT * FROM no_such_table")
+        with state._file.transaction() as connection:
+            connection.execute("DELETE FROM receipts")
+            connection.execute("SELECT * FROM no_such_table")
 
     with pytest.raises(StorageFailedError, match="no such table"):
         fails()
@@ -184,14 +185,16 @@ def test_a_state_of_an_older_version_takes_events(tmp_path: Path, version: int) 
 def test_a_step_that_fails_leaves_cursor_and_audience_as_they_were(tmp_path: Path) -> None:
     memory = EventMemory(tmp_path / "author.db")
     member = StoredMember(QueueName(SlingId("5a1e0000-0000-4000-8000-000000000001"), AgentName("edge")), 5)
-    memory.advance(TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)), [member])
-
-    def broken() -> Iterator[StoredMember]:
-        yield member
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError):
-        memory.advance(TOPIC_READER, LOG, EventCursor(Offset(9), Offset(9)), broken())
+    heard = HeardTo(LogIdentity("cluster", "discovery"), Offset(7))
+    memory.advance(TOPIC_READER, LOG, EventCursor(Offset(3), Offset(1)), StoredAudience([member], heard))
+    memory._file.connection.execute(
+        "CREATE TRIGGER failing BEFORE INSERT ON event_audience WHEN NEW.since_ms = 6"
+        " BEGIN SELECT RAISE(ABORT, 'x'); END"
+    )
+    failing = StoredAudience([member, replace(member, since_ms=6)], heard._replace(next_offset=Offset(9)))
+    with pytest.raises(StorageFailedError):
+        memory.advance(TOPIC_READER, LOG, EventCursor(Offset(9), Offset(9)), failing)
+    assert memory.heard_to(heard.discovery) == 7
     assert memory.cursor(TOPIC_READER, LOG) == (3, 1)
     assert memory.audience() == [member]
     memory.close()
@@ -227,20 +230,20 @@ def test_failures_of_the_system_have_names_of_ours(tmp_path: Path, error: OSErro
 
 
 def test_a_full_database_and_a_read_only_one_are_told_apart(state: PublisherState) -> None:
-    pages = state._connection.execute("PRAGMA page_count").fetchone()[0]
-    state._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = state._file.connection.execute("PRAGMA page_count").fetchone()[0]
+    state._file.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageFullError):
         state.store_receipts([receipt(f"{number:0200}", number) for number in range(5000)])
-    state._connection.execute("PRAGMA query_only = ON")
+    state._file.connection.execute("PRAGMA query_only = ON")
     with pytest.raises(StorageReadOnlyError):
         state.store_receipts([receipt("1", 1)])
-    state._connection.execute("PRAGMA query_only = OFF")
+    state._file.connection.execute("PRAGMA query_only = OFF")
 
 
 def test_a_locked_database_is_busy(state: PublisherState, tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "author.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    state._connection.execute("PRAGMA busy_timeout = 1")
+    state._file.connection.execute("PRAGMA busy_timeout = 1")
     with pytest.raises(PublisherBusyError):
         state.store_receipts([receipt("1", 1)])
     other.rollback()
@@ -282,11 +285,11 @@ def test_a_failure_while_staging_and_a_dropped_intent_leave_nothing_that_counts(
 
     with pytest.raises(ValueError, match="torn"):
         fails()
-    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
+    assert state._file.connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
     with published.stager(PackageId("died"), (source_id,)) as staged:
         staged.add(StagedNode(NodePath("/a"), b"1"))
     published.discard_strays(before_ms=2**60)
-    assert state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
+    assert state._file.connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
     with published.stager(P, (source_id,)) as staged:
         staged.add(StagedNode(NodePath("/a"), b"1"))
     state.store_intents([intent("r")])

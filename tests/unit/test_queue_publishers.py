@@ -12,14 +12,12 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import (
     Action,
-    DiscoveryMessage,
     FailureCause,
     Message,
     PackageMessage,
     PackageStatus,
     PingMessage,
     StatusMessage,
-    SubscriberState,
 )
 from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.following import count_past
@@ -27,7 +25,7 @@ from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import PublisherQueues, QueueMissingError, QueueSources
-from mailboat.queues.standing import QueueState, Standing, decide_agent_state, standings_of
+from mailboat.queues.standing import QueueState, Standing, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
@@ -84,27 +82,11 @@ def sources(journal: MemoryJournal, failed: FailedPackages) -> QueueSources:
 
 
 class TestAnnouncements:
-    def test_an_announcement_gives_a_standing_for_each_publisher_followed(self) -> None:
-        announcement = DiscoveryMessage(
-            SLING_ID,
-            AgentName("edge"),
-            (SubscriberState(AUTHOR, 7, 2), SubscriberState(OTHER, -1)),
-            is_editable=True,
-            max_retries=10,
-            cause=CAUSE,
-        )
-        first, second = standings_of(announcement)
-        assert first == Standing(EDGE, AUTHOR, 7, 2, is_editable=True, max_retries=10, cause=CAUSE)
-        assert (second.publisher, second.last_done_offset, second.attempts) == (OTHER, -1, 0)
-
-    def test_absurd_numbers_do_no_harm(self, sources: QueueSources) -> None:
-        states = (SubscriberState(AUTHOR, -(2**63), -5), SubscriberState(AUTHOR, 2**63 - 1, 2**31))
-        for standing, count in zip(
-            standings_of(DiscoveryMessage(SLING_ID, AgentName("edge"), states)), (10, 0), strict=True
-        ):
-            queue = SubscriberQueue(standing, sources.view, sources.pages)
-            assert queue.size().count == count
-            assert len(queue.page().items) == count
+    @pytest.mark.parametrize(("last_done", "count"), [(-(2**63), 10), (2**63 - 1, 0)])
+    def test_absurd_numbers_do_no_harm(self, sources: QueueSources, last_done: int, count: int) -> None:
+        queue = SubscriberQueue(Standing(EDGE, AUTHOR, last_done, 2**31), sources.view, sources.pages)
+        assert queue.size().count == count
+        assert len(queue.page().items) == count
 
     @given(states=st.lists(st.sampled_from([QueueState.IDLE, QueueState.RUNNING, QueueState.BLOCKED])))
     def test_the_worst_queue_is_the_agents_state(self, states: list[QueueState]) -> None:

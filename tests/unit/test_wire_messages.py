@@ -174,6 +174,7 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
             0,
             Offset(42),
             LogIdentity("cluster", "topic"),
+            True,
         ),
         1,
         text(1, OTHER_ID)
@@ -190,7 +191,8 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         + number(26, 1)
         + number(27, 0)
         + number(28, 42)
-        + data(29, text(1, "cluster") + text(2, "topic")),
+        + data(29, text(1, "cluster") + text(2, "topic"))
+        + number(30, 1),
     ),
     "discovery-without-limit": (
         DiscoveryMessage(OTHER_ID, AgentName("edge-2"), ()),

@@ -201,6 +201,7 @@ class SubscriberProcess:
             given_up=self._given_up_count(statistics),
             next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
             log_identity=statistics.identity,
+            follows_all=not subscription.follow,
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:

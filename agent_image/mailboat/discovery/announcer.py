@@ -13,9 +13,9 @@ from mailboat.errors import MailboatError
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.topics import DISCOVERY_TOPIC
 from mailboat.wire.messages import encode_message
 
-DISCOVERY_TOPIC: Final = TopicName("discovery")
 STOP_SECONDS: Final = 10.0
 
 _LOG: Final = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """Who is there, by the discovery topic: reads what is retained, then its end, and keeps the topology current.
 
-Anyone may write to the topic, so an announcement is taken in only if it is short and its names are names. What it says
-of time is not believed: what was there before is as old as the log says, and never younger than now; what comes later
-is heard now. So a record from the future lives as long as any other, and clocks that differ silence nobody.
+Anyone may write to the topic; `queues/announced.py` says what is taken in. What an announcement says of time is not
+believed: what was there before is as old as the log says, and never younger than now; what comes later is heard now. So
+a record from the future lives as long as any other, and clocks that differ silence nobody.
 """
 
 from __future__ import annotations
@@ -12,18 +12,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.discovery.topology import MAX_SUBSCRIBERS, KnownSubscriber, Topology
-from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError, UsageError
+from mailboat.discovery.topology import MAX_SUBSCRIBERS, AgentKey, KnownSubscriber, Topology
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Record
-from mailboat.model.identifiers import SLING_ID_LENGTH, Offset, TopicName, parse_agent_name
-from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.identifiers import Offset, TopicName
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, heard
 from mailboat.wire.headers import REGISTRY, message_type_of
-from mailboat.wire.messages import decode_message
-
-RETAINED_ANNOUNCEMENTS: Final = 2_000
-"""How far back the topic is read at the start: everybody alive is in there, a hundred subscribers for three minutes."""
-
-MAX_ANNOUNCEMENT_BYTES: Final = 16 * 1024
 
 _READ: Final = ReadLimits(max_records=500)
 
@@ -52,16 +46,17 @@ class Roster:
 
     def hear(self, record: Record, *, is_retained: bool) -> None:
         """Take in a record of the discovery topic, which was there before, or comes now."""
-        if not record.value:
-            return  # a tombstone takes back what its key said
-        announcement = announcement_of(record)
+        announced = heard(record)
         now_ms = self._now_ms()
         with self._lock:
             self._version += 1
-            if announcement is None:
-                self._unreadable += message_type_of(record.headers) != REGISTRY
+            if announced is None:
+                self._unreadable += bool(record.value) and message_type_of(record.headers) != REGISTRY
+            elif announced.message is None:
+                self._topology.leave(AgentKey(announced.queue_name.sling_id, announced.queue_name.agent_name))
             else:
-                self._topology.hear(announcement, min(record.appended_ms, now_ms) if is_retained else now_ms)
+                heard_ms = min(record.appended_ms, now_ms) if is_retained else now_ms
+                self._topology.hear(announced.message, heard_ms)
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or silent, by name; who is silent for too long is removed before."""
@@ -78,21 +73,6 @@ class Roster:
 
     def _now_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
-
-
-def announcement_of(record: Record) -> DiscoveryMessage | None:
-    """The announcement that a record holds; None where it is none, too long, or of nobody that can exist."""
-    if len(record.value) > MAX_ANNOUNCEMENT_BYTES:
-        return None
-    try:
-        message = decode_message(record.headers, record.value)
-        if not isinstance(message, DiscoveryMessage):
-            return None
-        parse_agent_name(message.sub_agent_name)
-    except (UntrustedInputError, UsageError):
-        return None
-    is_id = len(message.sub_sling_id) == SLING_ID_LENGTH and message.sub_sling_id.isprintable()
-    return message if is_id else None
 
 
 class RosterFollower:

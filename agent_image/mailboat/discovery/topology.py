@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.discovery.rates import Rate
-from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.messages import DiscoveryMessage
+from mailboat.queues.announced import ALIVE_SECONDS
 from mailboat.queues.claims import Claims
 
-ALIVE_SECONDS: Final = 30.0
 REMEMBERED_SECONDS: Final = 3600.0
 MAX_SUBSCRIBERS: Final = 2_000
 
@@ -63,24 +63,22 @@ class Topology:
         self._rates: dict[AgentKey, Rate] = {}
 
     def hear(self, announcement: DiscoveryMessage, heard_ms: int) -> None:
-        """Take in an announcement; the newest of an agent counts, whatever offsets it tells.
-
-        One without states says that the agent takes leave for good, so it is forgotten.
-        """
+        """Take in an announcement; the newest of an agent counts, whatever offsets it tells."""
         key = AgentKey(announcement.sub_sling_id, announcement.sub_agent_name)
-        if not announcement.states:
-            if key in self._known:
-                self._forget(key)
-            return
         rate = self._rates.setdefault(key, Rate())
-        rate.hear(heard_ms, min(one.offset for one in announcement.states))
+        rate.hear(heard_ms, (announcement.reads_next or 0) - 1)
         before = self._known.get(key)
         claims = Claims() if before is None else before.claims
-        claims = claims.and_then(announced_offset(announcement) or Offset(0), heard_ms / 1000)
+        claims = claims.and_then(announcement.reads_next or 0, heard_ms / 1000)
         self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second(), claims)
         self._known.move_to_end(key)
         while len(self._known) > self._max:
             self._forget(next(iter(self._known)))
+
+    def leave(self, key: AgentKey) -> None:
+        """It takes leave for good, so it is forgotten."""
+        if key in self._known:
+            self._forget(key)
 
     def remove_expired(self, now_ms: int, remembered_seconds: float = REMEMBERED_SECONDS) -> Sequence[KnownSubscriber]:
         """Forget those silent for longer than that, and return them."""
@@ -100,11 +98,3 @@ class Topology:
     def _forget(self, key: AgentKey) -> None:
         del self._known[key]
         del self._rates[key]
-
-
-def announced_offset(announcement: DiscoveryMessage) -> Offset | None:
-    """What a subscriber reads next, as it says; None when it has read nothing."""
-    if announcement.next_offset is not None:
-        return announcement.next_offset
-    done = min(one.offset for one in announcement.states)
-    return Offset(done + 1) if done >= 0 else None

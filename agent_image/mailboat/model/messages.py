@@ -182,6 +182,7 @@ class DiscoveryMessage:
         given_up: Ours. Packages in its error queue; None of one that does not say.
         next_offset: Ours. What it reads next; None when it has read nothing.
         log_identity: Ours. The log that `next_offset` belongs to.
+        follows_all: Ours. It imports of every publisher, also of those that no state names yet.
     """
 
     sub_sling_id: SlingId
@@ -199,6 +200,20 @@ class DiscoveryMessage:
     given_up: int | None = None
     next_offset: Offset | None = None
     log_identity: LogIdentity | None = None
+    follows_all: bool = False
+
+    @property
+    def takes_leave(self) -> bool:
+        """Whether it says that the agent is gone for good: it follows nobody any more."""
+        return not self.states and not self.follows_all
+
+    @property
+    def reads_next(self) -> Offset | None:
+        """What it reads next, as it says; None when it has read nothing. The original tells the last one done."""
+        if self.next_offset is not None or not self.states:
+            return self.next_offset
+        done = min(one.offset for one in self.states)
+        return Offset(done + 1) if done >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ damaged, foreign or newer is refused, never replaced. An empty one counts as new
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from mailboat.errors import (
     MailboatError,
@@ -104,6 +105,37 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
             connection.close()
             raise
         return connection
+
+
+class StateFile:
+    """The open file, for several threads: one at a time has the connection. Failures come as ours."""
+
+    def __init__(self, path: Path, synchronous: Synchronous = "FULL") -> None:
+        """Open it, or make it. Raises: see `open_database`."""
+        self.path = path
+        self.guard = threading.RLock()
+        self.connection = open_database(path, synchronous)
+
+    def close(self) -> None:
+        """Release the file."""
+        self.connection.close()
+
+    def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
+        """All rows of a query."""
+        with self.guard, translated_failures(self.path):
+            return self.connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of what is done inside, durable at the end, or nothing of it."""
+        with self.guard, translated_failures(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+            except BaseException:
+                self.connection.rollback()
+                raise
+            self.connection.commit()
 
 
 @contextmanager

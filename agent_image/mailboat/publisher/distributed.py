@@ -116,7 +116,8 @@ class Audience:
         gone = [one for one in self._members.values() if now_seconds - one.heard_seconds > silent_seconds]
         for one in gone:
             del self._members[one.queue_name]
-            self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms, one.claimed))
+            over_ms = int(1000 * (now_seconds - one.heard_seconds - silent_seconds))
+            self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed))
         del self._absent[:-MAX_ABSENT]
         return [one.queue_name for one in gone]
 

@@ -2,27 +2,36 @@
 
 Kept in the publisher's state, by a connection of its own. The lease is a lock of the kernel on a file beside it, so the
 process that raises events holds it until it ends in whatever way, and no second one does it at the same time
-(SLING-12639). A cursor never goes back.
+(SLING-12639). A cursor never goes back, but that of the audience: it follows the discovery topic wherever that goes.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.database import Synchronous, open_database, translated_failures
+from mailboat.publisher.database import StateFile, Synchronous, translated_failures
 from mailboat.publisher.distributed import StoredMember
 from mailboat.queues.names import QueueName
 
 TOPIC_READER: Final = "topic"
 WEBHOOK_READER: Final = "webhook"
+_AUDIENCE: Final = "audience"
+
+_CURSOR: Final = (
+    "SELECT next_offset, event_offset FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id = ?"
+)
+_PUT: Final = "INSERT OR REPLACE INTO event_cursors VALUES (?, ?, ?, ?, ?)"
+_ADVANCE: Final = (
+    "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+    " SET next_offset = max(next_offset, excluded.next_offset), event_offset = max(event_offset, excluded.event_offset)"
+)
 
 
 class EventCursor(NamedTuple):
@@ -37,18 +46,43 @@ class EventCursor(NamedTuple):
     event_offset: Offset
 
 
+class HeardTo(NamedTuple):
+    """All announcements below an offset of a discovery topic were heard."""
+
+    discovery: LogIdentity
+    next_offset: Offset
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """As the table has it."""
+        return self.discovery.cluster_id, self.discovery.topic_id
+
+
+class StoredAudience(NamedTuple):
+    """Who is waited for, by all announcements below a place in the discovery topic."""
+
+    members: Sequence[StoredMember]
+    heard: HeardTo
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """As the table has them."""
+        return [
+            (one.queue_name.sling_id, one.queue_name.agent_name, one.since_ms, one.left_ms, one.next_offset)
+            for one in self.members
+        ]
+
+
 class EventMemory:
     """The events' part of a publisher's state. Safe to use from several threads."""
 
     def __init__(self, path: Path, synchronous: Synchronous = "FULL") -> None:
         """Open the file of the publisher's state, or make it. Raises: see `open_database`."""
         self.path = path
-        self._connection = open_database(path, synchronous)
-        self._guard = threading.Lock()
+        self._file = StateFile(path, synchronous)
 
     def close(self) -> None:
         """Release the file."""
-        self._connection.close()
+        self._file.close()
 
     @contextmanager
     def lease(self, purpose: str = TOPIC_READER) -> Iterator[bool]:
@@ -63,65 +97,37 @@ class EventMemory:
 
     def cursor(self, reader: str, identity: LogIdentity) -> EventCursor | None:
         """How far a reader is in that log; None when it never was there."""
-        with self._guard, translated_failures(self.path):
-            row = self._connection.execute(
-                "SELECT next_offset, event_offset FROM event_cursors"
-                " WHERE reader = ? AND cluster_id = ? AND topic_id = ?",
-                (reader, identity.cluster_id, identity.topic_id),
-            ).fetchone()
-        return None if row is None else EventCursor(Offset(row[0]), Offset(row[1]))
+        rows = self._file.rows(_CURSOR, (reader, identity.cluster_id, identity.topic_id))
+        return EventCursor(Offset(rows[0][0]), Offset(rows[0][1])) if rows else None
 
     def restart(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor anywhere, also back: the log has lost its end, and offsets begin anew."""
-        with self._transaction():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO event_cursors VALUES (?, ?, ?, ?, ?)",
-                (reader, identity.cluster_id, identity.topic_id, *cursor),
-            )
+        with self._file.transaction() as connection:
+            connection.execute(_PUT, (reader, identity.cluster_id, identity.topic_id, *cursor))
 
     def advance(
-        self,
-        reader: str,
-        identity: LogIdentity,
-        cursor: EventCursor,
-        audience: Iterable[StoredMember] | None = None,
+        self, reader: str, identity: LogIdentity, cursor: EventCursor, audience: StoredAudience | None = None
     ) -> None:
         """Move the cursor forward, and note the audience, in one durable step."""
-        with self._transaction():
-            self._connection.execute(
-                "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET next_offset = max(next_offset, excluded.next_offset),"
-                " event_offset = max(event_offset, excluded.event_offset)",
-                (reader, identity.cluster_id, identity.topic_id, *cursor),
-            )
+        with self._file.transaction() as connection:
+            connection.execute(_ADVANCE, (reader, identity.cluster_id, identity.topic_id, *cursor))
             if audience is not None:
-                self._connection.execute("DELETE FROM event_audience")
-                self._connection.executemany(
-                    "INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)",
-                    [
-                        (one.queue_name.sling_id, one.queue_name.agent_name, one.since_ms, one.left_ms, one.next_offset)
-                        for one in audience
-                    ],
-                )
+                heard = audience.heard
+                connection.execute(_PUT, (_AUDIENCE, *heard.identity, heard.next_offset, 0))
+                connection.execute("DELETE FROM event_audience")
+                connection.executemany("INSERT OR REPLACE INTO event_audience VALUES (?, ?, ?, ?, ?)", audience.rows())
 
     def audience(self) -> Sequence[StoredMember]:
         """Who was waited for, and who no longer was, when it was last noted."""
-        with self._guard, translated_failures(self.path):
-            rows = self._connection.execute(
-                "SELECT sling_id, name, since_ms, left_ms, next_offset FROM event_audience ORDER BY left_ms, name"
-            ).fetchall()
+        rows = self._file.rows(
+            "SELECT sling_id, name, since_ms, left_ms, next_offset FROM event_audience ORDER BY left_ms, name"
+        )
         return [StoredMember(QueueName(SlingId(row[0]), AgentName(row[1])), *row[2:]) for row in rows]
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._guard, translated_failures(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
+    def heard_to(self, discovery: LogIdentity) -> Offset | None:
+        """What of the discovery topic is not in the audience yet begins there; None where that was never noted."""
+        found = self.cursor(_AUDIENCE, discovery)
+        return None if found is None else found.next_offset
 
 
 def _is_locked(handle: int) -> bool:

@@ -18,12 +18,12 @@ from mailboat.errors import UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
-from mailboat.model.messages import Action, DiscoveryMessage, DistributedEvent, PackageMessage
+from mailboat.model.messages import Action, DistributedEvent, PackageMessage
 from mailboat.model.positions import Bounds, LogIdentity
+from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.publisher.distributed import Audience, Candidate, Distributed, Verdicts
-from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
-from mailboat.queues.names import QueueName
-from mailboat.queues.standing import standings_of
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory, HeardTo, StoredAudience
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
 from mailboat.wire.messages import decode_message
@@ -32,13 +32,9 @@ _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=200)
 _MOST_PENDING: Final = 500
 _EVENTS_AT_ONCE: Final = 100
-_RECENT_ANNOUNCEMENTS: Final = 2000
-PACKAGE_TOPIC: Final = TopicName("package")
-STATUS_TOPIC: Final = TopicName("status")
-DISCOVERY_TOPIC: Final = TopicName("discovery")
-EVENT_TOPIC: Final = TopicName("event")
+_ANNOUNCEMENTS: Final = ReadLimits(max_records=1000)
 _IDLE_STRIDE: Final = 1000
-"""The cursor is stored at the latest after so many offsets that needed no event."""
+"""The cursor is stored at the latest after so many packages or announcements that needed no event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,6 @@ class EventRun:
         journal, clock = ports.journal, ports.clock
         self._identity = journal.identity(settings.package_topic)
         bounds = journal.bounds(settings.package_topic)
-        self._known_end = bounds.next_offset
         cursor = self._start(bounds)
         self._noted = cursor.next_offset
         self._event_offset = cursor.event_offset
@@ -91,10 +86,13 @@ class EventRun:
         self._looked_seconds = clock.monotonic()
         self._audience = Audience(ports.memory.audience(), clock.monotonic())
         self._verdicts = Verdicts(settings.publisher)
+        self._log = KnownLog(journal, settings.package_topic)
+        self._discovery = journal.identity(settings.discovery_topic)
         discovery = journal.bounds(settings.discovery_topic)
-        recent = max(discovery.earliest_offset, discovery.next_offset - _RECENT_ANNOUNCEMENTS)
+        self._announced_to = discovery.next_offset
+        self._heard_to = self._first_announcement(discovery)
         self._packages = journal.reader(settings.package_topic, cursor.next_offset)
-        self._announcements = journal.reader(settings.discovery_topic, Offset(recent))
+        self._announcements = journal.reader(settings.discovery_topic, self._heard_to)
         self._statuses = StatusFollower([self._verdicts], journal, settings.status_topic)
 
     @property
@@ -123,6 +121,8 @@ class EventRun:
         Raises: the journal's errors, and those of the publisher's state. Make a new run then.
         """
         has_changed = self._hear(wait_seconds)
+        if self._announcements.next_offset < self._announced_to:
+            return ()  # somebody may have joined meanwhile whom the package has to wait for
         while self._statuses.follow(0.0):
             pass
         has_changed = self._drop_silent() or has_changed
@@ -133,7 +133,8 @@ class EventRun:
             raised += self._raise(ready)
             self._fill()
         self._forget_absent()
-        if has_changed or self.next_offset - self._noted >= _IDLE_STRIDE:
+        unnoted = max(self.next_offset - self._noted, self._announcements.next_offset - self._heard_to)
+        if has_changed or unnoted >= _IDLE_STRIDE:
             self._note()
         return raised
 
@@ -141,36 +142,21 @@ class EventRun:
 
     def _hear(self, wait_seconds: float) -> bool:
         has_changed = False
-        for record in self._announcements.read(_READ, wait_seconds).records:
-            message = _readable(record)
-            if isinstance(message, DiscoveryMessage) and not message.states:
-                gone = QueueName(message.sub_sling_id, message.sub_agent_name)
-                has_changed = self._audience.leave(gone) or has_changed
-            elif isinstance(message, DiscoveryMessage):
-                has_changed = self._hear_one(message, record.appended_ms) or has_changed
+        for record in self._announcements.read(_ANNOUNCEMENTS, wait_seconds).records:
+            announced = heard(record)
+            if announced is not None and announced.message is None:
+                has_changed = self._audience.leave(announced.queue_name) or has_changed
+            elif announced is not None and announced.follows(self._settings.publisher):
+                has_changed = self._hear_one(announced) or has_changed
         return has_changed
 
-    def _hear_one(self, message: DiscoveryMessage, appended_ms: int) -> bool:
-        clock, has_changed = self._ports.clock, False
-        age_seconds = max(0.0, clock.now().timestamp() - appended_ms / 1000)
-        heard_ms = min(appended_ms, int(clock.now().timestamp() * 1000))
-        for standing in standings_of(message):
-            is_past = age_seconds > self._settings.silent_seconds  # then it says nothing of who is here now
-            if standing.publisher != self._settings.publisher or (
-                is_past and not self._audience.knows(standing.queue_name)
-            ):
-                continue
-            position = self._believable(message, standing.last_done_offset + 1)
-            is_new = self._audience.hear(standing.queue_name, position, heard_ms, clock.monotonic() - age_seconds)
-            has_changed = has_changed or is_new
-        return has_changed
-
-    def _believable(self, message: DiscoveryMessage, next_offset: int) -> int | None:
-        if message.log_identity is not None and message.log_identity != self._identity:
-            return None
-        if next_offset > self._known_end:
-            self._known_end = self._ports.journal.bounds(self._settings.package_topic).next_offset
-        return next_offset if next_offset <= self._known_end else None
+    def _hear_one(self, announced: Announced) -> bool:
+        clock = self._ports.clock
+        now_seconds = clock.now().timestamp()
+        age_seconds = max(0.0, now_seconds - announced.appended_ms / 1000)
+        position = self._log.believed(announced, announced.claimed_for(self._settings.publisher))
+        heard_ms = min(announced.appended_ms, int(now_seconds * 1000))
+        return self._audience.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds)
 
     def _drop_silent(self) -> bool:
         clock = self._ports.clock
@@ -227,9 +213,10 @@ class EventRun:
         return fresh
 
     def _note(self) -> None:
-        self._noted = self.next_offset
+        self._noted, self._heard_to = self.next_offset, self._announcements.next_offset
         cursor = EventCursor(self._noted, self._event_offset)
-        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, self._audience.stored())
+        audience = StoredAudience(self._audience.stored(), HeardTo(self._discovery, self._heard_to))
+        self._ports.memory.advance(TOPIC_READER, self._identity, cursor, audience)
         self._verdicts.forget_below(self._noted)
 
     # ------------------------------------------------------------------------------------------------------ the start
@@ -248,6 +235,12 @@ class EventRun:
             _warn_of_jump(self._settings, identity, found.next_offset, start)
             memory.restart(TOPIC_READER, identity, EventCursor(start, event_offset))
         return EventCursor(start, event_offset)
+
+    def _first_announcement(self, bounds: Bounds) -> Offset:
+        """From where on they were not heard, and at least so far back that all alive say again where they are."""
+        noted = self._ports.memory.heard_to(self._discovery)
+        recent = bounds.next_offset - RETAINED_ANNOUNCEMENTS
+        return Offset(max(bounds.earliest_offset, recent if noted is None else min(noted, recent)))
 
     def _appended_already(self, cursor: EventCursor) -> dict[Offset, PackageId]:
         found: dict[Offset, PackageId] = {}

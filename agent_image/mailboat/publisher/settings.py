@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -13,6 +12,7 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.metering import PublicationMeter, SilentMeter
@@ -20,8 +20,6 @@ from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.requests import MAX_PATHS
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import NoTracer, Tracer
-
-PACKAGE_TOPIC: Final = TopicName("package")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.model.identifiers import Offset, PackageId, RequestId
@@ -23,8 +23,8 @@ from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import (
     BUSY_TIMEOUT_SECONDS,
     PublisherBusyError,
+    StateFile,
     Synchronous,
-    open_database,
     translated_failures,
 )
 from mailboat.publisher.published import PublishedTrees
@@ -61,13 +61,12 @@ class PublisherState:
         """Open the file, or make it. Raises: see `open_database`."""
         self.path = path
         self._clock = SystemClock() if clock is None else clock
-        self._connection = open_database(path, synchronous)
-        self._guard = threading.RLock()
-        self.published = PublishedTrees(self._connection, path, self._clock)
+        self._file = StateFile(path, synchronous)
+        self.published = PublishedTrees(self._file.connection, path, self._clock)
 
     def close(self) -> None:
         """Release the file."""
-        self._connection.close()
+        self._file.close()
 
     @contextmanager
     def exclusive(self, purpose: str = "append", timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Iterator[None]:
@@ -76,7 +75,7 @@ class PublisherState:
         Raises: PublisherBusyError when another holds it for longer than `timeout_seconds`.
         """
         file = self.path.with_name(f"{self.path.name}.{purpose}-lock")
-        with self._guard:
+        with self._file.guard:
             with translated_failures(self.path):
                 handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
@@ -87,7 +86,7 @@ class PublisherState:
 
     def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
         """The receipt of a request in that log."""
-        rows = self._rows(
+        rows = self._file.rows(
             "SELECT fingerprint, package_id, at_offset FROM receipts"
             " WHERE request_id = ? AND cluster_id = ? AND topic_id = ?",
             (request_id, identity.cluster_id, identity.topic_id),
@@ -99,7 +98,7 @@ class PublisherState:
 
     def locate(self, identifier: str, identity: LogIdentity) -> Offset | None:
         """Where the message of that request id, or else of that package id, stands in that log, as receipts say."""
-        rows = self._rows(
+        rows = self._file.rows(
             "SELECT at_offset FROM receipts WHERE (request_id = ?1 OR package_id = ?1)"
             " AND cluster_id = ?2 AND topic_id = ?3 ORDER BY request_id = ?1 DESC LIMIT 1",
             (identifier, *_pair(identity)),
@@ -108,7 +107,7 @@ class PublisherState:
 
     def intents(self, identity: LogIdentity) -> Sequence[Intent]:
         """Requests of which it is not known whether they were appended to that log, by where to look for them."""
-        rows = self._rows(
+        rows = self._file.rows(
             "SELECT request_id, fingerprint, package_id, scan_from FROM intents"
             " WHERE cluster_id = ? AND topic_id = ? ORDER BY scan_from",
             (identity.cluster_id, identity.topic_id),
@@ -117,8 +116,8 @@ class PublisherState:
 
     def store_intents(self, intents: Sequence[Intent]) -> None:
         """Store what is about to be appended, in one durable step."""
-        with self._transaction():
-            self._connection.executemany(
+        with self._file.transaction() as connection:
+            connection.executemany(
                 "INSERT OR REPLACE INTO intents VALUES (?, ?, ?, ?, ?, ?)",
                 [
                     (one.request_id, one.fingerprint, one.package_id, *_pair(one.identity), one.scan_from)
@@ -128,8 +127,8 @@ class PublisherState:
 
     def store_receipts(self, receipts: Sequence[StoredReceipt]) -> None:
         """Replace intents by receipts, and take over what was staged with them, in one durable step."""
-        with self._transaction():
-            self._connection.executemany(
+        with self._file.transaction() as connection:
+            connection.executemany(
                 "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?, ?)",
                 [
                     (one.request_id, *_pair(one.identity), one.fingerprint, one.package_id, one.offset)
@@ -138,25 +137,25 @@ class PublisherState:
             )
             for one in receipts:
                 self.published.take_over(one.package_id, one.offset)
-                self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
+                connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
 
     def drop_intents(self, intents: Sequence[Intent]) -> None:
         """Forget requests that were not appended, and what was staged with them."""
-        with self._transaction():
+        with self._file.transaction() as connection:
             for one in intents:
-                self._connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
+                connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
                 self.published.discard(one.package_id)
 
     def doubt(self, doubts: Mapping[int, Sequence[NodePath]]) -> None:
         """Take nothing of some sources for published any more, in one durable step; see `PublishedTrees.doubt`."""
-        with self._transaction():
+        with self._file.transaction():
             for source_id, paths in doubts.items():
                 self.published.doubt(source_id, paths)
 
     def prune(self, identity: LogIdentity, earliest_offset: Offset) -> int:
         """Forget receipts of messages that the log has removed; how many."""
-        with self._transaction():
-            return self._connection.execute(
+        with self._file.transaction() as connection:
+            return connection.execute(
                 "DELETE FROM receipts WHERE cluster_id = ? AND topic_id = ? AND at_offset < ?",
                 (*_pair(identity), earliest_offset),
             ).rowcount
@@ -174,21 +173,6 @@ class PublisherState:
                 self._clock.wait(never, _LOOK_SECONDS)
             else:
                 return
-
-    def _rows(self, sql: str, parameters: tuple[object, ...]) -> list[Any]:
-        with self._guard, translated_failures(self.path):
-            return self._connection.execute(sql, parameters).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._guard, translated_failures(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._connection.rollback()
-                raise
-            self._connection.commit()
 
 
 def _pair(identity: LogIdentity) -> tuple[str, str]:

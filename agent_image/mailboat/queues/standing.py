@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import DiscoveryMessage, FailureCause
+from mailboat.model.messages import FailureCause
 from mailboat.queues.names import QueueName
 
 BLOCKING_ATTEMPTS: Final = 3
@@ -72,22 +72,6 @@ class Standing:
     def capabilities(self) -> frozenset[Capability]:
         """What may be done to the queue."""
         return frozenset(Capability) if self.is_editable else frozenset()
-
-
-def standings_of(announcement: DiscoveryMessage) -> list[Standing]:
-    """What an announcement says, for each publisher that the subscriber follows."""
-    return [
-        Standing(
-            QueueName(announcement.sub_sling_id, announcement.sub_agent_name),
-            state.pub_agent_name,
-            max(-1, state.offset),
-            max(0, state.retries),
-            announcement.is_editable,
-            announcement.max_retries,
-            announcement.cause if state.retries > 0 else None,
-        )
-        for state in announcement.states
-    ]
 
 
 def decide_item_state(attempts: int) -> ItemState:

@@ -16,12 +16,12 @@ from mailboat.clock import Clock
 from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Record, RecordBatch
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.queues.announced import ALIVE_SECONDS, heard
 from mailboat.retention.marks import LogMarks
 from mailboat.retention.plan import ConsumptionBounds, HeadPlan, plan_head
-from mailboat.retention.registry import ALIVE_SECONDS, REGISTRY_KEY, Registry
+from mailboat.retention.registry import REGISTRY_KEY, Registry
 from mailboat.wire.messages import decode_message, encode_message
 
 CARRY_SECONDS: Final = 3600.0
@@ -182,16 +182,18 @@ class RetentionKeeper:
                 self._hear_one(record, bounds)
 
     def _hear_one(self, record: Record, bounds: Bounds) -> None:
-        if not record.value:
-            self._registry.hear_leave(record.key or b"", record.offset)
-            return
+        announced = heard(record)
+        if announced is not None:
+            self._registry.hear(announced, bounds)
+        elif record.key == REGISTRY_KEY:
+            self._hear_registry(record)
+
+    def _hear_registry(self, record: Record) -> None:
         try:
             message = decode_message(record.headers, record.value)
         except UntrustedInputError:
             return  # anyone may write here; `journal verify` names it
-        if isinstance(message, DiscoveryMessage):
-            self._registry.hear(message, (record.offset, record.appended_ms), bounds)
-        elif isinstance(message, RegistryMessage) and record.key == REGISTRY_KEY:
+        if isinstance(message, RegistryMessage):
             self._registry.hear_registry(message)
 
     # ------------------------------------------------------------------------------------------------------ applying

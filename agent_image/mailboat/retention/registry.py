@@ -1,6 +1,6 @@
 """Who matters for retention: durable subscribers, registered by their announcements, and the others while alive.
 
-A fold over the discovery topic: announcements, tombstones of those that took leave, and the registry that the last
+A fold over the discovery topic: announcements, leaves, and the registry that the last
 truncating agent carried forward, so that a subscriber that was away longer than announcements are kept is still known.
 A registration ends when its subscriber takes leave, says that it is durable no more, or was silent for too long; the
 last is told, as that subscriber may lose packages.
@@ -13,12 +13,11 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.queues.announced import ALIVE_SECONDS, Announced
 from mailboat.retention.plan import Holder
 
-ALIVE_SECONDS: Final = 30.0
 MAX_REGISTRATIONS: Final = 10_000
 REGISTRY_KEY: Final = b"registry"
 
@@ -51,34 +50,28 @@ class Registry:
         self._left: OrderedDict[_Key, int] = OrderedDict()
         self._as_of = 0
 
-    def hear(self, announcement: DiscoveryMessage, record: tuple[Offset, int], bounds: Bounds) -> None:
+    def hear(self, announced: Announced, bounds: Bounds) -> None:
         """Take in an announcement; the newest counts, also when its position went back.
 
         One that has read nothing yet is kept everything that the log holds at that moment. A position beyond the end
         is not believed: nobody can have read that far, so what was known before counts.
 
         Args:
-            announcement: What it says.
-            record: Where it stands in the discovery topic, and when the log took it.
+            announced: What it says, and where it stands in the discovery topic.
             bounds: Of the package topic.
         """
-        key = _Key(announcement.sub_sling_id, announcement.sub_agent_name)
-        if not announcement.states:
-            self._leave(key, record[0])
+        key, announcement = _Key(*announced.queue_name[:2]), announced.message
+        if announcement is None:
+            self._leave(key, announced.offset)
             return
         if announcement.log_identity not in {None, self._identity}:
             return  # it stands in another log, and has to come to terms with that first
-        next_offset = _next_offset(announcement)
+        next_offset = announcement.reads_next
         if next_offset is None or next_offset > bounds.next_offset:
             known = self._entries.get(key)
             next_offset = bounds.earliest_offset if known is None else known.registration.next_offset
         self._left.pop(key, None)
-        self._put(_Entry(Registration(*key, next_offset, record[1]), announcement.is_durable))
-
-    def hear_leave(self, key: bytes, offset: Offset) -> None:
-        """Take in a tombstone at an offset: `<sling id>-<agent name>` took leave."""
-        for known in [one for one in self._entries if f"{one.sling_id}-{one.name}".encode() == key]:
-            self._leave(known, offset)
+        self._put(_Entry(Registration(*key, next_offset, announced.appended_ms), announcement.is_durable))
 
     def hear_registry(self, message: RegistryMessage) -> None:
         """Take in what another agent carried forward; what was heard since counts for more.
@@ -154,11 +147,3 @@ class Registry:
             self.refused += 1
             return
         self._entries[key] = entry
-
-
-def _next_offset(announcement: DiscoveryMessage) -> Offset | None:
-    """What it reads next; agents of the original's line tell the last one done, for each publisher."""
-    if announcement.next_offset is not None:
-        return announcement.next_offset
-    done = min(one.offset for one in announcement.states)
-    return Offset(done + 1) if done >= 0 else None

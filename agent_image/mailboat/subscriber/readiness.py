@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Final
 
 from mailboat.model.identifiers import Offset
-
-BLOCKING_ATTEMPTS: Final = 3
+from mailboat.queues.standing import BLOCKING_ATTEMPTS
 
 
 class ReadyReason(enum.StrEnum):

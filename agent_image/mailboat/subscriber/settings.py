@@ -6,7 +6,6 @@ import enum
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -15,15 +14,13 @@ from mailboat.content.port import Target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.packages.port import PackageCodec, PackageLimits
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import ImportMeter, Observer, SilentObserver
 from mailboat.subscriber.readiness import ReadinessPolicy
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.tracing import NoTracer, Tracer
-
-PACKAGE_TOPIC: Final = TopicName("package")
-STATUS_TOPIC: Final = TopicName("status")
 
 
 class UndecodablePolicy(enum.StrEnum):

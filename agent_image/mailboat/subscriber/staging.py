@@ -16,13 +16,13 @@ from typing import Final
 from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import DiscoveryMessage, FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
 from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 
 _READ: Final = ReadLimits(max_records=1000)
-_RECENT_ANNOUNCEMENTS: Final = 2000
 _NONE, _IMPORTED, _REMOVED = 0, 1, 2
 _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 
@@ -120,7 +120,7 @@ class GoldenWatch:
         self._reader: JournalReader | None = None
         self._lost_before_ms: int | None = None
         self._log_next_offset = Offset(0)
-        self._announcement: DiscoveryMessage | None = None
+        self._announcement: Announced | None = None
         self._asked_at = float("-inf")
         self._waits_at: Offset | None = None
 
@@ -156,9 +156,9 @@ class GoldenWatch:
         golden, announced = self._staging.golden, self._announced()
         if announced is None:
             text = f"{golden} has not announced itself lately"
-        elif not announced.is_editable:
+        elif announced.message is None or not announced.message.is_editable:
             text = f"{golden} is not editable, so it confirms nothing"
-        elif message.pub_agent_name not in {one.pub_agent_name for one in announced.states}:
+        elif not announced.follows(message.pub_agent_name):
             text = f"{golden} does not follow {message.pub_agent_name}"
         elif self._is_passed_silently(announced):
             text = f"{golden} is past the package at {self._waits_at} and never confirmed it; clear the queue up to it"
@@ -166,9 +166,9 @@ class GoldenWatch:
             return None
         return cause_of(GoldenSilentError(text), message)
 
-    def _is_passed_silently(self, announced: DiscoveryMessage) -> bool:
+    def _is_passed_silently(self, announced: Announced) -> bool:
         """Whether no confirmation can come any more: one sent before the announcement was read would be here now."""
-        offset, golden_at = self._waits_at, announced.next_offset
+        offset, golden_at = self._waits_at, self._position(announced)
         if offset is None or golden_at is None or golden_at <= offset:
             return False
         self._read_all()
@@ -238,9 +238,14 @@ class GoldenWatch:
 
     def _announced_offset(self) -> Offset | None:
         announced = self._announced()
-        return None if announced is None else announced.next_offset
+        return None if announced is None else self._position(announced)
 
-    def _announced(self) -> DiscoveryMessage | None:
+    def _position(self, announced: Announced) -> Offset | None:
+        """What it reads next, if that can be."""
+        claim = None if announced.message is None else announced.message.next_offset
+        return KnownLog(self._journal, self._settings.package_topic).believed(announced, claim)
+
+    def _announced(self) -> Announced | None:
         """What the golden subscriber announced last, looked up once a look."""
         now = self._clock.monotonic()
         if now - self._asked_at >= self._staging.announcement_seconds:
@@ -248,12 +253,12 @@ class GoldenWatch:
             self._announcement = self._last_announcement()
         return self._announcement
 
-    def _last_announcement(self) -> DiscoveryMessage | None:
+    def _last_announcement(self) -> Announced | None:
         topic = self._settings.discovery_topic
         if topic is None:
             return None
         bounds = self._journal.bounds(topic)
-        start = Offset(max(bounds.earliest_offset, bounds.next_offset - _RECENT_ANNOUNCEMENTS))
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_ANNOUNCEMENTS))
         reader, found = self._journal.reader(topic, start), None
         try:
             while reader.next_offset < bounds.next_offset and (records := reader.read(_READ, 0.0).records):
@@ -263,13 +268,9 @@ class GoldenWatch:
             reader.close()
         return found
 
-    def _announcement_in(self, record: Record) -> DiscoveryMessage | None:
+    def _announcement_in(self, record: Record) -> Announced | None:
         if self._mark not in record.value:
             return None
-        try:
-            message = decode_message(record.headers, record.value)
-        except UntrustedInputError:
-            return None
-        if isinstance(message, DiscoveryMessage) and message.sub_agent_name == self._staging.golden and message.states:
-            return message
-        return None
+        found = heard(record)
+        is_golden = found is not None and found.queue_name.agent_name == self._staging.golden
+        return found if found is not None and found.message is not None and is_golden else None

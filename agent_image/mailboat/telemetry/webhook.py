@@ -21,8 +21,8 @@ from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import DistributedEvent
+from mailboat.model.topics import EVENT_TOPIC
 from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, EventMemory
-from mailboat.publisher.distributed_run import EVENT_TOPIC
 from mailboat.telemetry.cloudevents import CONTENT_TYPE, encode_cloud_event
 from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
 from mailboat.wire.events import decode_event

@@ -18,7 +18,7 @@ from mailboat.agent.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.agent.inspection import Finding
 from mailboat.agent.locations import opened_ledger
 from mailboat.discovery.roster import Roster, RosterFollower
-from mailboat.discovery.topology import AgentKey, KnownSubscriber, announced_offset
+from mailboat.discovery.topology import AgentKey, KnownSubscriber
 from mailboat.errors import MailboatError, SourceMissingError, StopError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import FailureCause, TopicRole
@@ -158,18 +158,19 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
     message, is_alive = known.announcement, known.is_alive(now_ms)
     state = message.state or "alive"
     is_running = is_alive and state != STOPPED
-    attempts = max(0, *(one.retries for one in message.states))
+    attempts = max((0, *(one.retries for one in message.states)))
+    followed = () if message.follows_all else dict.fromkeys(one.pub_agent_name for one in message.states)
     return Member(
         key=known.key,
         target=message.target,
         state=state if is_alive or state == STOPPED else Absence.SILENT,
-        next_offset=announced_offset(message),
+        next_offset=message.reads_next,
         identity=message.log_identity,
         attempts=attempts,
         max_retries=message.max_retries,
         cause=message.cause,
         heard_ms=known.heard_ms,
-        follow=tuple(dict.fromkeys(one.pub_agent_name for one in message.states)),
+        follow=tuple(followed),
         rate_per_second=known.rate_per_second if is_running and not attempts else None,
         given_up=message.given_up,
         is_editable=message.is_editable,

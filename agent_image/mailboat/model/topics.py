@@ -1,0 +1,13 @@
+"""The names that topics have where nobody gives them others: those of their roles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mailboat.model.identifiers import TopicName
+from mailboat.model.messages import TopicRole
+
+PACKAGE_TOPIC: Final = TopicName(TopicRole.PACKAGE)
+STATUS_TOPIC: Final = TopicName(TopicRole.STATUS)
+DISCOVERY_TOPIC: Final = TopicName(TopicRole.DISCOVERY)
+EVENT_TOPIC: Final = TopicName(TopicRole.EVENT)
