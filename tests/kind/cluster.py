@@ -84,9 +84,9 @@ def load(engine: Engine, names: list[str]) -> None:
 
 def load_own(engine: Engine) -> None:
     """Build the project's images, load them, and print their names and sizes."""
-    for recipe in (AGENT, OPERATOR):
-        name = image(engine, recipe)
-        load(engine, [name])
+    names = [image(engine, recipe) for recipe in (AGENT, OPERATOR)]
+    load(engine, names)
+    for name in names:
         sys.stdout.write(f"{name} {engine.image_bytes(name)}\n")
 
 

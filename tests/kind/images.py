@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _DEBIAN = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm")
 _DEBIAN_PYTHON = "3.11"
 _OFFLINE = "--no-index --find-links requirements/wheels"
-_SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "requirements")
 _NOT_NEEDED = (
     "usr/share/doc",
     "usr/share/man",
@@ -43,28 +42,42 @@ class Recipe:
     Attributes:
         name: Of the image, without a tag.
         dockerfile: From the project's folder.
-        folders: What is copied beside the project file and the locks.
+        sources: What is copied beside the locks.
         locks: Whose wheels are needed.
+        target: The stage of the Dockerfile; empty is its last.
+        agent: The image that it is made of, where that is not the base image.
     """
 
     name: str
     dockerfile: str
-    folders: tuple[str, ...]
+    sources: tuple[str, ...]
     locks: tuple[str, ...]
+    target: str = ""
+    agent: Recipe | None = None
 
 
-AGENT = Recipe("mailboat", "agent_image/Dockerfile", ("agent_image", "operator"), ("runtime", "agent"))
-OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", ("agent_image", "operator"), ("runtime", "operator"))
+AGENT = Recipe(
+    "mailboat",
+    "agent_image/Dockerfile",
+    ("LICENSE", "README.md", "pyproject.toml", "agent_image", "operator/mailboat_operator"),
+    ("runtime", "agent"),
+    target="agent",
+)
+OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", (), ("operator",), agent=AGENT)
 
 
 def image(engine: Engine, recipe: Recipe) -> str:
     """The name of the image in the engine, built unless it is there. Raises: CalledProcessError, after its words."""
-    sources = [path for one in (*_SHIPPED, *recipe.folders) for path in _files(ROOT / one)]
-    name = f"{recipe.name}:{digest_of(*sources)}"
+    arguments = {"AGENT": image(engine, recipe.agent)} if recipe.agent is not None else {}
+    locks = [f"requirements/{lock}.txt" for lock in recipe.locks]
+    sources = [path for one in (recipe.dockerfile, *recipe.sources, *locks) for path in _files(ROOT / one)]
+    inherited = hashlib.sha256(repr(arguments).encode()).hexdigest()[:8]
+    name = f"{recipe.name}:{digest_of(*sources)}-{inherited}"
     with locked(cache_folder() / recipe.name):
         if not engine.has_image(name):
             wheels = [] if engine.can_pull else [wheelhouse(lock) for lock in recipe.locks]
-            arguments = {} if engine.can_pull else {"BASE": python_image(engine), "PIP_OPTIONS": _OFFLINE}
+            if not engine.can_pull:
+                arguments |= {"BASE": python_image(engine), "PIP_OPTIONS": _OFFLINE}
             say(f"building the image {name}")
             _build(engine, recipe, name, arguments, _context(sources, wheels))
     return name
@@ -125,6 +138,7 @@ def _context(sources: list[Path], wheels: list[Path]) -> io.BytesIO:
 
 def _build(engine: Engine, recipe: Recipe, name: str, arguments: dict[str, str], context: io.BytesIO) -> None:
     options = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    options += ["--target", recipe.target] if recipe.target else []
     command = ["docker", "build", "--quiet", "--file", recipe.dockerfile, "--tag", name, *options, "-"]
     environment = {**os.environ, **engine.environment}
     subprocess.run(command, input=context.getvalue(), env=environment, check=True, stdout=subprocess.DEVNULL)
