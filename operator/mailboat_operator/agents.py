@@ -179,6 +179,7 @@ def _member_of(one: Any) -> Member:
         is_ready=is_ready if isinstance(is_ready, bool) else None,
         follow=_texts(one.get("follow") or ()),
         problem=None if error is None else _problem_of(error),
+        instance=None if one.get("sling_id") is None else _text(one["sling_id"]),
     )
 
 

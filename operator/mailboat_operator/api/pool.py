@@ -179,6 +179,15 @@ class SubscriberPoolSpec:
     ] = field(default_factory=Template)
     resources: Annotated[Resources, Field("CPU and memory of each agent.")] = field(default_factory=Resources)
     autoscaling: Annotated[Autoscaling | None, Field("Scale on demand; not said: by hand.")] = None
+    lagging_from: Annotated[
+        int,
+        Field(
+            "Packages that a member which serves may be behind; from there on the condition Lagging holds, until it is "
+            "half of that.",
+            minimum=1,
+            maximum=10**9,
+        ),
+    ] = 100
     volume_retention: Annotated[VolumeRetention, Field("What becomes of members' claims.")] = field(
         default_factory=VolumeRetention
     )
@@ -197,8 +206,11 @@ class SubscriberPoolStatus:
     selector: Annotated[str | None, Field("Label selector of the members' pods, for autoscalers.", max_length=4096)] = (
         None
     )
-    max_lag: Annotated[int | None, Field("Packages that the slowest member is behind.", minimum=0)] = None
+    max_lag: Annotated[
+        int | None, Field("Packages that the slowest member is behind, rounded up to two digits.", minimum=0)
+    ] = None
     blocked: Annotated[int | None, Field("Members that stand at a package they can't import.", minimum=0)] = None
+    last_error: Annotated[str | None, Field("What keeps the first of them.")] = None
 
 
 @dataclass(frozen=True)

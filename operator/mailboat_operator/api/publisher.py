@@ -83,7 +83,9 @@ class PublisherStatus:
     conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
     next_offset: Annotated[int | None, Field("Offset of the next package.", minimum=0)] = None
     subscribers: Annotated[int | None, Field("Subscribers that follow it.", minimum=0)] = None
-    max_lag: Annotated[int | None, Field("Packages that the slowest of them is behind.", minimum=0)] = None
+    max_lag: Annotated[
+        int | None, Field("Packages that the slowest of them is behind, rounded up to two digits.", minimum=0)
+    ] = None
     last_published_at: Annotated[datetime | None, Field("When the last package was appended.")] = None
     url: Annotated[str | None, Field("Its HTTP API, within the cluster.")] = None
 

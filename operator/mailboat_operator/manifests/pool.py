@@ -57,7 +57,7 @@ def owner_of_pool(pool: SubscriberPool) -> Owner:
 
 
 def pool_children(
-    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str
+    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str, replicas: int | None = None
 ) -> Sequence[Manifest]:
     """All children but the token's Secret, in the order in which they are needed.
 
@@ -66,6 +66,7 @@ def pool_children(
         journal: What its members read.
         image: What their agents run.
         secrets_digest: Changes with what is in the Secrets that the agents read at their start.
+        replicas: Members that run for now; None for those that the spec wants.
     """
     owner = owner_of_pool(pool)
     config = pool_config(pool, journal)
@@ -84,7 +85,7 @@ def pool_children(
     retention = spec.volume_retention
     members = Members(
         pod=pod,
-        replicas=spec.replicas,
+        replicas=spec.replicas if replicas is None else replicas,
         service=owner.name_of(MEMBERS_ENDING),
         volume=spec.target.store.volume,
         when_deleted=str(retention.when_deleted),

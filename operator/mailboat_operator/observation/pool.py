@@ -1,16 +1,26 @@
-"""A SubscriberPool: its journal, its children, and the pools that it waits for."""
+"""A SubscriberPool: its journal, its children, the pools that it waits for, and what its members announce.
+
+Members that were scaled away are taken off the publishers' books here, while looking.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
 from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.conditions import is_ready
 from mailboat_operator.plan.pool import plan_pool, pool_keys
+from mailboat_operator.plan.scaling import departed
 from mailboat_operator.plan.workload import GoldenPool
 
+_LOG: Final = logging.getLogger("mailboat.operator")
 _LONGEST_CHAIN: Final = 20
 
 
@@ -23,7 +33,34 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
         pool_keys(pool),
         staging=None if staging is None else await _chain(sight, namespace, staging.wait_for.name),
     )
+    publishers = await _publishers(sight, pool)
+    if pool.spec.suspend or not publishers:
+        return plan_pool(pool, around)
+    around = replace(around, fleet=await sight.fleet(publishers))
+    for name in departed(pool, around.children, around.fleet):
+        await _forget(sight, publishers, name)
     return plan_pool(pool, around)
+
+
+async def _publishers(sight: Sight, pool: SubscriberPool) -> Sequence[Publisher]:
+    """Whom to ask for its members: the ready publishers of its journal, as each knows everybody there."""
+    return [
+        one
+        for one in await sight.publishers(pool.metadata.namespace)
+        if one.spec.journal_ref == pool.spec.journal_ref and is_ready(one.status.conditions)
+    ]
+
+
+async def _forget(sight: Sight, publishers: Sequence[Publisher], member: str) -> None:
+    """Take a member off the books that was scaled away: nobody waits for it, and nothing is kept for it."""
+    for publisher in publishers:
+        try:
+            address = await sight.address(publisher)
+            if address is not None:
+                await sight.agents.forget(address, member)
+                return
+        except (AgentUnansweringError, AgentRefusedError) as error:  # it is tried again with the next look
+            _LOG.info("%s could not be taken off the books of %s: %s", member, publisher.metadata.name, error)
 
 
 async def _chain(sight: Sight, namespace: str, name: str) -> Mapping[str, GoldenPool]:

@@ -1,11 +1,14 @@
-"""A Publisher: its journal, the Secrets that its agent needs, and its children."""
+"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
+from mailboat_operator.plan.workload import Surroundings, count_of
 
 
 async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
@@ -17,4 +20,11 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
         publisher_keys(publisher),
         [] if said is None else [said.name],
     )
+    if _is_running(around, publisher.metadata.name):
+        around = replace(around, fleet=await sight.fleet([publisher]))
     return plan_publisher(publisher, around)
+
+
+def _is_running(around: Surroundings, name: str) -> bool:
+    """Whether there is a pod that can be asked."""
+    return count_of(around.children, name, "readyReplicas") > 0

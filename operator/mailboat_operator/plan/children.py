@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mailboat_operator.manifests.children import ChildKey, Manifest, key_of
 from mailboat_operator.manifests.comparison import differing_field
 from mailboat_operator.manifests.configuration import TOKEN_KEY
 from mailboat_operator.manifests.names import APPLIED
 from mailboat_operator.plan.actions import Action, Apply, Create, Delete, Report, Severity
+
+_NOTHING: Final[Manifest] = {"metadata": {}}
 
 Live = Mapping[ChildKey, Manifest]
 """The children that there are, as the API server gave them."""
@@ -33,6 +35,11 @@ def plan_children(wanted: Sequence[Manifest], live: Live) -> Iterator[Action]:
             yield Report(
                 Severity.WARNING, "DriftCorrected", f"{key.kind} {key.name}: somebody else changed {difference}"
             )
+
+
+def is_applied(wanted: Sequence[Manifest], live: Live) -> bool:
+    """Whether the children were applied as they are wanted, whatever somebody did to them since."""
+    return all(_annotation(live.get(key_of(one), _NOTHING), APPLIED) == _annotation(one, APPLIED) for one in wanted)
 
 
 def plan_secret(manifest: Manifest, live: Live) -> Iterator[Action]:

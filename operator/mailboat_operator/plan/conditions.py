@@ -57,6 +57,11 @@ def suspended() -> Sequence[Finding]:
     return _standing(Finding(READY, Truth.UNKNOWN, "Suspended", message), moving=False, stuck=False)
 
 
+def is_ready(conditions: Iterable[Condition]) -> bool:
+    """Whether `Ready` holds."""
+    return any(one.type == READY and one.status is Truth.TRUE for one in conditions)
+
+
 def conditions_after(
     before: Sequence[Condition], findings: Iterable[Finding], generation: int, now: datetime
 ) -> tuple[Condition, ...]:

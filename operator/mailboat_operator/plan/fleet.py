@@ -33,6 +33,7 @@ class Member:
         is_ready: Whether it may serve; None of one that does not say, or does not run.
         follow: The publishers that it follows; none follows all.
         problem: Why it is retrying, waiting or stopped: an error's name and message.
+        instance: Its id; None of one that never announced itself.
     """
 
     name: str
@@ -42,6 +43,11 @@ class Member:
     is_ready: bool | None = None
     follow: tuple[str, ...] = ()
     problem: tuple[str, str] | None = None
+    instance: str | None = None
+
+    def ordinal_in(self, pool: str) -> int | None:
+        """Which member of a pool it is; None for none."""
+        return ordinal_of(self.name, pool)
 
     @property
     def is_blocked(self) -> bool:
@@ -72,10 +78,9 @@ class Fleet:
         """Who imports what this publisher publishes."""
         return [one for one in self.members if not one.follow or publisher in one.follow]
 
-    def of_pool(self, pool: str) -> dict[int, Member]:
-        """The members that are called as a pool's pods, by ordinal."""
-        numbers = ((ordinal_of(one.name, pool), one) for one in self.members)
-        return {number: one for number, one in numbers if number is not None}
+    def of_pool(self, pool: str) -> Sequence[Member]:
+        """The members that are called as a pool's pods."""
+        return [one for one in self.members if one.ordinal_in(pool) is not None]
 
 
 def ordinal_of(member: str, pool: str) -> int | None:

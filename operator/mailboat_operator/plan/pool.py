@@ -14,8 +14,11 @@ from mailboat_operator.manifests.names import POOL, selector_text
 from mailboat_operator.manifests.pool import MEMBERS_ENDING, owner_of_pool, pool_children
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
-from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled, under_way
+from mailboat_operator.plan.fleet import FOLLOW_SECONDS
+from mailboat_operator.plan.health import health_of, shared_identity
+from mailboat_operator.plan.scaling import Step, next_step
 from mailboat_operator.plan.workload import (
     Surroundings,
     count_of,
@@ -52,18 +55,21 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
         return _plan(pool, around, (), findings or ())
     journal = around.journal.spec
     digest = secrets_digest(journal_mounts(journal), around.secrets)
+    live, fleet = around.children, around.fleet
     children = pool_children(pool, journal, around.image, digest)
+    step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
+    if step.replicas != spec.replicas:
+        children = pool_children(pool, journal, around.image, digest, replicas=step.replicas)
     secret = token_secret(owner_of_pool(pool))
-    findings = name_conflict([secret, *children], around, metadata.uid)
+    findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
         return _plan(pool, around, (), findings)
-    live = around.children
     actions = [
+        *plan_unwanted(pool_keys(pool), [secret, *children], live, metadata.uid),
         *plan_secret(secret, live),
         *plan_children(children, live),
-        *plan_unwanted(pool_keys(pool), [secret, *children], live, metadata.uid),
     ]
-    return _plan(pool, around, actions, roll_out(live, metadata.name, spec.replicas, "members"))
+    return _plan(pool, around, actions, step.findings or roll_out(live, metadata.name, spec.replicas, "members"))
 
 
 def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
@@ -87,22 +93,32 @@ def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Fin
 
 def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata, live = pool.metadata, around.children
+    health = health_of(pool, around.fleet)
     ready_count = count_of(live, metadata.name, "readyReplicas")
-    caught_up = _caught_up(pool.spec.replicas, ready_count)
+    caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
+    said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings]
     status = replace(
         pool.status,
         observed_generation=metadata.generation,
-        conditions=conditions_after(pool.status.conditions, [*findings, caught_up], metadata.generation, around.now),
+        conditions=conditions_after(pool.status.conditions, said, metadata.generation, around.now),
         replicas=count_of(live, metadata.name, "replicas"),
         ready_replicas=ready_count,
-        caught_up_replicas=ready_count,
+        caught_up_replicas=caught_up,
         selector=selector_text(POOL, metadata.name),
+        max_lag=health.max_lag,
+        blocked=health.blocked,
+        last_error=health.last_error,
     )
-    return Plan(tuple(actions), None if status == pool.status else encode(status))
+    is_settled = findings[0].status is Truth.TRUE
+    return Plan(
+        (*actions, *health.reports),
+        None if status == pool.status else encode(status),
+        FOLLOW_SECONDS if is_settled else None,
+    )
 
 
 def _caught_up(replicas: int, count: int) -> Finding:
-    """Readiness of a pod is that its member has caught up."""
+    """A member has caught up when it says so, and when its pod is ready, which takes it."""
     holds = count >= replicas
     reason = "AllMembers" if holds else "MembersBehind"
     return Finding("CaughtUp", Truth.TRUE if holds else Truth.FALSE, reason, f"{count} of {replicas} members")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
-from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.api.publisher import Publisher, PublisherStatus
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.configuration import HTTP_PORT, journal_mounts, token_mount
 from mailboat_operator.manifests.publisher import owner_of_publisher, publisher_children
@@ -14,6 +15,7 @@ from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, t
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after
+from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, coarse, max_lag
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
 
 
@@ -58,9 +60,28 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
 def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata = publisher.metadata
     status = replace(
-        publisher.status,
+        _with_figures(publisher.status, metadata.name, around.fleet),
         observed_generation=metadata.generation,
         conditions=conditions_after(publisher.status.conditions, findings, metadata.generation, around.now),
         url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
     )
-    return Plan(tuple(actions), None if status == publisher.status else encode(status))
+    is_settled = findings[0].status is Truth.TRUE
+    return Plan(
+        tuple(actions),
+        None if status == publisher.status else encode(status),
+        FOLLOW_SECONDS if is_settled else None,
+    )
+
+
+def _with_figures(before: PublisherStatus, name: str, fleet: Fleet | None) -> PublisherStatus:
+    """What its agent tells; what was known last where it could not be asked."""
+    if fleet is None:
+        return before
+    followers, published_at = fleet.followers(name), fleet.published_at.get(name, before.last_published_at)
+    return replace(
+        before,
+        next_offset=fleet.next_offset,
+        subscribers=len({one.name for one in followers}),
+        max_lag=coarse(max_lag(followers)),
+        last_published_at=None if published_at is None else published_at.replace(microsecond=0),
+    )

@@ -15,6 +15,7 @@ from mailboat_operator.manifests.names import PAUSED
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.plan.children import Live, taken_name
 from mailboat_operator.plan.conditions import Finding, ready, stalled, suspended, under_way
+from mailboat_operator.plan.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Surroundings:
         image: What agents run.
         now: When this was observed.
         staging: The pools that are waited for, and those that they wait for, as far as they exist.
+        fleet: Everybody on the journal; None where no agent could be asked.
     """
 
     journal: Journal | None
@@ -62,6 +64,7 @@ class Surroundings:
     image: AgentImage
     now: datetime
     staging: Mapping[str, GoldenPool] = field(default_factory=dict)
+    fleet: Fleet | None = None
 
 
 def is_paused(metadata: Metadata, *, suspend: bool) -> bool:

@@ -1,0 +1,130 @@
+"""How a pool's members are, as conditions and Events: lagging, blocked, two of one name.
+
+Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
+has everything before it, and `CaughtUp` tells of that. Where nobody can be asked, what was known stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.plan.actions import Report, Severity
+from mailboat_operator.plan.conditions import Finding, stalled
+from mailboat_operator.plan.fleet import Fleet, Member, coarse, max_lag
+
+LAGGING: Final = "Lagging"
+BLOCKED: Final = "Blocked"
+_SHOWN: Final = 5
+_LONGEST_ERROR: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is said of a pool's members.
+
+    Attributes:
+        caught_up: How many have caught up; None where nobody could be asked.
+        max_lag: Packages that the slowest is behind, in coarse steps.
+        blocked: How many stand at a package that they can't import, or stopped.
+        last_error: What keeps the first of them.
+        findings: Conditions.
+        reports: Events about conditions that changed.
+    """
+
+    caught_up: int | None
+    max_lag: int | None
+    blocked: int | None
+    last_error: str | None
+    findings: tuple[Finding, ...]
+    reports: tuple[Report, ...]
+
+
+def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
+    """What the announcements of a pool's members say of it."""
+    before = pool.status
+    known = [one for one in before.conditions if one.type in {LAGGING, BLOCKED}]
+    if fleet is None:
+        kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
+        return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
+    members = _members(pool, fleet)
+    blocked = [one for one in members if one.is_blocked]
+    findings = (_lagging(pool, members, known), _blocked(blocked))
+    return Health(
+        caught_up=sum(one.is_ready is True for one in members),
+        max_lag=coarse(max_lag(members)),
+        blocked=len(blocked),
+        last_error=_error_of(blocked[0]) if blocked else None,
+        findings=findings,
+        reports=tuple(_reports(findings, known)),
+    )
+
+
+def shared_identity(pool: SubscriberPool, fleet: Fleet | None) -> Sequence[Finding] | None:
+    """That somebody else runs members of the same names; None when all is well, or not known."""
+    if fleet is None:
+        return None
+    counts = Counter(one.name for one in fleet.of_pool(pool.metadata.name) if not one.is_gone)
+    twice = [name for name, count in sorted(counts.items()) if count > 1]
+    if not twice:
+        return None
+    message = (
+        f"two instances call themselves {', '.join(twice[:_SHOWN])}: another pool or subscriber on this journal "
+        "has these names. Call one of them otherwise"
+    )
+    return stalled("IdentityShared", message)
+
+
+def _members(pool: SubscriberPool, fleet: Fleet) -> Sequence[Member]:
+    """Those that the pool should have: of two with one name, the one that runs."""
+    found: dict[int, Member] = {}
+    for one in fleet.of_pool(pool.metadata.name):
+        number = one.ordinal_in(pool.metadata.name)
+        if number is not None and number < pool.spec.replicas and (number not in found or found[number].is_gone):
+            found[number] = one
+    return [found[number] for number in sorted(found)]
+
+
+def _lagging(pool: SubscriberPool, members: Sequence[Member], known: Sequence[Condition]) -> Finding:
+    limit = pool.spec.lagging_from
+    did_lag = any(one.type == LAGGING and one.status is Truth.TRUE for one in known)
+    threshold = limit / 2 if did_lag else limit - 1
+    late = [one for one in members if one.is_ready is True and one.lag is not None and one.lag > threshold]
+    if not late:
+        return Finding(LAGGING, Truth.FALSE, "Following", f"no serving member is {limit} packages behind")
+    lag = coarse(max_lag(late))
+    text = f"{_listed(late)}: {lag} packages behind. More members would not help: look at publisher, brokers and CPU"
+    return Finding(LAGGING, Truth.TRUE, "TooFarBehind", text)
+
+
+def _blocked(blocked: Sequence[Member]) -> Finding:
+    if not blocked:
+        return Finding(BLOCKED, Truth.FALSE, "NobodyBlocked", "")
+    problem = blocked[0].problem
+    reason = "Unknown" if problem is None else problem[0]
+    return Finding(BLOCKED, Truth.TRUE, reason, f"{_listed(blocked)}; {_error_of(blocked[0])}")
+
+
+def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:
+    """One Event for what begins, and one for what ends."""
+    before = {one.type: one.status for one in known}
+    for one in findings:
+        did_hold = before.get(one.type) is Truth.TRUE
+        if one.status is Truth.TRUE and not did_hold:
+            yield Report(Severity.WARNING, one.type, one.message)
+        elif one.status is Truth.FALSE and did_hold:
+            yield Report(Severity.NORMAL, f"Not{one.type}", one.message or "no member is blocked any more")
+
+
+def _error_of(member: Member) -> str:
+    reason, message = member.problem or ("Unknown", "it does not say why")
+    return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
+
+
+def _listed(members: Sequence[Member]) -> str:
+    rest = len(members) - _SHOWN
+    return ", ".join(one.name for one in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
