@@ -1,15 +1,17 @@
 """The only caller of Kafka: which topics there are, and how they are kept.
 
-Calls block; whoever has an event loop makes them in a thread. Credentials come from Secrets into the client and go
-nowhere else: certificates and keys as texts, so that no file is written.
+Many topics are asked for, or acted on, in one call; the client library has threads of its own. Credentials come from
+Secrets into the client and go nowhere else: certificates and keys as texts, so that no file is written.
 """
 
 # ruff: noqa: SLF001 - the library's public constants of its own codes begin with an underscore
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +22,7 @@ from mailboat.config.storage import SaslMechanism
 from mailboat.errors import MailboatError, PermanentError, RetryableError
 
 from mailboat_operator.api.journal import Kafka
-from mailboat_operator.plan.actions import Configure, CreateTopic, Grow, TopicAction, TopicWanted
+from mailboat_operator.plan.actions import Configure, CreateTopic, DeleteTopic, Grow, TopicAction, TopicWanted
 from mailboat_operator.plan.topic import TopicFound
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
@@ -39,6 +41,9 @@ _PASSING: Final = frozenset(
 )
 _MISSING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
+_PASSING_DETAIL: Final = re.compile(r" \(after \d+ms in state .*\)$")
+"""What the client library adds is another one each time, and would be news in every status."""
+
 Credentials = Mapping[str, Mapping[str, str]]
 """Entries of Secrets, by the Secret's name."""
 
@@ -52,6 +57,17 @@ class BrokersUnreachableError(RetryableError):
 
 class BrokersRefusedError(PermanentError):
     """The brokers refused a request, for the reason that the message gives: a right that is missing, or a setting."""
+
+
+class SecretMissingError(RetryableError):
+    """A Secret that a Journal names is missing, or has no entry of a name that is needed.
+
+    Make it beside the Journal, with the entry that the message names; the operator sees it within seconds.
+    """
+
+
+class SecretMalformedError(RetryableError):
+    """What a Secret holds is not what it should be, such as a certificate in PEM. The message never quotes it."""
 
 
 def _as_warning(record: logging.LogRecord) -> bool:
@@ -78,29 +94,66 @@ class Brokers:
     """The brokers of one Journal."""
 
     def __init__(self, kafka: Kafka, credentials: Credentials) -> None:
-        """Nothing is asked yet; the client connects by itself. Raises: BrokersUnreachableError for a missing entry."""
+        """Nothing is asked yet; the client connects by itself. Raises: SecretMissingError, SecretMalformedError."""
         self._reason: KafkaError | None = None
         _LOG.addFilter(_as_warning)  # once, however often it is said
         hooks: dict[str, Any] = {"logger": _LOG, "error_cb": self._note}
-        self._admin = AdminClient({**client_options(kafka, credentials), **hooks})
+        options = client_options(kafka, credentials)
+        try:
+            self._admin = AdminClient({**options, **hooks})
+        except KafkaException as raised:  # of all options, only what comes from Secrets was not checked before
+            text = f"the client can't use Secret {', '.join(sorted(credentials))}: {raised.args[0].str()}"
+            raise SecretMalformedError(text) from raised
 
-    def cluster(self) -> ClusterFound:
+    async def cluster(self) -> ClusterFound:
         """Ask for the cluster. Raises: BrokersUnreachableError, BrokersRefusedError."""
-        found = self._answer(self._admin.describe_cluster(request_timeout=_SECONDS), "describing the cluster")
+        try:
+            found = await asyncio.wrap_future(self._admin.describe_cluster(request_timeout=_SECONDS))
+        except KafkaException as raised:
+            raise self._mapped(raised, "describing the cluster") from raised
         return ClusterFound(str(found.cluster_id), len(found.nodes))
 
-    def topic(self, name: str) -> TopicFound | None:
-        """A topic; None when there is none. Raises: see `cluster`."""
-        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=_SECONDS)[name]
+    async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound | MailboatError | None]:
+        """Topics by name; None where there is none, and what was wrong where one can't be looked at.
+
+        Raises: BrokersUnreachableError.
+        """
+        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_SECONDS)
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        asked_configs = {
+            resource.name: future
+            for resource, future in self._admin.describe_configs(resources, request_timeout=_SECONDS).items()
+        }
+        return {name: await self._topic(name, asked[name], asked_configs[name]) for name in names}
+
+    async def act(self, actions: Mapping[str, TopicAction]) -> Mapping[str, MailboatError | None]:
+        """Do what plans ask for, by the topics' names; None for each that is done.
+
+        A topic to make that is there already, and one to delete that is gone, count as done.
+        """
+        asked: dict[str, Future[Any]] = {}
+        creates = [_new_topic(one.topic) for one in actions.values() if isinstance(one, CreateTopic)]
+        if creates:
+            asked |= self._admin.create_topics(creates, request_timeout=_SECONDS)
+        grows = [NewPartitions(one.name, one.partitions) for one in actions.values() if isinstance(one, Grow)]
+        if grows:
+            asked |= self._admin.create_partitions(grows, request_timeout=_SECONDS)
+        changes = [_changed(one) for one in actions.values() if isinstance(one, Configure)]
+        if changes:
+            found = self._admin.incremental_alter_configs(changes, request_timeout=_SECONDS)
+            asked |= {resource.name: future for resource, future in found.items()}
+        deletes = [one.name for one in actions.values() if isinstance(one, DeleteTopic)]
+        if deletes:
+            asked |= self._admin.delete_topics(deletes, request_timeout=_SECONDS)
+        return {name: await self._done(action, asked[name]) for name, action in actions.items()}
+
+    async def _topic(
+        self, name: str, asked: Future[Any], asked_config: Future[Any]
+    ) -> TopicFound | MailboatError | None:
         try:
-            found = asked.result()
+            found, config = await asyncio.gather(asyncio.wrap_future(asked), asyncio.wrap_future(asked_config))
         except KafkaException as raised:
-            if raised.args[0].code() in _MISSING:
-                return None
-            raise self._mapped(raised, f"describing topic {name}") from raised
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        (asked_config,) = self._admin.describe_configs([resource], request_timeout=_SECONDS).values()
-        config = self._answer(asked_config, f"reading the configuration of topic {name}")
+            return None if raised.args[0].code() in _MISSING else self._mapped(raised, f"looking at topic {name}")
         return TopicFound(
             topic_id=str(found.topic_id),
             partitions=len(found.partitions),
@@ -108,50 +161,15 @@ class Brokers:
             config={key: entry.value for key, entry in config.items()},
         )
 
-    def act(self, action: TopicAction) -> None:
-        """Do what a plan asks for. Raises: see `cluster`."""
-        match action:
-            case CreateTopic(wanted):
-                self.create(wanted)
-            case Grow(name, partitions):
-                self.grow(name, partitions)
-            case Configure(name, changes):
-                self.configure(name, changes)
-
-    def create(self, wanted: TopicWanted) -> None:
-        """Make a topic; one that is there already is left as it is. Raises: see `cluster`."""
-        new = NewTopic(
-            wanted.name,
-            num_partitions=wanted.partitions,
-            replication_factor=-1 if wanted.replicas is None else wanted.replicas,
-            config=dict(wanted.config),
-        )
-        (asked,) = self._admin.create_topics([new], request_timeout=_SECONDS).values()
+    async def _done(self, action: TopicAction, asked: Future[Any]) -> MailboatError | None:
         try:
-            asked.result()
+            await asyncio.wrap_future(asked)
         except KafkaException as raised:
-            if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._mapped(raised, f"making topic {wanted.name}") from raised
-
-    def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions. Raises: see `cluster`."""
-        (asked,) = self._admin.create_partitions([NewPartitions(name, partitions)], request_timeout=_SECONDS).values()
-        self._answer(asked, f"adding partitions to topic {name}")
-
-    def configure(self, name: str, changes: Mapping[str, str]) -> None:
-        """Set these keys of a topic, and no others. Raises: see `cluster`."""
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
-        (asked,) = self._admin.incremental_alter_configs([resource], request_timeout=_SECONDS).values()
-        self._answer(asked, f"configuring topic {name}")
-
-    def _answer(self, asked: Future[Any], doing: str) -> Any:
-        try:
-            return asked.result()
-        except KafkaException as raised:
-            raise self._mapped(raised, doing) from raised
+            code = raised.args[0].code()
+            is_there = isinstance(action, CreateTopic) and code == KafkaError.TOPIC_ALREADY_EXISTS
+            is_gone = isinstance(action, DeleteTopic) and code in _MISSING
+            return None if is_there or is_gone else self._mapped(raised, action.doing)
+        return None
 
     def _note(self, error: KafkaError) -> None:
         """The client tells why it can't connect here, and a request that it only timed out."""
@@ -163,19 +181,38 @@ class Brokers:
         if error.code() in _PASSING or error.retriable():
             self._admin.poll(0)
             reason = error if self._reason is None else self._reason
-            return BrokersUnreachableError(f"{doing}: {reason.str()}")
+            return BrokersUnreachableError(f"{doing}: {_PASSING_DETAIL.sub('', reason.str())}")
         return BrokersRefusedError(f"{doing}: {error.str()}")
 
 
+def _new_topic(wanted: TopicWanted) -> NewTopic:
+    return NewTopic(
+        wanted.name,
+        num_partitions=wanted.partitions,
+        replication_factor=-1 if wanted.replicas is None else wanted.replicas,
+        config=dict(wanted.config),
+    )
+
+
+def _changed(action: Configure) -> ConfigResource:
+    """These keys are set, and no others."""
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in action.changes.items()
+    ]
+    return ConfigResource(ConfigResource.Type.TOPIC, action.name, incremental_configs=entries)
+
+
+def entry_of(credentials: Credentials, secret: str, key: str) -> str:
+    """An entry of a Secret. Raises: SecretMissingError."""
+    try:
+        return credentials[secret][key]
+    except KeyError as error:
+        what = f"entry {key} of Secret {secret}" if secret in credentials else f"Secret {secret}"
+        raise SecretMissingError(f"missing: {what}") from error
+
+
 def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
-    """What the client library is told. Raises: BrokersUnreachableError for a Secret without what is needed."""
-
-    def entry(secret: str, key: str) -> str:
-        try:
-            return credentials[secret][key]
-        except KeyError as error:
-            raise BrokersUnreachableError(f"Secret {secret} has no entry {key}") from error
-
+    """What the client library is told. Raises: SecretMissingError."""
     tls, sasl = kafka.tls, kafka.sasl
     transport = "PLAINTEXT" if tls is None else "SSL"
     options: dict[str, Any] = {
@@ -186,13 +223,13 @@ def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
     if tls is not None:
         options["ssl.endpoint.identification.algorithm"] = "https" if tls.is_host_checked else "none"
         if tls.ca_secret_ref is not None:
-            options["ssl.ca.pem"] = entry(tls.ca_secret_ref.name, "ca.crt")
+            options["ssl.ca.pem"] = entry_of(credentials, tls.ca_secret_ref.name, "ca.crt")
         if tls.certificate_secret_ref is not None:
-            options["ssl.certificate.pem"] = entry(tls.certificate_secret_ref.name, "tls.crt")
-            options["ssl.key.pem"] = entry(tls.certificate_secret_ref.name, "tls.key")
+            options["ssl.certificate.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.crt")
+            options["ssl.key.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.key")
     if sasl is not None:
-        user = entry(sasl.credentials_secret_ref.name, "username")
-        password = entry(sasl.credentials_secret_ref.name, "password")
+        user = entry_of(credentials, sasl.credentials_secret_ref.name, "username")
+        password = entry_of(credentials, sasl.credentials_secret_ref.name, "password")
         options["sasl.mechanism"] = str(sasl.mechanism)
         if sasl.mechanism is SaslMechanism.OAUTHBEARER:
             options |= {

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from mailboat.errors import MailboatError
 
-from mailboat_operator.cluster import Cluster, ClusterConflictError
+from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
+from mailboat_operator.resources import ClusterConflictError
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 

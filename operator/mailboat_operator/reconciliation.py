@@ -37,12 +37,16 @@ from mailboat_operator.plan.actions import (
     Create,
     CreateTopic,
     Delete,
+    DeleteTopic,
     Grow,
+    Hold,
     Plan,
     Report,
     Severity,
 )
 from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.resources import ClusterConflictError, ClusterRefusedError
+from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 
@@ -74,10 +78,20 @@ class Outcome(NamedTuple):
 class Reconciler:
     """Brings what there is to what is asked for. Called for several objects at once, never twice for one."""
 
-    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage, on_report: Callable[[str], None]) -> None:
-        """Act through `cluster` and `agents`; `on_report` is told the reason of every Event."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        agents: Agents,
+        image: AgentImage,
+        on_report: Callable[[str], None],
+        systems: Systems | None = None,
+    ) -> None:
+        """Act through `cluster` and `agents`; `on_report` is told the reason of every Event.
+
+        What `systems` holds is shared by all looks; None begins with nothing.
+        """
         self._cluster = cluster
-        self._sight = Sight(cluster, agents, image)
+        self._sight = Sight(cluster, agents, image, Systems() if systems is None else systems)
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -127,12 +141,22 @@ class Reconciler:
             case Delete(key):
                 await self._cluster.delete(owner["metadata"]["namespace"], key)
             case Report():
-                self._on_report(action.reason)
-                level = logging.WARNING if action.severity is Severity.WARNING else logging.INFO
-                _LOG.log(level, "%s %s: %s", owner["kind"], owner["metadata"]["name"], action.message)
-                await self._cluster.report(owner, action)
-            case CreateTopic() | Grow() | Configure():
+                await self._report(owner, action)
+            case Hold(is_held):
+                await self._cluster.hold(owner, is_held=is_held)
+            case CreateTopic() | Grow() | Configure() | DeleteTopic():
                 pass  # done while planning, since the status tells what came of it
+
+    async def _report(self, owner: Manifest, report: Report) -> None:
+        """Say it in the log and in an Event; an Event that the API refuses, as a namespace that goes does, is lost."""
+        self._on_report(report.reason)
+        metadata = owner["metadata"]
+        level = logging.WARNING if report.severity is Severity.WARNING else logging.INFO
+        _LOG.log(level, "%s %s/%s: %s", owner["kind"], metadata["namespace"], metadata["name"], report.message)
+        try:
+            await self._cluster.report(owner, report)
+        except (ClusterConflictError, ClusterRefusedError) as error:
+            _LOG.warning("no Event: %s", error)
 
 
 def _is_ready(status: Mapping[str, Any] | None) -> bool:

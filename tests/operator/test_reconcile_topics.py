@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat_operator.agents import Agents
+from mailboat_operator.claims import TopicClaims
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
+from mailboat_operator.systems import Systems
 
 ROLES = ("package", "status", "discovery", "command", "event")
 
@@ -23,6 +28,7 @@ class Bench:
     def __init__(self, api_server: Any, namespace: str, servers: str) -> None:
         self.server, self.namespace = api_server, namespace
         self.prefix = f"{namespace}-"
+        self.servers = servers
         self.admin = AdminClient({"bootstrap.servers": servers})
         self.writes: Counter[str] = Counter()
         self.make("Journal", "main", {"kafka": {"bootstrapServers": [servers]}, "topics": {"prefix": self.prefix}})
@@ -47,19 +53,30 @@ class Bench:
         return found["status"], found["reason"]
 
     def reconcile(self, kind: str, name: str) -> int:
-        """One step; how many writes to the API it took."""
+        """Looks until none is wanted at once; how many writes to the API that took."""
 
         async def step() -> None:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
             try:
-                reconciler = Reconciler(cluster, Agents(), AgentImage("mailboat:test"), [].append)
-                await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
+                systems = Systems(claims=self._claims())
+                reconciler = Reconciler(cluster, Agents(), AgentImage("mailboat:test"), [].append, systems)
+                while True:
+                    outcome = await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
+                    if outcome.again_seconds != 0:
+                        break
             finally:
                 await cluster.close()
 
         before = self.writes.total()
         asyncio.run(step())
         return self.writes.total() - before
+
+    def _claims(self) -> TopicClaims:
+        claims = TopicClaims()
+        for plural in ("journals", "topics"):
+            for one in self.server.http.get(f"/apis/mailboat.dev/v1alpha1/{plural}").json()["items"]:
+                claims.saw(one)
+        return claims
 
     def _count(self, verb: str, kind: str) -> None:
         self.writes[f"{verb} {kind}"] += 1
@@ -74,6 +91,44 @@ class Bench:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         (asked,) = self.admin.incremental_alter_configs([resource]).values()
         asked.result()
+
+    def delete(self, kind: str, name: str) -> None:
+        self.server.http.delete(self.url(kind, name)).raise_for_status()
+
+    def is_gone(self, kind: str, name: str) -> bool:
+        return bool(self.server.http.get(self.url(kind, name)).status_code == 404)
+
+    def has_topic(self, name: str) -> bool:
+        """Brokers tell of a deleted topic for a moment."""
+        return name in self.admin.list_topics(timeout=10).topics
+
+    def annotate(self, kind: str, name: str, annotations: dict[str, str]) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        change = {"metadata": {"annotations": annotations}}
+        self.server.http.patch(self.url(kind, name), json=change, headers=headers).raise_for_status()
+
+    def admin_writes(self, topic: str, value: bytes) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        producer.produce(topic, value)
+        producer.flush(10)
+
+    def records(self, topic: str) -> int:
+        place = TopicPartition(topic, 0)
+        (asked,) = self.admin.list_offsets({place: OffsetSpec.latest()}).values()
+        return int(asked.result().offset)
+
+    def make_topic(self, name: str, **spec: Any) -> str:
+        """A Topic whose topic is there; its name on the brokers."""
+        topic = f"{self.prefix}{name}"
+        self.make("Topic", name, {"journalRef": {"name": "main"}, "topicName": topic, **spec})
+        self.reconcile("Topic", name)
+        return topic
+
+    def remake(self, topic: str) -> None:
+        """As somebody else would, beside the operator."""
+        self.admin.delete_topics([topic])[topic].result()
+        eventually(lambda: not self.has_topic(topic))
+        self.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
 
     def reasons(self) -> list[str]:
         found = self.server.http.get(f"/api/v1/namespaces/{self.namespace}/events").json()["items"]
@@ -115,15 +170,148 @@ def test_a_topic_grows_and_its_own_keys_are_kept_from_drifting(bench: Bench) -> 
     assert bench.reasons() == ["DriftCorrected"]
 
 
-def test_a_topic_that_was_made_anew_is_told_by_its_id(bench: Bench) -> None:
-    name = f"{bench.prefix}orders"
-    bench.make("Topic", "orders", {"journalRef": {"name": "main"}, "topicName": name})
-    bench.reconcile("Topic", "orders")
+def test_a_topic_that_is_gone_is_made_anew_and_an_event_says_what_is_lost(bench: Bench) -> None:
+    topic = bench.make_topic("orders")
     before = bench.status("Topic", "orders")["topicId"]
-    bench.admin.delete_topics([name])[name].result()
+    bench.admin.delete_topics([topic])[topic].result()
+    eventually(lambda: not bench.has_topic(topic))
     bench.reconcile("Topic", "orders")
     assert bench.reasons() == ["TopicLost"]
     assert bench.status("Topic", "orders")["topicId"] != before
+    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+
+
+def test_a_topic_that_somebody_else_made_anew_is_left_alone_until_it_is_accepted(bench: Bench) -> None:
+    topic = bench.make_topic("orders", config={"segment.ms": "3600000"})
+    bench.remake(topic)
+    bench.reconcile("Topic", "orders")
+    assert bench.ready("Topic", "orders") == ("False", "TopicReplaced")
+    assert bench.config(topic)["segment.ms"] != "3600000"
+    assert bench.reconcile("Topic", "orders") == 0
+    message = bench.status("Topic", "orders")["conditions"][0]["message"]
+    name, accepted = message.rpartition(" ")[2].split("=")
+    bench.annotate("Topic", "orders", {name: accepted})
+    bench.reconcile("Topic", "orders")
+    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    assert bench.status("Topic", "orders")["topicId"] == accepted
+    assert bench.config(topic)["segment.ms"] == "3600000"
+    assert sorted(bench.reasons()) == ["TopicAccepted", "TopicReplaced"]
+
+
+def test_a_topic_that_is_there_already_is_adopted_as_it_is(bench: Bench) -> None:
+    topic = f"{bench.prefix}orders"
+    config = {"max.message.bytes": "2000000"}
+    bench.admin.create_topics([NewTopic(topic, 2, 1, config=config)])[topic].result()
+    bench.make_topic("orders", partitions=2, retention={"time": "1h"})
+    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    found = bench.config(topic)
+    assert (found["max.message.bytes"], found["retention.ms"]) == ("2000000", "3600000")
+    assert bench.reasons() == ["TopicAdopted"]
+
+
+def test_a_topic_never_gets_fewer_partitions(bench: Bench) -> None:
+    topic = f"{bench.prefix}orders"
+    bench.admin.create_topics([NewTopic(topic, 3, 1)])[topic].result()
+    bench.make_topic("orders", partitions=2)
+    assert bench.ready("Topic", "orders") == ("False", "PartitionsTooMany")
+
+
+def test_of_two_topics_of_one_name_the_older_has_it_and_the_younger_takes_over(bench: Bench) -> None:
+    topic = bench.make_topic("first", reclaimPolicy="Delete")
+    bench.admin_writes(topic, b"kept")
+    bench.make("Topic", "second", {"journalRef": {"name": "main"}, "topicName": topic, "reclaimPolicy": "Delete"})
+    bench.reconcile("Topic", "second")
+    assert bench.ready("Topic", "second") == ("False", "TopicTaken")
+    assert "Topic first" in bench.status("Topic", "second")["conditions"][0]["message"]
+    bench.reconcile("Topic", "first")
+    assert bench.ready("Topic", "first") == ("True", "AsAskedFor")
+    bench.delete("Topic", "first")
+    bench.reconcile("Topic", "first")
+    assert bench.is_gone("Topic", "first")
+    bench.reconcile("Topic", "second")
+    assert bench.ready("Topic", "second") == ("True", "AsAskedFor")
+    assert bench.records(topic) == 1
+    assert bench.reasons() == ["TopicRetained", "TopicAdopted"]
+
+
+def test_the_deletion_of_the_younger_leaves_the_topic_to_the_older(bench: Bench) -> None:
+    topic = bench.make_topic("first")
+    bench.make("Topic", "second", {"journalRef": {"name": "main"}, "topicName": topic, "reclaimPolicy": "Delete"})
+    bench.reconcile("Topic", "second")
+    bench.delete("Topic", "second")
+    bench.reconcile("Topic", "second")
+    assert bench.is_gone("Topic", "second")
+    assert bench.has_topic(topic)
+
+
+def test_a_topic_goes_with_its_object_where_that_was_asked_for(bench: Bench) -> None:
+    topic = bench.make_topic("orders", reclaimPolicy="Delete")
+    assert bench.ready("Topic", "orders") == ("True", "AsAskedFor")
+    bench.delete("Topic", "orders")
+    assert not bench.is_gone("Topic", "orders")
+    bench.reconcile("Topic", "orders")
+    assert bench.is_gone("Topic", "orders")
+    eventually(lambda: not bench.has_topic(topic))
+    assert bench.reasons() == ["TopicDeleted"]
+
+
+def test_a_topic_that_somebody_else_made_anew_is_not_deleted(bench: Bench) -> None:
+    topic = bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.remake(topic)
+    bench.delete("Topic", "orders")
+    bench.reconcile("Topic", "orders")
+    assert bench.is_gone("Topic", "orders")
+    assert bench.has_topic(topic)
+    assert bench.reasons() == ["TopicRetained"]
+
+
+def test_policy_retain_takes_the_finalizer_off_and_keeps_the_topic(bench: Bench) -> None:
+    topic = bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.patch("Topic", "orders", {"reclaimPolicy": "Retain"})
+    bench.reconcile("Topic", "orders")
+    bench.delete("Topic", "orders")
+    assert bench.is_gone("Topic", "orders")
+    assert bench.has_topic(topic)
+
+
+def test_a_deletion_with_unreachable_brokers_says_the_way_out_and_takes_it(bench: Bench) -> None:
+    bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.patch("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
+    bench.delete("Topic", "orders")
+    bench.reconcile("Topic", "orders")
+    [condition] = [one for one in bench.status("Topic", "orders")["conditions"] if one["type"] == "Ready"]
+    assert condition["reason"] == "BrokersUnreachable"
+    assert "set its reclaimPolicy to Retain" in condition["message"]
+    bench.patch("Topic", "orders", {"reclaimPolicy": "Retain"})
+    bench.reconcile("Topic", "orders")
+    assert bench.is_gone("Topic", "orders")
+
+
+def test_a_topic_whose_journal_is_gone_is_let_go_and_kept(bench: Bench) -> None:
+    topic = bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.delete("Journal", "main")
+    bench.delete("Topic", "orders")
+    bench.reconcile("Topic", "orders")
+    assert bench.is_gone("Topic", "orders")
+    assert bench.has_topic(topic)
+
+
+def test_a_journal_takes_its_topics_along_where_that_was_asked_for(bench: Bench) -> None:
+    bench.patch("Journal", "main", {"topics": {"prefix": bench.prefix, "reclaimPolicy": "Delete"}})
+    bench.reconcile("Journal", "main")
+    for role in ROLES:
+        bench.reconcile("Topic", f"main-{role}")
+    other = bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.delete("Topic", "orders")
+    bench.delete("Journal", "main")
+    bench.reconcile("Journal", "main")
+    assert bench.ready("Journal", "main") == ("False", "TopicsGoing")
+    for name in ("orders", *(f"main-{role}" for role in ROLES)):
+        bench.reconcile("Topic", name)
+        assert bench.is_gone("Topic", name)
+    bench.reconcile("Journal", "main")
+    assert bench.is_gone("Journal", "main")
+    eventually(lambda: not any(bench.has_topic(name) for name in (other, *(f"{bench.prefix}{one}" for one in ROLES))))
 
 
 def test_a_deleted_topic_or_journal_leaves_what_the_brokers_hold(bench: Bench) -> None:
@@ -140,15 +328,21 @@ def test_what_the_brokers_cannot_do_is_said_in_the_condition(bench: Bench) -> No
     base = {"journalRef": {"name": "main"}}
     bench.make("Topic", "large", {**base, "topicName": f"{bench.prefix}large", "replicas": 3})
     bench.make("Topic", "odd", {**base, "topicName": f"{bench.prefix}odd", "config": {"no.such.key": "1"}})
-    bench.make("Topic", "gone", {**base, "topicName": f"{bench.prefix}gone", "reclaimPolicy": "Delete"})
-    for name in ("large", "odd", "gone"):
+    for name in ("large", "odd"):
         bench.reconcile("Topic", name)
     assert bench.ready("Topic", "large") == ("False", "BrokersRefused")
     assert bench.ready("Topic", "odd") == ("False", "BrokersRefused")
-    assert bench.ready("Topic", "gone") == ("False", "DeleteUnsupported")
 
 
 def test_brokers_that_do_not_answer_are_a_condition_of_the_journal(bench: Bench) -> None:
     bench.make("Journal", "dark", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     bench.reconcile("Journal", "dark")
     assert bench.ready("Journal", "dark") == ("False", "BrokersUnreachable")
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for the brokers to tell of what they did."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)

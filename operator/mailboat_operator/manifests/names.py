@@ -17,6 +17,8 @@ CONFIG_DIGEST: Final = f"{GROUP}/config"
 """Annotation of a pod: digest of what it reads at its start; another one rolls the pods."""
 PAUSED: Final = f"{GROUP}/paused"
 """Annotation of one of our objects: `true` leaves it alone, as `spec.suspend` does."""
+ACCEPTED_TOPIC: Final = f"{GROUP}/accepted-topic"
+"""Annotation of a Topic: the id of a topic that somebody else made anew, and that is to be taken as it is."""
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 INSTANCE: Final = "app.kubernetes.io/instance"

@@ -1,46 +1,104 @@
-"""A Journal: its Topics, and what its brokers say of themselves."""
+"""A Journal: its Topics, and what its brokers and its bucket say."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
+
+from mailboat.errors import MailboatError, PermanentError, RetryableError
 
 from mailboat_operator.api.journal import Journal
-from mailboat_operator.brokers import Brokers, BrokersRefusedError, BrokersUnreachableError
+from mailboat_operator.brokers import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    Credentials,
+    SecretMalformedError,
+    SecretMissingError,
+    entry_of,
+)
+from mailboat_operator.buckets import BucketRefusedError, BucketUnreachableError, check_bucket
+from mailboat_operator.connections import Connection
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.conditions import Finding, stalled, under_way
 from mailboat_operator.plan.journal import BrokersFound, journal_keys, plan_journal
 from mailboat_operator.plan.workload import is_paused
+
+UPSTREAM_ERRORS: Final = (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BucketRefusedError,
+    BucketUnreachableError,
+    SecretMalformedError,
+    SecretMissingError,
+)
+"""What brokers, buckets and the credentials for them may end in: conditions, all of them."""
 
 
 async def look_at_journal(sight: Sight, journal: Journal) -> Plan:
     """What to do for a Journal."""
-    children = await sight.children(journal.metadata.namespace, journal_keys(journal))
+    metadata = journal.metadata
+    children = await sight.children(metadata.namespace, journal_keys(journal))
+    reclaimed = sight.systems.claims.reclaimed(journal)
     found = BrokersFound()
-    if not is_paused(journal.metadata, suspend=journal.spec.suspend):
-        found = await _ask_brokers(sight, journal)
-    return plan_journal(journal, found, children, sight.now)
+    if not metadata.is_deleted and not is_paused(metadata, suspend=journal.spec.suspend):
+        found = await _ask(sight, journal)
+    return plan_journal(journal, found, children, reclaimed, sight.now)
 
 
-async def connect(sight: Sight, journal: Journal) -> Brokers:
-    """A client with the credentials of this moment, so that rotated ones are used at once."""
-    namespace = journal.metadata.namespace
-    names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith("kafka-")]
-    found = {name: await sight.cluster.get("Secret", namespace, name) for name in names}
-    return Brokers(journal.spec.kafka, {name: _entries(one) for name, one in found.items() if one is not None})
+async def connect(sight: Sight, journal: Journal) -> Connection:
+    """A connection with the credentials of this moment, so that rotated ones are used at once.
+
+    Raises: SecretMissingError, SecretMalformedError; ClusterUnavailableError, ClusterRefusedError.
+    """
+    credentials = await _credentials(sight, journal, "kafka-")
+    metadata = journal.metadata
+    return sight.systems.connections.to(metadata.namespace, metadata.name, journal.spec.kafka, credentials)
 
 
-async def _ask_brokers(sight: Sight, journal: Journal) -> BrokersFound:
+def problem_of(error: MailboatError) -> list[Finding]:
+    """What to say of one of `UPSTREAM_ERRORS`."""
+    return [*(stalled if isinstance(error, PermanentError) else under_way)(error.name, error.message)]
+
+
+def pause_of(error: MailboatError) -> float | None:
+    """In how many seconds to ask again; None leaves it to the workers."""
+    return error.retry_after_seconds if isinstance(error, RetryableError) else None
+
+
+async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
     try:
-        brokers = await connect(sight, journal)
-        found = await asyncio.to_thread(brokers.cluster)
-    except (BrokersRefusedError, BrokersUnreachableError) as error:
-        return BrokersFound(problem=(error.name, error.message))
+        found = await (await connect(sight, journal)).cluster()
+    except UPSTREAM_ERRORS as error:
+        return BrokersFound(problem=problem_of(error), again_seconds=pause_of(error))
+    try:
+        await _check_bucket(sight, journal)
+    except UPSTREAM_ERRORS as error:
+        return BrokersFound(found.cluster_id, found.brokers, problem_of(error), pause_of(error))
     return BrokersFound(found.cluster_id, found.brokers)
+
+
+async def _check_bucket(sight: Sight, journal: Journal) -> None:
+    """With the agents' credentials; an identity of the pods themselves can't be tried from here."""
+    s3 = None if journal.spec.blobs is None else journal.spec.blobs.s3
+    if s3 is None or s3.credentials_secret_ref is None:
+        return
+    credentials = await _credentials(sight, journal, "s3-")
+    name = s3.credentials_secret_ref.name
+    keys = entry_of(credentials, name, "accessKeyId"), entry_of(credentials, name, "secretAccessKey")
+    authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
+    await check_bucket(s3, keys, authority)
+
+
+async def _credentials(sight: Sight, journal: Journal, prefix: str) -> Credentials:
+    namespace = journal.metadata.namespace
+    names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith(prefix)]
+    found = {name: await sight.cluster.get("Secret", namespace, name) for name in dict.fromkeys(names)}
+    return {name: _entries(one) for name, one in found.items() if one is not None}
 
 
 def _entries(secret: Manifest) -> Mapping[str, str]:

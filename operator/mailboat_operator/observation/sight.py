@@ -7,12 +7,14 @@ ClusterRefusedError, as `Cluster` does.
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from mailboat.errors import UntrustedInputError
 
-from mailboat_operator.agents import AgentAddress, Agents
+from mailboat_operator.agents import AgentAddress, AgentRefusedError, Agents, AgentUnansweringError
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
@@ -24,16 +26,22 @@ from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live
+from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surroundings
+from mailboat_operator.systems import Systems
+
+_LOG: Final = logging.getLogger("mailboat.operator")
+_ASKED: Final = 3
 
 
 class Sight:
     """Reads, and never writes."""
 
-    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage) -> None:
-        """Read through `cluster` and `agents`; `image` is what agents run."""
+    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage, systems: Systems) -> None:
+        """Read through `cluster`, `agents` and `systems`; `image` is what agents run."""
         self.cluster = cluster
         self.agents = agents
+        self.systems = systems
         self._image = image
 
     @property
@@ -75,6 +83,17 @@ class Sight:
             return None
         token = base64.b64decode(entry).decode(errors="replace").strip()
         return AgentAddress(metadata.namespace, metadata.name, token) if token.isascii() else None
+
+    async def fleet(self, publishers: Sequence[Publisher]) -> Fleet | None:
+        """Everybody on a journal, as one of its publishers tells; None when none of the first few answers."""
+        for publisher in publishers[:_ASKED]:
+            try:
+                address = await self.address(publisher)
+                if address is not None:
+                    return await self.agents.fleet(address)
+            except (AgentUnansweringError, AgentRefusedError) as error:
+                _LOG.info("%s: %s", publisher.metadata.name, error)
+        return None
 
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
         """Those of the names that exist, whoever made them."""

@@ -5,43 +5,81 @@ What the plan asks of the brokers is done here, while looking, since the status 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
+from mailboat_operator.api.conditions import ReclaimPolicy
+from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.topic import Topic
-from mailboat_operator.brokers import BrokersRefusedError, BrokersUnreachableError
-from mailboat_operator.observation.journal import connect
+from mailboat_operator.connections import Connection
+from mailboat_operator.observation.journal import UPSTREAM_ERRORS, connect, pause_of, problem_of
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan, TopicAction
-from mailboat_operator.plan.conditions import stalled, suspended, under_way
-from mailboat_operator.plan.topic import plan_topic, plan_topic_status, wanted_topic
+from mailboat_operator.plan.conditions import suspended, under_way
+from mailboat_operator.plan.reclaiming import (
+    is_held,
+    plan_hold,
+    plan_kept,
+    plan_reclaimed,
+    plan_waiting,
+    reason_to_keep,
+)
+from mailboat_operator.plan.topic import Rivals, plan_made, plan_rival, plan_topic, plan_topic_status, wanted_topic
 from mailboat_operator.plan.workload import is_paused
 
 
 async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
     """What to do for a Topic, after what had to be done on the brokers."""
-    metadata, now, name = topic.metadata, sight.now, topic.spec.journal_ref.name
+    metadata, name = topic.metadata, topic.spec.journal_ref.name
     if metadata.is_deleted:
-        return Plan((), None)
+        return await _look_at_deleted(sight, topic) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=topic.spec.suspend):
-        return plan_topic_status(topic, None, None, suspended(), now)
+        return plan_topic_status(topic, None, None, suspended(), sight.now)
     journal = await sight.journal(metadata.namespace, name)
     if journal is None:
         findings = under_way("JournalMissing", f"there is no Journal {name} that can be understood")
-        return plan_topic_status(topic, None, None, findings, now)
+        return plan_topic_status(topic, None, None, findings, sight.now)
+    owner = sight.systems.claims.rivals(topic, journal).owner
+    hold = plan_hold(topic, is_owner=owner is None)
+    if hold is not None:
+        return hold
+    if owner is not None:
+        return plan_rival(topic, wanted_topic(topic, journal), owner, sight.now)
+    return await _keep(sight, topic, journal)
+
+
+async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
     wanted = wanted_topic(topic, journal)
     try:
         brokers = await connect(sight, journal)
-        found = await asyncio.to_thread(brokers.topic, wanted.name)
-        plan = plan_topic(topic, wanted, found, now)
-        for action in plan.actions:
-            if isinstance(action, TopicAction):
-                await asyncio.to_thread(brokers.act, action)
-                found = await asyncio.to_thread(brokers.topic, wanted.name)
-        if found is not None:
-            plan = replace(plan, status=plan_topic(topic, wanted, found, now).status)
-    except BrokersUnreachableError as error:
-        return plan_topic_status(topic, wanted, None, under_way(error.name, error.message), now)
-    except BrokersRefusedError as error:
-        return plan_topic_status(topic, wanted, None, stalled(error.name, error.message), now)
+        plan = plan_topic(topic, wanted, await brokers.topic(wanted.name), sight.now)
+        if await _act(brokers, plan):
+            made = plan_made(topic, wanted, await brokers.topic(wanted.name), sight.now)
+            plan = replace(plan, status=made.status)
+    except UPSTREAM_ERRORS as error:
+        plan = plan_topic_status(topic, wanted, None, problem_of(error), sight.now)
+        return replace(plan, again_seconds=pause_of(error))
     return plan
+
+
+async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
+    journal = await sight.journal(topic.metadata.namespace, topic.spec.journal_ref.name)
+    rivals = Rivals() if journal is None else sight.systems.claims.rivals(topic, journal)
+    reason = reason_to_keep(topic, has_journal=journal is not None, rivals=rivals)
+    if journal is None or reason is not None or topic.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+        return plan_kept(topic, reason)
+    wanted = wanted_topic(topic, journal)
+    try:
+        brokers = await connect(sight, journal)
+        plan = plan_reclaimed(topic, wanted, await brokers.topic(wanted.name))
+        await _act(brokers, plan)
+    except UPSTREAM_ERRORS as error:
+        return replace(plan_waiting(topic, error, sight.now), again_seconds=pause_of(error))
+    return plan
+
+
+async def _act(brokers: Connection, plan: Plan) -> bool:
+    """Do what the plan asks of the brokers; whether that was anything."""
+    actions = [action for action in plan.actions if isinstance(action, TopicAction)]
+    for action in actions:
+        await brokers.act(action)
+    return bool(actions)

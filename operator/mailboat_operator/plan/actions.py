@@ -76,6 +76,16 @@ class CreateTopic:
 
     topic: TopicWanted
 
+    @property
+    def name(self) -> str:
+        """The topic's."""
+        return self.topic.name
+
+    @property
+    def doing(self) -> str:
+        """What is done, in words."""
+        return f"making topic {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Grow:
@@ -83,6 +93,11 @@ class Grow:
 
     name: str
     partitions: int
+
+    @property
+    def doing(self) -> str:
+        """What is done, in words."""
+        return f"adding partitions to topic {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +107,37 @@ class Configure:
     name: str
     changes: Mapping[str, str]
 
+    @property
+    def doing(self) -> str:
+        """What is done, in words."""
+        return f"configuring topic {self.name}"
 
-TopicAction = CreateTopic | Grow | Configure
-Action = Apply | Create | Delete | Report | TopicAction
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Remove a topic from the brokers, with everything that it holds."""
+
+    name: str
+
+    @property
+    def doing(self) -> str:
+        """What is done, in words."""
+        return f"deleting topic {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Put our finalizer on the object, or take it off, so that it can go.
+
+    Attributes:
+        is_held: Whether it is to be there.
+    """
+
+    is_held: bool
+
+
+TopicAction = CreateTopic | Grow | Configure | DeleteTopic
+Action = Apply | Create | Delete | Report | Hold | TopicAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,17 @@ from datetime import datetime
 
 from mailboat.model.messages import TopicRole
 
+from mailboat_operator.api.conditions import ReclaimPolicy
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.references import Reference
 from mailboat_operator.api.retention import TopicRetention
 from mailboat_operator.api.topic import TopicSpec
 from mailboat_operator.manifests.children import ChildKey, Manifest, Owner
-from mailboat_operator.plan.actions import Plan
-from mailboat_operator.plan.children import Live, plan_children, taken_name
+from mailboat_operator.plan.actions import Delete, Hold, Plan
+from mailboat_operator.plan.children import Live, controller_uid, plan_children, taken_name
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.reclaiming import is_held
 from mailboat_operator.plan.workload import is_paused
 
 
@@ -27,12 +29,14 @@ class BrokersFound:
     Attributes:
         cluster_id: Their name for their cluster; None when they did not answer.
         brokers: How many they are.
-        problem: Why they did not answer: an error's name and message.
+        problem: What to say where they, or the blob store, did not answer as they should; empty when all is well.
+        again_seconds: When to ask again after a problem; None leaves it open.
     """
 
     cluster_id: str | None = None
     brokers: int | None = None
-    problem: tuple[str, str] | None = None
+    problem: Sequence[Finding] = ()
+    again_seconds: float | None = None
 
 
 def journal_keys(journal: Journal) -> Sequence[ChildKey]:
@@ -40,15 +44,26 @@ def journal_keys(journal: Journal) -> Sequence[ChildKey]:
     return [ChildKey("Topic", f"{journal.metadata.name}-{role}") for role in TopicRole]
 
 
-def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, now: datetime) -> Plan:
-    """Decide what to do for a Journal, and what to say of it. Deleting it leaves the brokers' topics alone."""
+def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
+    """Decide what to do for a Journal, and what to say of it.
+
+    Args:
+        journal: The object.
+        brokers: What came of asking them.
+        live: The Topics of the five names, whoever made them.
+        reclaimed: Topics that need the Journal for the deletion of their topics.
+        now: When this is.
+    """
     metadata = journal.metadata
     if metadata.is_deleted:
-        return Plan((), None)
+        return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=journal.spec.suspend):
         return _plan(journal, brokers, live, suspended(), now)
-    if brokers.problem is not None:
-        return _plan(journal, brokers, live, under_way(*brokers.problem), now)
+    is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
+    if is_needed != is_held(metadata):
+        return Plan((Hold(is_needed),), None, again_seconds=0.0)
+    if brokers.problem:
+        return replace(_plan(journal, brokers, live, brokers.problem, now), again_seconds=brokers.again_seconds)
     wanted = list(_topics(journal))
     taken = taken_name(live, wanted, metadata.uid)
     if taken is not None:
@@ -59,6 +74,22 @@ def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, now: datet
     findings = ready(text) if count == len(wanted) else under_way("TopicsNotReady", text)
     plan = _plan(journal, brokers, live, findings, now)
     return replace(plan, actions=tuple(plan_children(wanted, live)))
+
+
+def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
+    """Wait for the Topics that need the brokers' address to delete what is theirs; with Retain for those of others."""
+    is_reclaimed = journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
+    if is_paused(journal.metadata, suspend=journal.spec.suspend):
+        return Plan((Hold(is_held=False),), None)
+    ours = [key for key, child in live.items() if controller_uid(child) == journal.metadata.uid] if is_reclaimed else []
+    waited_for = sorted({*(key.name for key in ours), *reclaimed})
+    if not waited_for:
+        return Plan((Hold(is_held=False),), None)
+    message = (
+        f"waits for the deletion of {', '.join(waited_for)}; to keep the topics, set topics.reclaimPolicy to Retain"
+    )
+    plan = _plan(journal, BrokersFound(), live, under_way("TopicsGoing", message), now)
+    return replace(plan, actions=tuple(Delete(key) for key in ours if not _is_going(live[key])))
 
 
 def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:
@@ -93,6 +124,10 @@ def _topics(journal: Journal) -> Iterator[Manifest]:
             reclaim_policy=topics.reclaim_policy,
         )
         yield owner.child("Topic", str(role), {"spec": encode(spec)})
+
+
+def _is_going(manifest: Manifest) -> bool:
+    return manifest["metadata"].get("deletionTimestamp") is not None
 
 
 def _ready_count(live: Live) -> int:

@@ -1,24 +1,26 @@
 """What a Topic needs of the brokers: to be there, with as many partitions and the configuration that its spec says.
 
 Only what the spec says is kept as it is there; other configuration is the brokers' or somebody else's. A topic that was
-made anew under its name is told by its id. Nothing is ever deleted.
+made anew under its name is told by its id, and left alone until somebody accepts it. `plan.reclaiming` says what
+becomes of the topic when the object is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from mailboat_operator.api.conditions import ReclaimPolicy
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.topic import Topic
+from mailboat_operator.manifests.names import ACCEPTED_TOPIC
 from mailboat_operator.plan.actions import Action, Configure, CreateTopic, Grow, Plan, Report, Severity, TopicWanted
-from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled
+from mailboat_operator.plan.conditions import READY, Finding, conditions_after, ready, stalled, under_way
 
 _MILLISECONDS: Final = 1000
+_REPLACED: Final = "TopicReplaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,19 @@ class TopicFound:
     partitions: int
     replicas: int
     config: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Other Topics that claim the same topic of the same brokers, each as namespace and name.
+
+    Attributes:
+        owner: The oldest of them, where it is older than the Topic itself; None where the Topic is the owner.
+        heir: One of them; None where there is none.
+    """
+
+    owner: tuple[str, str] | None = None
+    heir: tuple[str, str] | None = None
 
 
 def topic_name(topic: Topic, journal: Journal) -> str:
@@ -57,43 +72,110 @@ def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
 
 
 def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
-    """Decide what to ask of the brokers, and what to say of the topic; its id is known once it was found."""
-    if topic.spec.reclaim_policy is ReclaimPolicy.DELETE:
-        message = "this version never deletes a topic: say reclaimPolicy Retain, and delete the topic by hand"
-        return plan_topic_status(topic, wanted, found, stalled("DeleteUnsupported", message), now)
+    """Decide what to ask of the brokers, and what to say of the topic."""
+    known = topic.status.topic_id
     if found is None:
-        actions: list[Action] = [CreateTopic(wanted)]
-        if topic.status.topic_id is not None:
-            message = f"topic {wanted.name} was gone, and is made anew: what it held is lost"
-            actions.append(Report(Severity.WARNING, "TopicLost", message))
-        made = replace(topic.status, topic_id=None)
-        plan = plan_topic_status(replace(topic, status=made), wanted, None, ready(f"{wanted.name} is made"), now)
-        return replace(plan, actions=tuple(actions))
-    findings, actions = _refusal(wanted, found), list(_changes(topic, wanted, found))
-    plan = plan_topic_status(topic, wanted, found, findings or ready(f"{wanted.name} is as asked for"), now)
-    return replace(plan, actions=tuple(actions))
+        return _plan_missing(topic, wanted, now)
+    if known is None:
+        return _plan_known(topic, wanted, found, [_adopted(wanted, found)], now)
+    if known == found.topic_id:
+        return _plan_known(topic, wanted, found, [], now)
+    if topic.metadata.annotations.get(ACCEPTED_TOPIC) == found.topic_id:
+        message = f"topic {wanted.name}, made anew by somebody else, is taken as it is"
+        return _plan_known(topic, wanted, found, [Report(Severity.NORMAL, "TopicAccepted", message)], now)
+    return _plan_replaced(topic, wanted, found, now)
+
+
+def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
+    """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
+    if found is None:
+        findings = under_way("TopicMade", f"{wanted.name} is made; not all brokers know of it yet")
+        return plan_topic_status(topic, wanted, None, findings, now)
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
+    return plan_topic_status(topic, wanted, found, findings, now)
+
+
+def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: datetime) -> Plan:
+    """Say that the topic is an older Topic's. Nothing of it is known as ours, so that nothing of it is ever deleted."""
+    namespace, name = owner
+    whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
+    message = f"topic {wanted.name} belongs to {whose}, which is older; this one takes over when that is deleted"
+    return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, is_forgotten=True)
 
 
 def plan_topic_status(
-    topic: Topic, wanted: TopicWanted | None, found: TopicFound | None, findings: Sequence[Finding], now: datetime
+    topic: Topic,
+    wanted: TopicWanted | None,
+    found: TopicFound | None,
+    findings: Sequence[Finding],
+    now: datetime,
+    *,
+    is_forgotten: bool = False,
 ) -> Plan:
-    """Say of the topic what was found, and do nothing."""
+    """Say of the topic what was found, and do nothing.
+
+    Args:
+        topic: The object.
+        wanted: What it asks for; None when that is not known.
+        found: What the brokers have; None when nothing is known of it now.
+        findings: What to say.
+        now: When this is.
+        is_forgotten: Whether what was known of the topic before holds no more.
+    """
     metadata, before = topic.metadata, topic.status
+    known = before
+    if is_forgotten or found is not None:
+        known = replace(
+            before,
+            topic_id=None if found is None else found.topic_id,
+            partitions=None if found is None else found.partitions,
+            replicas=None if found is None else found.replicas,
+        )
     status = replace(
-        before,
+        known,
         observed_generation=metadata.generation,
         conditions=conditions_after(before.conditions, findings, metadata.generation, now),
         topic_name=before.topic_name if wanted is None else wanted.name,
-        topic_id=before.topic_id if found is None else found.topic_id,
-        partitions=before.partitions if found is None else found.partitions,
-        replicas=before.replicas if found is None else found.replicas,
     )
     return Plan((), None if status == before else encode(status))
 
 
+def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
+    """Make it. One that was there once is forgotten first: a crash in between makes no stranger of the new one."""
+    if topic.status.topic_id is None:
+        plan = plan_topic_status(topic, wanted, None, under_way("TopicMade", f"{wanted.name} is being made"), now)
+        return replace(plan, actions=(CreateTopic(wanted),))
+    message = f"topic {wanted.name} is gone, and is made anew: what it held is lost"
+    plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
+    return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
+
+
+def _plan_known(topic: Topic, wanted: TopicWanted, found: TopicFound, reports: list[Report], now: datetime) -> Plan:
+    findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
+    plan = plan_topic_status(topic, wanted, found, findings, now)
+    return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
+
+
+def _plan_replaced(topic: Topic, wanted: TopicWanted, found: TopicFound, now: datetime) -> Plan:
+    message = (
+        f"topic {wanted.name} was made anew by somebody else: what it held is lost, and it is left alone. "
+        f"To take it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
+    )
+    plan = plan_topic_status(topic, wanted, None, stalled(_REPLACED, message), now)
+    is_told = any(one.type == READY and one.message == message for one in topic.status.conditions)
+    return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, _REPLACED, message),))
+
+
+def _adopted(wanted: TopicWanted, found: TopicFound) -> Report:
+    message = (
+        f"topic {wanted.name} was there already, with {found.partitions} partitions: it is looked after from now on"
+    )
+    return Report(Severity.NORMAL, "TopicAdopted", message)
+
+
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:
     if found.partitions > wanted.partitions:
-        message = f"{wanted.name} has {found.partitions} partitions, and can never have fewer"
+        message = f"{wanted.name} has {found.partitions} partitions, and can never have fewer: say so in the spec"
         return stalled("PartitionsTooMany", message)
     if wanted.replicas is not None and found.replicas != wanted.replicas:
         message = f"{wanted.name} has {found.replicas} replicas: move them by Kafka's own tools, or say so in the spec"
@@ -101,18 +183,14 @@ def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None
     return None
 
 
-def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Sequence[Action]:
-    actions: list[Action] = []
-    known = topic.status.topic_id
-    if known is not None and known != found.topic_id:
-        message = f"topic {wanted.name} was made anew by somebody else: what it held is lost"
-        actions.append(Report(Severity.WARNING, "TopicReplaced", message))
+def _changes(topic: Topic, wanted: TopicWanted, found: TopicFound) -> Iterator[Action]:
     if found.partitions < wanted.partitions:
-        actions.append(Grow(wanted.name, wanted.partitions))
+        yield Grow(wanted.name, wanted.partitions)
     changes = {key: value for key, value in wanted.config.items() if found.config.get(key) != value}
-    if changes:
-        actions.append(Configure(wanted.name, changes))
-        if known == found.topic_id and topic.status.observed_generation == topic.metadata.generation:
-            message = f"topic {wanted.name}: somebody else changed {', '.join(sorted(changes))}"
-            actions.append(Report(Severity.WARNING, "DriftCorrected", message))
-    return actions
+    if not changes:
+        return
+    yield Configure(wanted.name, changes)
+    status = topic.status
+    if status.topic_id == found.topic_id and status.observed_generation == topic.metadata.generation:
+        message = f"topic {wanted.name}: somebody else changed {', '.join(sorted(changes))}"
+        yield Report(Severity.WARNING, "DriftCorrected", message)

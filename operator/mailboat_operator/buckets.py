@@ -1,0 +1,99 @@
+"""The only caller of S3: whether a Journal's bucket is there, and open to the credentials that its agents have.
+
+One signed HEAD of the bucket, as AWS documents it (HeadBucket), by the signer of AWS' own library; its client is not
+needed for that, and would be half of the operator's memory. Credentials go into the signature and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from mailboat.errors import PermanentError, RetryableError
+
+from mailboat_operator.api.journal import S3
+from mailboat_operator.brokers import SecretMalformedError
+
+_SECONDS: Final = 5.0
+_REGION: Final = "us-east-1"
+"""What AWS itself takes where nobody says."""
+_REGION_HEADER: Final = "x-amz-bucket-region"
+
+
+class BucketUnreachableError(RetryableError):
+    """The S3 server did not answer, or has a fault. The operator asks again by itself.
+
+    Look at `spec.blobs.s3.endpointUrl`, at `caSecretRef`, and at the network policy between operator and server.
+    """
+
+
+class BucketRefusedError(PermanentError):
+    """The S3 server has no such bucket, or not for these credentials, or not in this region: the message says which."""
+
+
+async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> None:
+    """Ask for a bucket.
+
+    Args:
+        s3: Where it is.
+        keys: Access key id and secret access key.
+        authority: Who signed the server's certificate, in PEM; None trusts whom the image trusts.
+
+    Raises:
+        BucketUnreachableError: Ask again later.
+        BucketRefusedError: Naming what is wrong.
+        SecretMalformedError: The authority is no certificate.
+    """
+    url, region = bucket_url(s3), s3.region or _REGION
+    signed = AWSRequest("HEAD", url)
+    S3SigV4Auth(Credentials(*keys), "s3", region).add_auth(signed)
+    try:
+        async with httpx2.AsyncClient(verify=_trust(s3, authority), timeout=_SECONDS) as client:
+            answer = await client.head(url, headers=dict(signed.headers.items()))
+    except httpx2.HTTPError as error:
+        text = str(error) or type(error).__name__
+        raise BucketUnreachableError(f"asking {_place(url)} for bucket {s3.bucket}: {text}") from error
+    _check_answer(s3, region, answer.status_code, answer.headers)
+
+
+def bucket_url(s3: S3) -> str:
+    """Where the bucket is asked for."""
+    parts = urlsplit(s3.endpoint_url or f"https://s3.{s3.region or _REGION}.amazonaws.com")
+    if s3.is_path_style:
+        return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{s3.bucket}", "", ""))
+    return urlunsplit((parts.scheme, f"{s3.bucket}.{parts.netloc}", parts.path or "/", "", ""))
+
+
+def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) -> None:
+    if code < 300:
+        return
+    home = headers.get(_REGION_HEADER)
+    if home is not None and home != region:
+        raise BucketRefusedError(
+            f"bucket {s3.bucket} is in region {home}, not {region}: say it in spec.blobs.s3.region"
+        )
+    if code == 404:
+        raise BucketRefusedError(f"there is no bucket {s3.bucket}: make it, the operator makes none")
+    if code in {400, 401, 403}:
+        raise BucketRefusedError(f"bucket {s3.bucket} is not open to these credentials (HTTP {code})")
+    if code < 400:
+        raise BucketRefusedError(f"bucket {s3.bucket} is elsewhere (HTTP {code}): look at endpointUrl and region")
+    raise BucketUnreachableError(f"asking for bucket {s3.bucket}: HTTP {code}")
+
+
+def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cadata=authority)
+    except ssl.SSLError as error:
+        name = None if s3.ca_secret_ref is None else s3.ca_secret_ref.name
+        raise SecretMalformedError(f"entry ca.crt of Secret {name} is no certificate in PEM") from error
+
+
+def _place(url: str) -> str:
+    return urlsplit(url).netloc

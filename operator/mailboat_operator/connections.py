@@ -1,0 +1,134 @@
+"""Connections to the brokers of all Journals: kept between looks, asked in batches, and left in peace while they fail.
+
+Who asks brokers that did not answer a moment ago is told so at once, and when to ask again; the pause grows. While
+somebody waits for an answer, others may work: brokers that are silent hold up nobody but their own topics. Used from
+one event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from mailboat.errors import MailboatError
+
+from mailboat_operator.api.journal import Kafka
+from mailboat_operator.batches import Batches
+from mailboat_operator.brokers import Brokers, BrokersUnreachableError, ClusterFound, Credentials
+from mailboat_operator.manifests.children import digest_of
+from mailboat_operator.plan.actions import TopicAction
+from mailboat_operator.plan.topic import TopicFound
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+_FIRST_PAUSE_SECONDS: Final = 2.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+_IDLE_SECONDS: Final = 600.0
+_ONLY: Final = "cluster"
+
+Waiting = Callable[[], AbstractAsyncContextManager[None]]
+"""What is entered while somebody waits for brokers."""
+
+
+class Connection:
+    """The brokers of one Journal, with the credentials of one moment."""
+
+    def __init__(self, brokers: Brokers, waiting: Waiting, monotonic: Callable[[], float]) -> None:
+        """Nothing is asked yet."""
+
+        async def cluster(_: Mapping[str, None]) -> Mapping[str, ClusterFound]:
+            return {_ONLY: await brokers.cluster()}
+
+        self._cluster = Batches[None, ClusterFound](cluster)
+        self._topics = Batches[None, TopicFound | None](brokers.topics)
+        self._actions = Batches[TopicAction, None](brokers.act)
+        self._waiting = waiting
+        self._monotonic = monotonic
+        self._failures = 0
+        self._problem: MailboatError | None = None
+        self._again_at = 0.0
+
+    async def cluster(self) -> ClusterFound:
+        """What the brokers say of themselves. Raises: BrokersUnreachableError, BrokersRefusedError."""
+        return await self._ask(self._cluster, _ONLY, None)
+
+    async def topic(self, name: str) -> TopicFound | None:
+        """A topic; None when there is none. Raises: see `cluster`."""
+        return await self._ask(self._topics, name, None)
+
+    async def act(self, action: TopicAction) -> None:
+        """Do what a plan asks for. Raises: see `cluster`."""
+        await self._ask(self._actions, action.name, action)
+
+    async def _ask(self, batches: Batches[Q, A], name: str, question: Q) -> A:
+        left = self._again_at - self._monotonic()
+        if self._problem is not None and left > 0:
+            raise BrokersUnreachableError(self._problem.message, retry_after_seconds=left)
+        try:
+            async with self._waiting():
+                answer = await batches.ask(name, question)
+        except BrokersUnreachableError as error:
+            raise BrokersUnreachableError(error.message, retry_after_seconds=self._failed(error)) from error
+        self._failures, self._problem = 0, None
+        return answer
+
+    def _failed(self, error: MailboatError) -> float:
+        """Note it, once for all that asked together; how long to leave the brokers in peace."""
+        now = self._monotonic()
+        if now >= self._again_at:
+            self._failures += 1
+            pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+            self._problem, self._again_at = error, now + pause
+        return self._again_at - now
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A connection, what it was made of, and when it was last asked for."""
+
+    made_of: tuple[Kafka, str]
+    connection: Connection
+    used_at: float
+
+
+class Connections:
+    """One connection a Journal; a new one when its spec or its credentials are others."""
+
+    def __init__(
+        self,
+        waiting: Waiting = nullcontext,
+        connect: Callable[[Kafka, Credentials], Brokers] = Brokers,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            waiting: Entered while somebody waits for brokers.
+            connect: Makes a client.
+            monotonic: The clock of pauses.
+        """
+        self._waiting = waiting
+        self._connect = connect
+        self._monotonic = monotonic
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    def to(self, namespace: str, journal: str, kafka: Kafka, credentials: Credentials) -> Connection:
+        """The connection of a Journal. Raises: SecretMissingError, SecretMalformedError."""
+        self._forget_idle()
+        key, made_of = (namespace, journal), (kafka, digest_of(credentials))
+        kept = self._kept.get(key)
+        if kept is None or kept.made_of != made_of:
+            connection = Connection(self._connect(kafka, credentials), self._waiting, self._monotonic)
+            kept = self._kept[key] = _Kept(made_of, connection, 0.0)
+        kept.used_at = self._monotonic()
+        return kept.connection
+
+    def _forget_idle(self) -> None:
+        """Of Journals that are gone."""
+        oldest = self._monotonic() - _IDLE_SECONDS
+        for key in [key for key, kept in self._kept.items() if kept.used_at < oldest]:
+            del self._kept[key]

@@ -1,0 +1,73 @@
+"""What becomes of a topic, and what it holds, when its Topic is deleted.
+
+A Topic whose reclaim policy is Delete has our finalizer from before its topic is made, so that its deletion waits for
+us. Only a topic that is known by its id as this object's is deleted, and only where no other Topic claims it; whatever
+is in doubt stays on the brokers, and an Event says so. Nothing waits for ever: policy Retain lets the object go.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from mailboat.errors import MailboatError
+
+from mailboat_operator.api.conditions import ReclaimPolicy
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.topic import Topic
+from mailboat_operator.manifests.names import FINALIZER
+from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report, Severity, TopicWanted
+from mailboat_operator.plan.conditions import under_way
+from mailboat_operator.plan.topic import Rivals, TopicFound, plan_topic_status
+from mailboat_operator.plan.workload import is_paused
+
+HELD_WAY_OUT: Final = "to let the object go and keep the topic, set its reclaimPolicy to Retain"
+
+
+def is_held(metadata: Metadata) -> bool:
+    """Whether our finalizer is there."""
+    return FINALIZER in metadata.finalizers
+
+
+def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
+    """Put the finalizer on, or take it off, before anything else is done; None when it is as it should be."""
+    wanted = is_owner and topic.spec.reclaim_policy is ReclaimPolicy.DELETE
+    if wanted == is_held(topic.metadata):
+        return None
+    return Plan((Hold(wanted),), None, again_seconds=0.0)
+
+
+def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: Rivals) -> str | None:
+    """Why the topic of a deleted Topic stays, without asking the brokers; None when they have to be asked."""
+    if is_paused(topic.metadata, suspend=topic.spec.suspend):
+        return "this object is suspended"
+    if not has_journal:
+        return "its Journal is gone"
+    if rivals.heir is not None:
+        return f"Topic {rivals.heir[1]} claims it too"
+    return "it was never seen as this object's" if topic.status.topic_id is None else None
+
+
+def plan_kept(topic: Topic, reason: str | None) -> Plan:
+    """Let the object go, and leave the topic; say why where it was to be deleted."""
+    if reason is None or topic.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+        return Plan((Hold(is_held=False),), None)
+    name = topic.status.topic_name or "of this object"
+    return Plan(
+        (Hold(is_held=False), Report(Severity.WARNING, "TopicRetained", f"topic {name} is kept: {reason}")), None
+    )
+
+
+def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) -> Plan:
+    """Delete the topic, if it still is this object's, and let the object go."""
+    if found is None:
+        return Plan((Hold(is_held=False),), None)
+    if found.topic_id != topic.status.topic_id:
+        return plan_kept(topic, "somebody else made it anew")
+    report = Report(Severity.NORMAL, "TopicDeleted", f"topic {wanted.name} is deleted, with what it held")
+    return Plan((DeleteTopic(wanted.name), Hold(is_held=False), report), None)
+
+
+def plan_waiting(topic: Topic, error: MailboatError, now: datetime) -> Plan:
+    """Say why the object can't go yet, and how it can."""
+    return plan_topic_status(topic, None, None, under_way(error.name, f"{error.message}; {HELD_WAY_OUT}"), now)

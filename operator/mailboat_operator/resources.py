@@ -1,0 +1,116 @@
+"""The kinds of the Kubernetes API that the operator uses, how it connects, and what the API's errors mean to it.
+
+Shared by `cluster`, which reads and writes, and `watching`, which lists and watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import httpx2
+from lightkube import AsyncClient
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ApiError, ConfigError
+from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
+from mailboat.errors import MailboatError, PermanentError, RetryableError, UsageError
+
+from mailboat_operator.api import GROUP, VERSION
+from mailboat_operator.api.kinds import KINDS
+from mailboat_operator.manifests.names import FIELD_MANAGER
+
+REQUEST_SECONDS: Final = 4.0
+"""Shorter than what a lease outlives its last renewal, so that no write of a leader lands after the next one began."""
+LONGEST_MESSAGE: Final = 1024
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_GONE: Final = 410
+_TOO_MANY: Final = 429
+_FAULT: Final = 500
+_VERBS: Final = ["delete", "get", "global_list", "global_watch", "list", "patch", "post", "put", "watch"]
+
+FAILURES: Final = (ApiError, httpx2.HTTPError)
+"""Everything that a request can end in but success."""
+
+RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyType(
+    {
+        kind: create_namespaced_resource(group, version, kind, plural, verbs=_VERBS)
+        for group, version, kind, plural in (
+            ("", "v1", "ConfigMap", "configmaps"),
+            ("", "v1", "Event", "events"),
+            ("", "v1", "Secret", "secrets"),
+            ("", "v1", "Service", "services"),
+            ("apps", "v1", "StatefulSet", "statefulsets"),
+            ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+            ("coordination.k8s.io", "v1", "Lease", "leases"),
+            ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+            *((GROUP, VERSION, kind.name, kind.plural) for kind in KINDS),
+        )
+    }
+)
+
+
+class ClusterUnavailableError(RetryableError):
+    """The Kubernetes API did not answer, or has too much to do. The operator tries again by itself."""
+
+
+class ClusterConflictError(RetryableError):
+    """Somebody else changed or replaced the object meanwhile. The operator looks at it anew by itself."""
+
+
+class ClusterRefusedError(PermanentError):
+    """The Kubernetes API refused a request: the operator may not do it, or the object is not valid there.
+
+    The message is the API's own. Look at the operator's ClusterRole, at quotas, and at admission policies.
+    """
+
+
+def connect(config: KubeConfig | None) -> AsyncClient:
+    """A client by the pod's service account or by KUBECONFIG, or by `config`. Raises: UsageError."""
+    try:
+        return AsyncClient(
+            config=config, timeout=httpx2.Timeout(REQUEST_SECONDS), field_manager=FIELD_MANAGER, trust_env=True
+        )
+    except ConfigError as error:
+        raise UsageError(f"no cluster to connect to: {error}") from error
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether there is no such object, or no such kind."""
+    return _code_of(error) == _NOT_FOUND
+
+
+def is_outdated(error: Exception) -> bool:
+    """Whether a watch has to begin anew with a list."""
+    return _code_of(error) == _GONE
+
+
+def mapped(error: Exception, doing: str) -> MailboatError:
+    """Our error for one of the client's or the network's."""
+    code = _code_of(error)
+    if code in {_CONFLICT, _NOT_FOUND, _GONE}:
+        return ClusterConflictError(f"{doing}: {_text_of(error)}")
+    if code is None or code == _TOO_MANY or code >= _FAULT:
+        return ClusterUnavailableError(f"{doing}: {_text_of(error)}", retry_after_seconds=_retry_after(error))
+    return ClusterRefusedError(f"{doing}: {_text_of(error)}")
+
+
+def _code_of(error: Exception) -> int | None:
+    if isinstance(error, ApiError):
+        return error.status.code
+    return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else None
+
+
+def _text_of(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:LONGEST_MESSAGE]
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Said in the answer's body, or, by a server that sheds load, in its header alone."""
+    details = error.status.details if isinstance(error, ApiError) else None
+    if details is not None and details.retryAfterSeconds is not None:
+        return float(details.retryAfterSeconds)
+    response = getattr(error, "response", None)
+    said = "" if response is None else response.headers.get("Retry-After", "")
+    return float(said) if said.isdecimal() else None

@@ -1,0 +1,24 @@
+"""What Journals lead to beside the cluster, and what is remembered of it from one look to the next.
+
+Nothing here needs to outlive the process: the next one connects anew, and lists claims anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mailboat_operator.claims import TopicClaims
+from mailboat_operator.connections import Connections
+
+
+@dataclass(frozen=True, slots=True)
+class Systems:
+    """All that looks share.
+
+    Attributes:
+        connections: To the brokers.
+        claims: Which Topics claim which topics.
+    """
+
+    connections: Connections = field(default_factory=Connections)
+    claims: TopicClaims = field(default_factory=TopicClaims)
