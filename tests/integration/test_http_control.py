@@ -66,6 +66,13 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert control.errors() == []
 
 
+def test_a_subscriber_that_is_gone_is_forgotten_over_http(control: FakeControl, client: HttpControl) -> None:
+    assert client.forget("edge-2").instances
+    assert list(control.subscribers) == ["edge-1"]
+    with pytest.raises(AgentMissingError):
+        client.forget("edge-2")
+
+
 def test_a_request_that_is_sent_twice_is_published_once(client: HttpControl) -> None:
     first = client.distribute("author", replace(ADD, request_id="once"))
     again = client.distribute("author", replace(ADD, request_id="once"))

@@ -1,16 +1,17 @@
 """Takes a subscriber that will not come back off the books: the registry of the home, and its announcement.
 
 Its target stays as it is. Until then it counts: `publish --wait` waits for it, `status` shows it, and where retention
-is by consumption its position holds packages back. Called by `mailboat subscribers forget`.
+is by consumption its position holds packages back. Called by the control room, for
+`mailboat subscribers forget` and the HTTP API.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member, audience_of
+from mailboat.agent.control.views import ForgottenView
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, SlingId
@@ -18,24 +19,7 @@ from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.wire.messages import encode_message
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """What was taken off.
-
-    Attributes:
-        name: The subscriber's name.
-        was_registered: Whether the home knew its target.
-        target: Where it imported into, untouched; None when nobody knows.
-        instances: The instances whose announcement under that name was withdrawn.
-    """
-
-    name: AgentName
-    was_registered: bool
-    target: str | None
-    instances: tuple[SlingId, ...]
-
-
-def forget_subscriber(workspace: Workspace, name: AgentName) -> Forgotten:
+def forget_subscriber(workspace: Workspace, name: AgentName) -> ForgottenView:
     """Forget a subscriber that does not run.
 
     Raises:
@@ -53,7 +37,7 @@ def forget_subscriber(workspace: Workspace, name: AgentName) -> Forgotten:
         _withdraw(workspace, instance, name)
     was_registered = workspace.home.forget_subscriber(name)
     target = next((one.target for one in members if one.target is not None), None)
-    return Forgotten(name, was_registered, target, instances)
+    return ForgottenView(name, was_registered, instances, target)
 
 
 def _members_of(workspace: Workspace, name: AgentName) -> Sequence[Member]:

@@ -1,4 +1,4 @@
-"""`mailboat subscribers`: who is on the books of a home."""
+"""`mailboat subscribers`: who is on the books."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from typing import Annotated
 import typer
 
 from mailboat.cli.completion import subscriber_names
-from mailboat.cli.declaring import command
+from mailboat.cli.declaring import remote_command
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
-from mailboat.model.identifiers import parse_agent_name
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="subscribers", help="Who is on the books of a home.", no_args_is_help=True)
+    group = typer.Typer(name="subscribers", help="Who is on the books.", no_args_is_help=True)
     group.command("forget")(forget)
     app.add_typer(group)
 
 
-@command
+@remote_command
 def forget(
     session: Session,
     name: Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)],
 ) -> None:
     """Forget a subscriber that will not come back: nobody waits for it any more. Its target stays as it is."""
-    from mailboat.agent.forgetting import forget_subscriber
-
-    with session.workspace() as workspace:
-        found = forget_subscriber(workspace, parse_agent_name(name))
+    with session.control() as control:
+        found = control.forget(name)
     target = f"; its target {found.target} is untouched" if found.target else ""
     session.show(Report(asdict(found), [found.name], lambda: [f"{found.name} is forgotten{target}"]))

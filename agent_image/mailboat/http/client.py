@@ -22,6 +22,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    ForgottenView,
     GivenUpView,
     QueuePage,
     QueueView,
@@ -117,6 +118,10 @@ class HttpControl:
         sent = self._ask(tuple[CommandView, ...], "POST", "/errors/redrive", json=order)
         deadline = Deadline(self._clock, wait_seconds)
         return tuple(self._answered(one, deadline) for one in sent)
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """See `Control`."""
+        return self._ask(ForgottenView, "DELETE", f"/subscribers/{_escaped(subscriber)}")
 
     def close(self) -> None:
         """Close the connections."""

@@ -11,6 +11,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    ForgottenView,
     GivenUpView,
     JournalView,
     PublisherView,
@@ -79,6 +80,7 @@ COMMAND: Final[Document] = asdict(CommandView("c-3f1f5d6f", "clear", "author", "
 GIVEN_UP: Final[Document] = asdict(
     GivenUpView("edge-1", "author", 97, _PACKAGE, 11, 1_767_225_700_000, ("/news/a",), _CAUSE)
 )
+FORGOTTEN: Final[Document] = asdict(ForgottenView("edge-7", was_registered=False, instances=(_INSTANCE,)))
 MESSAGE: Final[Document] = asdict(
     MessageView(
         97,

@@ -18,6 +18,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    ForgottenView,
     GivenUpView,
     JournalView,
     PublisherView,
@@ -180,6 +181,14 @@ class FakeControl:
             for offset in offsets:
                 del owner.given_up[offset]
             return [self._answered("redrive", owner, offset, 0) for offset in offsets]
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """See `Control`. Nobody runs here."""
+        with self._entered():
+            if subscriber not in self.subscribers:
+                raise AgentMissingError(f"there is no subscriber {subscriber}", subscriber=subscriber)
+            del self.subscribers[subscriber]
+            return ForgottenView(subscriber, was_registered=False, instances=(SLING_ID,))
 
     def published(self, offset: int) -> DistributionView:
         """The package at an offset. Raises: DistributionMissingError."""

@@ -1,19 +1,17 @@
 """The threads that keep a picture current: the log's end, its past, announcements and statuses.
 
 Each has a reader of its own and touches the picture only with what it has read, so none waits for another. A journal
-that can't be reached is no reason to end: it is logged once, and tried again with growing pauses.
+that can't be reached is no reason to end: it is tried again with growing pauses, where the picture was left.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
 from typing import Final
 
 from mailboat.agent.control.picture import Follower, Picture
 from mailboat.clock import Clock, Deadline
-from mailboat.errors import MailboatError
+from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 5.0
@@ -30,71 +28,58 @@ class Followers:
         """Nothing runs before `start`."""
         self._picture = picture
         self._clock = clock
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
-        self._running: set[Follower] = set()
+        self._workers: list[Worker] = []
 
     @property
     def are_running(self) -> bool:
         """Whether the threads keep the picture current."""
-        return bool(self._threads)
+        return bool(self._workers)
 
     def start(self, *, with_log: bool = True) -> None:
         """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
         if self.are_running:
             return
-        self._stopping = threading.Event()  # a thread that was late to stop keeps its own, and is not revived
-        self._run("mailboat-topology", lambda stopping: self._follow(self._picture.roster_follower, stopping))
-        self._run("mailboat-statuses", lambda stopping: self._follow(self._picture.status_follower, stopping))
+        picture = self._picture
+        workers = [
+            self._following("topology", "following announcements", picture.roster_follower),
+            self._following("statuses", "following statuses", picture.status_follower),
+        ]
         if with_log:
-            self._run("mailboat-log", lambda stopping: self._follow(self._picture.log_follower, stopping))
-            self._run("mailboat-log-past", self._count)
+            workers.append(self._following("log", "following the log", picture.log_follower))
+            workers.append(Worker("log-past", self._count, self._clock, _care("counting the past of the log")))
+        self._workers = workers  # a thread that was late to stop keeps its own, and is not revived
+        for worker in workers:
+            worker.start()
 
     def stop(self, deadline: Deadline) -> None:
         """End the threads within the deadline; those that do not end are daemons, and do no harm."""
-        self._stopping.set()
-        with self._lock:
-            for follower in self._running:
-                follower.interrupt()
-        for thread in self._threads:
-            thread.join(deadline.remaining_seconds())
-        late = [thread.name for thread in self._threads if thread.is_alive()]
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.ask_to_stop()
+        late = [worker.name for worker in workers if not worker.join(deadline.remaining_seconds())]
         if late:
             _LOG.warning("threads that did not end in time: %s", ", ".join(late))
-        self._threads = []
-        with self._lock:
-            self._running.clear()
 
-    def _run(self, name: str, work: Callable[[threading.Event], None]) -> None:
-        thread = threading.Thread(target=self._retry, args=(name, work, self._stopping), name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _retry(self, name: str, work: Callable[[threading.Event], None], stopping: threading.Event) -> None:
-        """Work until told to stop; after a failure from the beginning, where the picture was left."""
-        pause_seconds = _FIRST_PAUSE_SECONDS
-        while not stopping.is_set():
-            began = self._clock.monotonic()
-            try:
-                work(stopping)
-            except MailboatError as error:
-                if self._clock.monotonic() - began > _LONGEST_PAUSE_SECONDS:
-                    pause_seconds = _FIRST_PAUSE_SECONDS
-                _LOG.warning("%s: %s; next try in %g seconds", name, error, pause_seconds)
-                self._clock.wait(stopping, pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
-
-    def _follow(self, follower: Follower, stopping: threading.Event) -> None:
-        with self._lock:
-            self._running.add(follower)
-        while not stopping.is_set():
+    def _following(self, name: str, purpose: str, follower: Follower) -> Worker:
+        def turn() -> float:
             if follower.follow(_WAIT_SECONDS):
                 self._picture.news.ring()
+            return 0.0
 
-    def _count(self, stopping: threading.Event) -> None:
+        return Worker(name, turn, self._clock, _care(purpose, follower))
+
+    def _count(self) -> float:
         """Count all of the past, and again when the view began anew; forget failures that retention took along."""
-        while not stopping.is_set():
-            if not self._picture.count_past():
-                self._picture.failed.trim(self._picture.view.bounds.earliest_offset)
-                self._clock.wait(stopping, _WAIT_SECONDS)
+        if self._picture.count_past():
+            return 0.0
+        self._picture.failed.trim(self._picture.view.bounds.earliest_offset)
+        return _WAIT_SECONDS
+
+
+def _care(purpose: str, follower: Follower | None = None) -> Care:
+    return Care(
+        purpose,
+        _FIRST_PAUSE_SECONDS,
+        _LONGEST_PAUSE_SECONDS,
+        interrupt=None if follower is None else follower.interrupt,
+    )

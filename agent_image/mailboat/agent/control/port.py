@@ -14,6 +14,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    ForgottenView,
     GivenUpView,
     QueuePage,
     QueueView,
@@ -98,4 +99,11 @@ class Control(Protocol):
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """Ask a subscriber to import given-up packages after all. Raises: AgentMissingError, UsageError."""
+        ...
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """Take a subscriber off the books that will not come back: nobody waits for it, nothing is kept for it.
+
+        Raises: AgentMissingError; UsageError for one that runs.
+        """
         ...

@@ -25,6 +25,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    ForgottenView,
     GivenUpView,
     JournalView,
     PublisherView,
@@ -32,11 +33,12 @@ from mailboat.agent.control.views import (
     QueueView,
     StatusView,
 )
+from mailboat.agent.forgetting import forget_subscriber
 from mailboat.agent.inspection import recent_publishers
 from mailboat.clock import Deadline
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.errors import AgentMissingError, UsageError
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import TopicRole
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
@@ -176,6 +178,10 @@ class ControlRoom:
             self._commands.redrive([(one.publisher, one.queue_name, Offset(one.view.offset)) for one in wanted]),
             wait_seconds,
         )
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """See `Control`."""
+        return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
     def _room(self, publisher: str) -> PublisherRoom:
         for name, room in self._rooms.items():

@@ -294,3 +294,20 @@ class GivenUpView:
     given_up_ms: int | None
     paths: tuple[str, ...]
     error: CauseView | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenView:
+    """A subscriber that was taken off the books.
+
+    Attributes:
+        name: The subscriber's name.
+        was_registered: Whether the home knew its target.
+        instances: The instances whose announcement under that name was withdrawn.
+        target: Where it imported into, untouched; None when nobody knows.
+    """
+
+    name: str
+    was_registered: bool
+    instances: tuple[str, ...]
+    target: str | None = None

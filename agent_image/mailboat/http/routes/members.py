@@ -1,16 +1,17 @@
-"""Who is there: the journal, publishers, subscribers, and how far everybody is."""
+"""Who is there: the journal, publishers, subscribers, and how far everybody is; and who is to be forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.views import PublisherView, StatusView, SubscriberStatusView
+from mailboat.agent.control.views import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError
-from mailboat.http.examples import PUBLISHER, STATUS, SUBSCRIBER
-from mailboat.http.ports import Ports, PublisherName, operation
+from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
+from mailboat.http.ports import CurrentCall, Ports, PublisherName, operation
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -40,3 +41,15 @@ def show_subscriber(subscriber: PublisherName, ports: Ports) -> SubscriberStatus
         if one.name == subscriber:
             return one
     raise AgentMissingError(f"there is no subscriber {subscriber} here", subscriber=subscriber)
+
+
+@router.delete(
+    "/subscribers/{subscriber}", **operation(Verb.ADMIN, "Forget a subscriber", example=FORGOTTEN, also=(404,))
+)
+async def forget_subscriber(subscriber: PublisherName, ports: Ports, call: CurrentCall) -> ForgottenView:
+    """One that will not come back: nobody waits for it, and nothing is kept for it. Its content stays as it is.
+
+    One that runs is refused (400): it would announce itself again.
+    """
+    call.what |= {"subscriber": subscriber}
+    return await run_in_threadpool(ports.control.forget, subscriber)
