@@ -99,6 +99,13 @@ class FolderSource:
             if node is not None:
                 yield place.path, node_digest(node)
 
+    def child_names(self, path: NodePath) -> list[str]:
+        """See `BranchingSource`."""
+        place = self._find(path)
+        if place is None or not stat.S_ISDIR(place.status.st_mode):
+            return []
+        return self._names(place, is_by_name=False)
+
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""
         if self._digests is not None:
@@ -124,15 +131,17 @@ class FolderSource:
                 trail.append(here)
                 todo.append(self._children(place, is_by_name=is_by_name))
 
-    def _children(self, place: _Place, *, is_by_name: bool) -> Iterator[_Place]:
+    def _names(self, place: _Place, *, is_by_name: bool) -> list[str]:
         with readable_source(place.disk):
             entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
-        is_top = place.path == "/"
-        found = (name_of_entry(entry, folder=place.disk, is_at_top=is_top) for entry in entries)
+        found = (name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/") for entry in entries)
         names = [name for name in found if name is not None]
         node = self._sidecar_node(place) if SIDECAR in entries and not is_by_name else None
-        del entries
-        for name in ordered_names(None if node is None else node.child_order, names):
+        return ordered_names(None if node is None else node.child_order, names)
+
+    def _children(self, place: _Place, *, is_by_name: bool) -> Iterator[_Place]:
+        is_top = place.path == "/"
+        for name in self._names(place, is_by_name=is_by_name):
             yield self._look(parse_path(child_of(place.path, name)), place.disk, name_on_disk(name, is_at_top=is_top))
 
     def _look(self, path: NodePath, folder: str, entry: str) -> _Place:

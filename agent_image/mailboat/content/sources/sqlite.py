@@ -57,6 +57,13 @@ class SqliteSource:
         with self._snapshot() as connection:
             yield from self._scan(connection, *subtree_range(key_of(path)))
 
+    def child_names(self, path: NodePath) -> list[str]:
+        """See `BranchingSource`; one seek for each child."""
+        with self._snapshot() as connection:
+            row = connection.execute("SELECT body FROM nodes WHERE key = ?", (key_of(path),)).fetchone()
+            order = None if row is None else decode_node(path, row[0], self._blobs.open).child_order
+            return ordered_names(order, list(_child_names(connection, key_of(path))))
+
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
         """Path and `node_digest` of every node of a subtree, parents first, siblings by name: no node is decoded."""
         with self._snapshot() as connection:

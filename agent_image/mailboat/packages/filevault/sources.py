@@ -16,7 +16,7 @@ from typing import BinaryIO
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.errors import LimitExceededError, SourceMissingError
 from mailboat.model.filters import WorkspaceFilter
-from mailboat.model.nodes import Binary, Node
+from mailboat.model.nodes import Binary, Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.aggregates import Aggregates, Place
 from mailboat.packages.filevault.archive_tree import CONTENT_ROOT
@@ -62,6 +62,15 @@ class VaultSource:
         said = self._aggregates.expand(place).said
         if said is not None:
             yield self._aggregates.node(said)
+
+    def child_names(self, path: NodePath) -> list[str]:
+        """See `BranchingSource`."""
+        place = self._find(path)
+        if place is None:
+            return []
+        expansion = self._aggregates.expand(place)
+        order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
+        return ordered_names(order, list(expansion.children))
 
     def namespaces(self) -> dict[str, str]:
         """Prefixes met so far that are not generally known, with their namespaces: give them on when writing."""
