@@ -1,0 +1,213 @@
+"""`kubectl mailboat`: the commands that ask an agent, asked of a Publisher's agent in a Kubernetes cluster.
+
+kubectl runs a program `kubectl-mailboat` that it finds in PATH. This one asks kubectl, and so with the kubeconfig and
+the rights of whoever calls it, for the Publisher and the token of its API, has the API's port forwarded, and runs the
+command there. While that lasts the token lies in a file that nobody else can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from mailboat.cli.failures import print_error
+from mailboat.cli.main import main
+from mailboat.errors import MailboatError, PermanentError, UsageError
+
+REMOTE_COMMANDS: Final[Mapping[str, str]] = {
+    "status": "how far the subscribers are, and what holds them up",
+    "publish": "publish paths of the Publisher's source",
+    "delete": "remove content from the subscribers",
+    "invalidate": "have content made invalid where it is cached",
+    "ping": "send a message without content through all of it",
+    "distribution": "what became of a publish",
+    "queue": "what subscribers have still to import; drop what blocks them",
+    "errors": "packages given up, and their way back in",
+    "subscribers": "who is on the books; forget one that will not come back",
+}
+"""The commands that ask an agent, as the help lists them."""
+
+_PORT: Final = 8080
+_KIND: Final = "publishers.mailboat.dev"
+_TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
+_FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+_STOP_SECONDS: Final = 5.0
+_HELP: Final = ("-h", "--help")
+
+
+class KubectlFailedError(PermanentError):
+    """kubectl could not do what `kubectl mailboat` asked it for.
+
+    The message ends with its own words. It was called with the same kubeconfig and context, so
+    `kubectl get publishers.mailboat.dev` fails in the same way. One who asks an agent needs the rights to get
+    Publishers and the Secret of the token, and to create `pods/portforward`.
+    """
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors look like all others of ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, next_step="kubectl mailboat --help")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Options and what they mean in two columns."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """kubectl with the options that say which cluster and namespace is meant.
+
+    Attributes:
+        options: `--namespace=…`, `--context=…`, `--kubeconfig=…`, as far as they were given.
+    """
+
+    options: tuple[str, ...] = ()
+
+    def get(self, kind: str, name: str | None = None) -> Any:
+        """An object, or the list of all of a kind. Raises: KubectlFailedError."""
+        what = [kind] if name is None else [kind, name]
+        command = self._command("get", *what, "--output=json")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the caller's kubectl
+        if done.returncode != 0:
+            raise _failed(f"kubectl can't get {' '.join(what)}", done.stderr)
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def forwarded(self, service: str, folder: Path) -> Iterator[str]:
+        """The URL at which a Service's agent answers, as long as the context lasts. Raises: KubectlFailedError."""
+        command = self._command("port-forward", "--address=127.0.0.1", f"service/{service}", f":{_PORT}")
+        words = folder / "port-forward"
+        with (
+            words.open("w") as errors,
+            subprocess.Popen(  # noqa: S603  # the caller's kubectl
+                command, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as process,
+        ):
+            try:
+                line = "" if process.stdout is None else process.stdout.readline()
+                found = _FORWARDING.match(line)
+                if found is None:
+                    raise _failed(f"kubectl can't forward a port of service/{service}", words.read_text() or line)
+                yield f"http://127.0.0.1:{found[1]}"
+            finally:
+                _stop(process)
+
+    def _command(self, *arguments: str) -> list[str]:
+        program = shutil.which("kubectl")
+        if program is None:
+            raise UsageError("kubectl is not in PATH", next_step="https://kubernetes.io/docs/tasks/tools")
+        return [program, *self.options, *arguments]
+
+
+def run() -> None:
+    """The entry point of the installed program `kubectl-mailboat`."""
+    sys.exit(ask(sys.argv[1:]))
+
+
+def ask(arguments: Sequence[str]) -> int:
+    """Run one command line, without `kubectl mailboat`; the exit code."""
+    try:
+        given = _parser().parse_args(arguments)
+        command = _checked(given.command)
+        if any(word in _HELP for word in command):
+            return main(command)
+        return _ask_agent(_kubectl(given), given.publisher, command)
+    except MailboatError as error:
+        print_error(error, sys.stderr)
+        return error.exit_code
+
+
+def decide_publisher(found: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
+    """Which Publisher is meant, of those of the namespace. Raises: UsageError."""
+    by_name = {one["metadata"]["name"]: one for one in found}
+    if not by_name:
+        raise UsageError("there is no Publisher in the namespace", next_step=f"kubectl get {_KIND} --all-namespaces")
+    if wanted is None and len(by_name) == 1:
+        return next(iter(by_name.values()))
+    names = ", ".join(sorted(by_name))
+    if wanted is None:
+        raise UsageError("which Publisher is meant?", next_step=f"--publisher NAME, one of: {names}")
+    if wanted not in by_name:
+        raise UsageError(f"there is no Publisher {wanted} in the namespace", next_step=f"one of: {names}")
+    return by_name[wanted]
+
+
+def token_secret(publisher: Mapping[str, Any]) -> str:
+    """The Secret with the token of a Publisher's API: the one it names, else the one that the operator made."""
+    named = publisher["spec"].get("http", {}).get("tokenSecretRef", {}).get("name")
+    return str(named or f"{publisher['metadata']['name']}-token")
+
+
+def _ask_agent(kubectl: Kubectl, wanted: str | None, command: Sequence[str]) -> int:
+    publisher = decide_publisher(kubectl.get(_KIND)["items"], wanted)
+    name = publisher["metadata"]["name"]
+    secret = token_secret(publisher)
+    entry = (kubectl.get("secrets", secret).get("data") or {}).get(_TOKEN_KEY)
+    if entry is None:
+        raise UsageError(f"the Secret {secret} has no entry {_TOKEN_KEY!r}", publisher=name)
+    with tempfile.TemporaryDirectory(prefix="kubectl-mailboat-") as folder:  # which only its owner can enter
+        token = Path(folder) / _TOKEN_KEY
+        token.write_bytes(base64.b64decode(entry))
+        with kubectl.forwarded(name, Path(folder)) as url:
+            return main(["--url", url, "--token-file", str(token), *command])
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(len(name) for name in REMOTE_COMMANDS) + 2
+    commands = "\n".join(f"  {name:{width}}{meaning}" for name, meaning in REMOTE_COMMANDS.items())
+    parser = _Parser(
+        prog="kubectl mailboat",
+        usage="kubectl mailboat [options] COMMAND …",
+        description="Asks the agent of a Publisher, through a forwarded port.",
+        epilog=f"commands:\n{commands}\n\n`kubectl mailboat COMMAND --help` says more.",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the Publisher; that of the context when left out")
+    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; the current one when left out")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="as kubectl's own option")
+    parser.add_argument("--publisher", metavar="NAME", help="the only one of the namespace when left out")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help=argparse.SUPPRESS)
+    return parser
+
+
+def _checked(command: Sequence[str]) -> Sequence[str]:
+    """The command, if an agent answers it. Raises: UsageError."""
+    if command and command[0] in REMOTE_COMMANDS:
+        return command
+    said = f"{command[0]!r} is no command that an agent answers" if command else "a command is missing"
+    raise UsageError(said, next_step="kubectl mailboat --help")
+
+
+def _kubectl(given: argparse.Namespace) -> Kubectl:
+    options = {"namespace": given.namespace, "context": given.context, "kubeconfig": given.kubeconfig}
+    return Kubectl(tuple(f"--{name}={value}" for name, value in options.items() if value is not None))
+
+
+def _failed(what: str, words: str) -> KubectlFailedError:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return KubectlFailedError(f"{what}: {lines[-1] if lines else 'it says nothing'}")
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
