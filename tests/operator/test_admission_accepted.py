@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode, decode_as
+from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
 from mailboat_operator.api.distribution import DistributionState, DistributionStatus, PoolProgress
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import JournalStatus
@@ -27,6 +28,24 @@ STATUSES = {
     "SubscriberPool": SubscriberPoolStatus(1, (READY,), 3, 3, 3, "mailboat.dev/pool=edge", 0, 0),
     "Distribution": DistributionStatus(
         1, (READY,), DistributionState.DISTRIBUTED, "dstrpck-1", 1204, "5/5", (PoolProgress("edge", 5, 5),), NOW, NOW
+    ),
+    "PackageBuild": PackageBuildStatus(
+        1,
+        (READY,),
+        BuildPhase.RUNNING,
+        "b-1",
+        12,
+        40,
+        "12/40",
+        2,
+        NOW,
+        "nightly-2",
+        NOW,
+        NOW,
+        NOW,
+        NOW,
+        NOW,
+        ("nightly-29395710",),
     ),
 }
 
@@ -164,6 +183,27 @@ UNCHANGEABLE = {
         "spec.action",
         "it was asked for",
     ),
+    "the roots of a build that was asked for": (
+        "PackageBuild",
+        {"schedule": None},
+        {"schedule": None, "roots": ["/fr"]},
+        "spec.roots",
+        "make another PackageBuild",
+    ),
+    "the engine of a build that was asked for": (
+        "PackageBuild",
+        {"schedule": None},
+        {"schedule": None, "engine": "apache"},
+        "spec.engine",
+        "make another PackageBuild",
+    ),
+    "a build that gets a schedule later": (
+        "PackageBuild",
+        {"schedule": None},
+        {},
+        "spec.schedule",
+        "make another PackageBuild",
+    ),
     "the publisher of a distribution": (
         "Distribution",
         {},
@@ -178,6 +218,9 @@ CHANGEABLE = {
     "the password's Secret": ("Journal", {}, {"kafka": {"sasl": {"credentialsSecretRef": {"name": "new"}}}}),
     "the members of a pool": ("SubscriberPool", {}, {"replicas": 0}),
     "no autoscaling any more": ("SubscriberPool", {}, {"autoscaling": None}),
+    "what a schedule builds from now on": ("PackageBuild", {}, {"roots": ["/fr"], "engine": "apache"}),
+    "the time of a schedule": ("PackageBuild", {}, {"schedule": {"cron": "0 4 * * *"}}),
+    "the executors of the next attempt": ("PackageBuild", {"schedule": None}, {"executors": {"instances": 9}}),
     "the time to live of a distribution": ("Distribution", {}, {"ttlSecondsAfterFinished": 60}),
 }
 
@@ -230,6 +273,8 @@ NAME READY DESIRED CAUGHT UP MAX LAG BLOCKED AGE
 subscriberpool.mailboat.dev/edge True 3 3 0 0 AGE
 NAME ACTION STATE DONE OFFSET AGE
 distribution.mailboat.dev/release-42 Add Distributed 5/5 1204 AGE
+NAME PHASE PACKAGES ATTEMPT AGE
+packagebuild.mailboat.dev/nightly Running 12/40 2 AGE
 """
 
 

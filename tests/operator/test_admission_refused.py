@@ -17,7 +17,7 @@ MEBIBYTE = "x" * (1 << 20)
 def test_the_table_is_long_and_has_each_kind_and_each_case_once() -> None:
     assert len(TABLE) >= 40
     assert len({(one["kind"], one["it"]) for one in TABLE}) == len(TABLE)
-    assert len({one["kind"] for one in TABLE}) == 5
+    assert len({one["kind"] for one in TABLE}) == 6
 
 
 @pytest.mark.parametrize("case", TABLE, ids=lambda one: f"{one['kind']}: {one['it']}")
@@ -54,9 +54,12 @@ LONG = {
         {"template": {"metadata": {"annotations": {"a": MEBIBYTE}}}},
         "spec.template.metadata.annotations",
     ),
+    "a root": ("PackageBuild", {"roots": [f"/{MEBIBYTE}"]}, "spec.roots[0]"),
+    "a timetable": ("PackageBuild", {"schedule": {"cron": "1" * (1 << 20)}}, "spec.schedule.cron"),
     "a path": ("Distribution", {"paths": [{"path": f"/{MEBIBYTE}"}]}, "spec.paths[0].path"),
 }
 MANY = {
+    "roots": ("PackageBuild", {"roots": [f"/{n}" for n in range(101)]}, "spec.roots"),
     "paths": ("Distribution", {"paths": [{"path": f"/{n}"} for n in range(501)]}, "spec.paths"),
     "brokers": (
         "Journal",

@@ -65,6 +65,7 @@ def test_every_kind_has_its_names_and_is_listed_with_the_others() -> None:
         "Publisher": "mbpub",
         "SubscriberPool": "mbpool",
         "Distribution": "mbdist",
+        "PackageBuild": "mbbuild",
     }
     assert {one["spec"]["names"]["categories"][0] for one in DEFINITIONS.values()} == {"mailboat"}
     assert all(one["spec"]["scope"] == "Namespaced" for one in DEFINITIONS.values())

@@ -1,0 +1,233 @@
+"""PackageBuild: a whole tree cut into packages by Spark, published in order; once, or by a timetable.
+
+What is built, by whom and in which pieces never changes while it is on its way: an attempt goes on where the one before
+it stopped, and could not if these differed. A build with a timetable makes one PackageBuild for each time.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from mailboat.errors import PathRefusedError
+from mailboat.model.paths import parse_path
+
+from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
+from mailboat_operator.api.fields import Field, Rule
+from mailboat_operator.api.forms import CONTENT_PATH, CPU, DURATION, IMAGE, NAME, SIZE
+from mailboat_operator.api.kind import AGE, Column, Kind
+from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.publisher import Source
+from mailboat_operator.api.references import Reference
+from mailboat_operator.api.timetable import Timetable
+
+_ONCE = "it was asked for; make another PackageBuild"
+_MEBIBYTE = 1 << 20
+_MAX_SECONDS = 2**31 - 1
+_NAME = "^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$"
+_SHORT_NAME = 40
+"""With a timetable: the time of each run comes behind it."""
+
+
+class SparkOperator(enum.StrEnum):
+    """Whose SparkApplication a build becomes."""
+
+    KUBEFLOW = "kubeflow"
+    APACHE = "apache"
+
+
+class BuildPhase(enum.StrEnum):
+    """How far a build got."""
+
+    PENDING = "Pending"
+    SCHEDULED = "Scheduled"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RETRYING = "Retrying"
+    SUSPENDED = "Suspended"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+def _can_be_content(text: str) -> bool:
+    try:
+        parse_path(text)
+    except PathRefusedError:
+        return False
+    return True
+
+
+def _unchangeable(name: str) -> Rule:
+    """A field stays as it was, unless it is the pattern of runs to come."""
+    same = f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    return Rule(f"has(self.schedule) || ({same})", f"{name} can't be changed: {_ONCE}", f".{name}")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How large one package may become; a single larger node travels alone."""
+
+    size_bytes: Annotated[int, Field("Bytes of properties and binaries.", form=SIZE)] = 4 * _MEBIBYTE
+    nodes: Annotated[int, Field("Nodes.", minimum=1, maximum=1_000_000)] = 1000
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The pod that cuts the tree and publishes."""
+
+    cores: Annotated[int, Field("Threads that work at once.", minimum=1, maximum=64)] = 1
+    cpu_request: Annotated[str | None, Field("CPU that it is promised; not said: one for each core.", form=CPU)] = None
+    memory_bytes: Annotated[int, Field("Of the Java process; Python's share comes on top.", form=SIZE)] = (
+        1024 * _MEBIBYTE
+    )
+
+
+@dataclass(frozen=True)
+class Executors:
+    """The pods that build."""
+
+    instances: Annotated[int, Field("How many.", minimum=1, maximum=1000)] = 2
+    cores: Annotated[int, Field("Packages that each builds at once.", minimum=1, maximum=64)] = 1
+    cpu_request: Annotated[
+        str | None, Field("CPU that each is promised; not said: one for each core.", form=CPU)
+    ] = None
+    memory_bytes: Annotated[int, Field("Of each Java process; Python's share comes on top.", form=SIZE)] = (
+        1024 * _MEBIBYTE
+    )
+
+
+@dataclass(frozen=True)
+class PackageBuildSpec:
+    """What to build, how, and when."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            r"self.roots.all(one, one == '/' || !one.matches(r'/\.{0,2}(/|$)'))",
+            "roots can't have empty names, '.' or '..', nor be deeper or longer than content can be",
+            ".roots",
+            lambda spec: all(_can_be_content(one) for one in spec.roots),
+        ),
+        Rule(
+            "!has(self.schedule) || !has(self.ttlSecondsAfterFinished)",
+            "ttlSecondsAfterFinished is meant for a build without a schedule: say history limits",
+            ".ttlSecondsAfterFinished",
+            lambda spec: spec.schedule is None or spec.ttl_seconds_after_finished is None,
+        ),
+        Rule(
+            "has(self.schedule) == has(oldSelf.schedule)",
+            "schedule can't be added or taken away: make another PackageBuild",
+            ".schedule",
+        ),
+        *map(_unchangeable, ("publisherRef", "roots", "source", "budget", "engine")),
+    )
+
+    publisher_ref: Annotated[Reference, Field("The Publisher in whose name, and to whose Journal, it is published.")]
+    roots: Annotated[
+        tuple[str, ...], Field("What to build, each with all below it.", form=CONTENT_PATH, min_items=1, key="")
+    ]
+    source: Annotated[
+        Source | None,
+        Field("What is read, by all pods at once: a claim that many nodes can mount. Not said: the Publisher's."),
+    ] = None
+    budget: Annotated[Budget, Field("How large one package may become.")] = field(default_factory=Budget)
+    executors: Annotated[Executors, Field("The pods that build.")] = field(default_factory=Executors)
+    driver: Annotated[Driver, Field("The pod that cuts the tree and publishes.")] = field(default_factory=Driver)
+    engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
+    image: Annotated[str | None, Field("What all its pods run; not said: the operator's setting.", form=IMAGE)] = None
+    service_account_name: Annotated[
+        str, Field("The account with which the driver makes its executors.", form=NAME)
+    ] = "mailboat-spark"
+    schedule: Annotated[Timetable | None, Field("When to build, again and again; not said: now, once.")] = None
+    suspend: Annotated[
+        bool,
+        Field(
+            "Let no build run: the pods go, what is built stays, and it goes on from there when this is false again. "
+            "With a schedule: no new build begins."
+        ),
+    ] = False
+    retries: Annotated[
+        int, Field("Attempts after the first; each goes on where the one before stopped.", minimum=0, maximum=20)
+    ] = 3
+    start_deadline_seconds: Annotated[
+        float,
+        Field("An attempt fails whose pods don't run within this time: no image, no room on any node.", form=DURATION),
+    ] = 600.0
+    active_deadline_seconds: Annotated[
+        int | None,
+        Field("All attempts together may take so long; not said: for ever.", minimum=1, maximum=_MAX_SECONDS),
+    ] = None
+    ttl_seconds_after_finished: Annotated[
+        int | None,
+        Field("The object goes so long after it finished; not said: never.", minimum=0, maximum=_MAX_SECONDS),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PackageBuildStatus:
+    """How far it got."""
+
+    observed_generation: Annotated[int | None, OBSERVED_GENERATION] = None
+    conditions: Annotated[tuple[Condition, ...], CONDITIONS] = ()
+    phase: Annotated[BuildPhase | None, Field("How far it got.")] = None
+    build_id: Annotated[str | None, Field("Names the build in the journal; the same for all attempts.")] = None
+    packages_done: Annotated[int | None, Field("Packages that are published.", minimum=0)] = None
+    packages_total: Annotated[int | None, Field("Packages that it has.", minimum=0)] = None
+    packages: Annotated[str | None, Field("Published packages of all: `12/40`.", max_length=32)] = None
+    attempt: Annotated[int | None, Field("The attempt at hand, from 1.", minimum=1)] = None
+    retry_at: Annotated[datetime | None, Field("When the next attempt begins.")] = None
+    application: Annotated[str | None, Field("Name of the SparkApplication at hand.")] = None
+    started_at: Annotated[datetime | None, Field("When the first attempt was asked for.")] = None
+    finished_at: Annotated[datetime | None, Field("When it was complete, or failed for good.")] = None
+    last_schedule_at: Annotated[
+        datetime | None, Field("The last time of the timetable that became a run.", name="lastScheduleTime")
+    ] = None
+    last_missed_at: Annotated[
+        datetime | None, Field("The last time of the timetable that was missed.", name="lastMissedTime")
+    ] = None
+    next_schedule_at: Annotated[
+        datetime | None, Field("The next time of the timetable.", name="nextScheduleTime")
+    ] = None
+    active: Annotated[tuple[str, ...], Field("PackageBuilds of the timetable that are on their way.")] = ()
+
+
+@dataclass(frozen=True)
+class PackageBuild:
+    """A PackageBuild as it is stored."""
+
+    metadata: Metadata
+    spec: PackageBuildSpec
+    status: PackageBuildStatus = field(default_factory=PackageBuildStatus)
+
+
+PACKAGE_BUILD = Kind(
+    "PackageBuild",
+    "packagebuilds",
+    "mbbuild",
+    PackageBuild,
+    (
+        Column("Phase", ".status.phase", text="How far it got."),
+        Column("Packages", ".status.packages", text="Published packages of all."),
+        Column("Attempt", ".status.attempt", "integer", "The attempt at hand."),
+        Column("Schedule", ".spec.schedule.cron", text="When it is built again.", is_wide=True),
+        Column("Next", ".status.nextScheduleTime", text="The next time of the timetable.", is_wide=True),
+        AGE,
+    ),
+    "A whole tree, cut into packages by Spark and published in order.",
+    rules=(
+        Rule(
+            f"self.metadata.name.matches('{_NAME}')",
+            "metadata.name names pods and Services: at most 50 lower case letters, digits or '-', a letter first",
+            ".metadata.name",
+            lambda one: re.fullmatch(_NAME, one.metadata.name) is not None,
+        ),
+        Rule(
+            f"!has(self.spec.schedule) || self.metadata.name.size() <= {_SHORT_NAME}",
+            f"metadata.name has at most {_SHORT_NAME} characters with a schedule: each run's time comes behind it",
+            ".metadata.name",
+            lambda one: one.spec.schedule is None or len(one.metadata.name) <= _SHORT_NAME,
+        ),
+    ),
+)
