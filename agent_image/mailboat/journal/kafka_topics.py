@@ -170,11 +170,9 @@ class KafkaTopics:
 
     def _configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
         """Change what differs from `configuration`; the topic's other settings stay as they are."""
-        current = self.configuration(topic)
         changes = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in configuration.items()
-            if current.get(name) != value
+            for name, value in self._missing_in(topic, configuration).items()
         ]
         if changes:
             resource = _resource(topic, changes)
@@ -183,6 +181,13 @@ class KafkaTopics:
                 "configuring",
                 topic,
             )
+            deadline = Deadline(self._clock, _SETTLE_SECONDS)  # the controller took it, the brokers learn of it
+            while self._missing_in(topic, configuration) and not deadline.is_over():
+                self._clock.wait(self._closing, _PAUSE_SECONDS)
+
+    def _missing_in(self, topic: TopicName, configuration: Mapping[str, str]) -> Mapping[str, str]:
+        current = self.configuration(topic)
+        return {name: value for name, value in configuration.items() if current.get(name) != value}
 
     def delete_before(self, topic: TopicName, before: Offset) -> None:
         """Move the topic's head up. Raises: PositionOutOfRangeError when `before` is beyond the end."""
