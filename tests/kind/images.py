@@ -22,8 +22,11 @@ from engine import Engine
 from oci import add_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
-_DEBIAN = ("--variant=minbase", "--include=python3,python3-venv,ca-certificates", "bookworm")
+_DEBIAN = ("--variant=minbase", "bookworm")
+_DEBIAN_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _DEBIAN_PYTHON = "3.11"
+_SOURCES = "pyspark"
+"""The one that is published as sources alone."""
 _OFFLINE = "--no-index --find-links requirements/wheels"
 _NOT_NEEDED = (
     "usr/share/doc",
@@ -46,6 +49,7 @@ class Recipe:
         locks: Whose wheels are needed.
         target: The stage of the Dockerfile; empty is its last.
         agent: The image that it is made of, where that is not the base image.
+        packages: Of Debian, that the base image has beside Python where nothing can be downloaded inside.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Recipe:
     locks: tuple[str, ...]
     target: str = ""
     agent: Recipe | None = None
+    packages: tuple[str, ...] = ()
 
 
 AGENT = Recipe(
@@ -62,6 +67,14 @@ AGENT = Recipe(
     ("LICENSE", "README.md", "pyproject.toml", "agent_image", "operator/mailboat_operator"),
     ("runtime", "agent"),
     target="agent",
+)
+SPARK = Recipe(
+    "mailboat-spark",
+    AGENT.dockerfile,
+    AGENT.sources,
+    ("runtime", "agent", "spark"),
+    target="spark",
+    packages=("openjdk-17-jre-headless",),
 )
 OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", (), ("operator",), agent=AGENT)
 
@@ -77,21 +90,22 @@ def image(engine: Engine, recipe: Recipe) -> str:
         if not engine.has_image(name):
             wheels = [] if engine.can_pull else [wheelhouse(lock) for lock in recipe.locks]
             if not engine.can_pull:
-                arguments |= {"BASE": python_image(engine), "PIP_OPTIONS": _OFFLINE}
+                arguments |= {"BASE": python_image(engine, recipe.packages), "PIP_OPTIONS": _OFFLINE}
             say(f"building the image {name}")
             _build(engine, recipe, name, arguments, _context(sources, wheels))
     return name
 
 
-def python_image(engine: Engine) -> str:
-    """The base image: Debian's Python on a small Debian."""
-    name = f"mailboat/python:{hashlib.sha256(repr((_DEBIAN, _NOT_NEEDED)).encode()).hexdigest()[:16]}"
+def python_image(engine: Engine, packages: tuple[str, ...] = ()) -> str:
+    """The base image: Debian's Python, and the packages, on a small Debian."""
+    include = f"--include={','.join((*_DEBIAN_PACKAGES, *packages))}"
+    name = f"mailboat/python:{hashlib.sha256(repr((_DEBIAN, include, _NOT_NEEDED)).encode()).hexdigest()[:16]}"
     with locked(cache_folder() / "python"):
         if not engine.has_image(name):
             say("making a small Debian with Python")
             with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
                 root = Path(folder) / "root"
-                subprocess.run(["debootstrap", *_DEBIAN, str(root)], check=True, stdout=subprocess.DEVNULL)
+                subprocess.run(["debootstrap", include, *_DEBIAN, str(root)], check=True, stdout=subprocess.DEVNULL)
                 for path in _NOT_NEEDED:
                     shutil.rmtree(root / path, ignore_errors=True)
                 engine.import_image(root, name)
@@ -108,7 +122,11 @@ def wheelhouse(lock: str) -> Path:
             draft = Path(tempfile.mkdtemp(dir=folder.parent))
             options = ["--quiet", "--only-binary=:all:", f"--python-version={_DEBIAN_PYTHON}", "--no-deps"]
             pip = [_python_with_pip(), "-m", "pip", "download", *options, "--dest", str(draft)]
-            subprocess.run([*pip, "--require-hashes", "-r", str(requirements)], check=True)
+            subprocess.run(
+                [*pip, f"--no-binary={_SOURCES}", "--require-hashes", "-r", str(requirements)], check=True
+            )
+            if any(draft.glob(f"{_SOURCES}-*")):
+                subprocess.run([*pip, "setuptools", "wheel"], check=True)  # what its build asks for
             draft.rename(folder)
     return folder
 
