@@ -4,6 +4,7 @@
     cluster.py env       print that only
     cluster.py images    build the project's images and load them; prints their names and sizes
     cluster.py load IMAGE…   give it images of the engine
+    cluster.py keda      build KEDA of its module and install it
     cluster.py down      remove it, and the engine with it
 
 Where a container engine runs already and can pull, kind's published node image is used; elsewhere engine and node image
@@ -18,6 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keda
 from builds import HELM, KIND, KUBEBOX, build, cache_folder, locked, module_folder, say
 from engine import Engine, find_engine
 from images import AGENT, OPERATOR, image
@@ -134,6 +136,8 @@ if __name__ == "__main__":
             load_own(up())
         case ["load", *names]:
             load(up(), names)
+        case ["keda"]:
+            keda.install(_client_environment(up()), NAME)
         case ["down"]:
             down()
         case _:
