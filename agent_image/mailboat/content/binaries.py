@@ -14,6 +14,12 @@ def binaries_of(node: Node) -> list[Binary]:
     return [value for values in held for value in values if isinstance(value, Binary)]
 
 
+def content_bytes_of(node: Node) -> int:
+    """Bytes of a node's values and binaries."""
+    texts = sum(len(value) for one in node.properties for value in one.values if not isinstance(value, Binary))
+    return texts + sum(binary.length_bytes for binary in binaries_of(node))
+
+
 def with_binaries(node: Node, exchange: Callable[[Binary], Binary]) -> Node:
     """The node with every binary exchanged for another form of it."""
     if not any(one.type is PropertyType.BINARY for one in node.properties):

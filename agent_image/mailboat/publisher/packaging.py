@@ -2,7 +2,7 @@
 
 Binaries above the inline limit go to the blob store first, under the hash of their content; a package that doesn't fit
 a message follows them. So whatever a message names is there before the message is. Memory is bounded: a package is
-spooled to a temporary file, and only one that travels inline is ever held as bytes.
+spooled to a temporary file or cut into pieces as it is written, and only one that travels inline is held as bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.references import BlobReference
-from mailboat.content.binaries import binaries_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.errors import BlobCorruptError, LimitExceededError, SourceChangedError, SourceMissingError, UsageError
+from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import PackageId
@@ -26,9 +25,10 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
-from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender
+from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
+from mailboat.publisher.storing import with_stored_binaries
 from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
@@ -82,21 +82,55 @@ class PackageBuilder:
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
         """
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
-        with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+        draft = self._draft(request, package_id)
+        write = self._build_in_pieces if self._settings.are_pieces_cut else self._build_as_a_whole
+        with TranslatedFailures("the folder for temporary files"):
+            built = write(draft, self._contents(shipment, large), large)
+        self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
+        self._ports.meter.built(built.message.package_length_bytes, self._ports.clock.monotonic() - began)
+        return built
+
+    def _build_as_a_whole(
+        self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
+    ) -> BuiltPackage:
+        """By a temporary file: a blob's name is its digest, which is known at the end."""
+        with SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             stream = cast("BinaryIO", spool)
-            summary = self._codec().write(self._contents(shipment, large), stream)
+            summary = self._codec().write(contents, stream)
             self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
             self._check_length(summary)
-            draft = self._draft(request, package_id)._replace(
-                package_length_bytes=summary.length_bytes,
-                package_digest=summary.package_digest,
-                tree_digest=summary.tree_digest,
-                binaries=tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in large.values()),
-            )
-            message = self._with_package(draft, stream)
-        self._ports.failpoints.reach(Failpoint.PUBLISHER_BLOB_STORED)
-        self._ports.meter.built(summary.length_bytes, self._ports.clock.monotonic() - began)
+            draft = _described(draft, summary, large)
+            stream.seek(0)
+            if summary.length_bytes <= self._room_for_package(draft):
+                return BuiltPackage(draft._replace(payload=stream.read()), summary)
+            if self._settings.are_large_refused:
+                raise LimitExceededError(
+                    f"the package has {summary.length_bytes} bytes, does not fit a message, and may not travel otherwise",
+                    next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
+                    limit=self._settings.inline_package_bytes,
+                )
+            return self._referring(draft, summary, self._store_package(draft, stream))
+
+    def _build_in_pieces(
+        self, draft: PackageMessage, contents: PackageContents, large: dict[bytes, Binary]
+    ) -> BuiltPackage:
+        """Into the journal while it is written, as soon as it is clear that it does not fit a message."""
+        with self._piece_writer(draft.package_id) as writer:
+            summary = self._codec().write(contents, cast("BinaryIO", writer))
+            self._ports.failpoints.reach(Failpoint.PUBLISHER_PACKAGE_BUILT)
+            draft = _described(draft, summary, large)
+            content = writer.content
+            if content is not None and len(content) <= self._room_for_package(draft):
+                return BuiltPackage(draft._replace(payload=content), summary)
+            return self._referring(draft, summary, str(writer.finish()))
+
+    def _referring(self, draft: PackageMessage, summary: PackageSummary, reference: str) -> BuiltPackage:
+        message = draft._replace(payload_ref=reference)
+        self._room_in(message)
         return BuiltPackage(message, summary)
+
+    def _room_for_package(self, draft: PackageMessage) -> int:
+        return min(self._settings.inline_package_bytes, self._room_in(draft))
 
     def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
         return PackageContents(
@@ -108,50 +142,26 @@ class PackageBuilder:
             are_collisions_refused=self._settings.are_collisions_refused,
         )
 
-    def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterator[Node]:
-        limit = self._settings.inline_binary_bytes
-        for node in nodes:
-            if not self._is_self_contained:
-                for binary in binaries_of(node):
-                    if binary.length_bytes > limit and binary.digest not in large:
-                        self._store(node.path, binary)
-                        large[binary.digest] = binary
-            yield node
-
-    def _store(self, path: NodePath, binary: Binary) -> None:
-        try:
-            with binary.open() as content:
-                self._ports.blobs.put(content, binary.digest)
-        except BlobCorruptError as error:
-            raise SourceChangedError("a binary changed while it was published", path=path) from error
-
-    def _with_package(self, draft: PackageMessage, package: BinaryIO) -> PackageMessage:
-        length = draft.package_length_bytes
-        package.seek(0)
-        if length <= min(self._settings.inline_package_bytes, self._room_in(draft)):
-            return draft._replace(payload=package.read())
-        if self._settings.are_large_refused:
-            raise LimitExceededError(
-                f"the package has {length} bytes, does not fit a message, and may not travel otherwise",
-                next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
-                limit=self._settings.inline_package_bytes,
-            )
-        carry = self._cut if self._settings.are_pieces_cut else self._store_package
-        message = draft._replace(payload_ref=carry(draft, package))
-        self._room_in(message)
-        return message
+    def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
+        if self._is_self_contained:
+            return nodes
+        return with_stored_binaries(nodes, self._settings.inline_binary_bytes, self._ports.blobs, large)
 
     def _store_package(self, draft: PackageMessage, package: BinaryIO) -> str:
         stored = self._ports.blobs.put(package, draft.package_digest)
         return self._ports.references.format(BlobReference(stored.digest, draft.package_length_bytes))
 
-    def _cut(self, draft: PackageMessage, package: BinaryIO) -> str:
-        settings = self._settings
+    def _piece_writer(self, package_id: PackageId) -> PieceWriter:
+        settings, ports = self._settings, self._ports
         largest = settings.max_message_bytes - OVERHEAD_BYTES  # what the journal takes, whatever was configured
-        cut = replace(settings.pieces, piece_bytes=min(settings.pieces.piece_bytes, largest))
-        pieces = PieceAppender(self._ports.journal, settings.package_topic, cut, self._ports.failpoints)
-        sender = settings.sling_id, settings.name
-        return str(pieces.append_pieces(package, draft.package_length_bytes, sender, draft.package_id))
+        cut = replace(
+            settings.pieces,
+            piece_bytes=min(settings.pieces.piece_bytes, largest),
+            append_bytes=max(settings.pieces.append_bytes, settings.inline_package_bytes),
+        )
+        sender = PieceSender(settings.sling_id, settings.name, package_id)
+        appender = PieceAppender(ports.journal, settings.package_topic, sender, cut.max_attempts)
+        return PieceWriter(appender, cut, ports.failpoints, settings.max_package_bytes)
 
     def _room_in(self, message: PackageMessage) -> int:
         taken = len(encode_package(message)) + _FRAME_BYTES
@@ -201,6 +211,15 @@ class PackageBuilder:
         return int(self._ports.clock.now().timestamp() * 1000)
 
 
+def _described(draft: PackageMessage, summary: PackageSummary, large: dict[bytes, Binary]) -> PackageMessage:
+    return draft._replace(
+        package_length_bytes=summary.length_bytes,
+        package_digest=summary.package_digest,
+        tree_digest=summary.tree_digest,
+        binaries=tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in large.values()),
+    )
+
+
 def _trace_parent_of(request: DistributionRequest, package_id: PackageId) -> str | None:
     found = parse_trace_parent(request.trace_parent) or context_of_package(package_id)
     return None if found is None else str(found)
@@ -224,12 +243,6 @@ def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
     above = {path for one in owned.sets for path in ancestors_of(one.root)}
     nodes = (source.node(path) for path in sorted(above, key=key_of) if not owned.covers(path))
     return tuple(node for node in nodes if node is not None)
-
-
-def content_bytes_of(node: Node) -> int:
-    """Bytes of a node's values and binaries."""
-    texts = sum(len(value) for one in node.properties for value in one.values if not isinstance(value, Binary))
-    return texts + sum(binary.length_bytes for binary in binaries_of(node))
 
 
 def _walk(owned: WorkspaceFilter, source: Source, observe: ObserveNode | None) -> Iterator[Node]:

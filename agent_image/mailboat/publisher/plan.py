@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.publisher.changes import ChangeGroup
-from mailboat.publisher.packaging import content_bytes_of, shipment_of
+from mailboat.publisher.packaging import shipment_of
 from mailboat.publisher.requests import DistributionRequest
 
 _SHOWN: Final = 20

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
+from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
 from mailboat.errors import SourceChangedError
@@ -14,7 +15,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.publisher.appending import Appender, Prepared
 from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
-from mailboat.publisher.packaging import PackageBuilder, Shipment, ancestors_in, content_bytes_of
+from mailboat.publisher.packaging import PackageBuilder, Shipment, ancestors_in
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.receipts import Receipt, receipt_of
 from mailboat.publisher.requests import DistributionRequest

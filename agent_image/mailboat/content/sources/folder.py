@@ -8,10 +8,12 @@ the top folder are not, nor are permissions and times. `folder_entries.py` has t
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from mailboat.blobs.content import checked_stream
@@ -27,6 +29,7 @@ from mailboat.content.layout import (
     names_on_disk,
     read_sidecar,
 )
+from mailboat.content.listing import ListedNode, Unlisted, listed_node
 from mailboat.content.sources.folder_entries import (
     FileSignature,
     binary_of_file,
@@ -35,13 +38,26 @@ from mailboat.content.sources.folder_entries import (
     readable_source,
     signature_of,
 )
-from mailboat.errors import PathRefusedError, SourceChangedError, SourceMissingError
+from mailboat.errors import (
+    PackageCorruptError,
+    PathRefusedError,
+    SourceChangedError,
+    SourceMissingError,
+    UsageError,
+)
 from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
 from mailboat.model.paths import NodePath, child_of, parse_path
 
 INLINE_BYTES: Final = 64 * 1024
 SETTLED_SECONDS: Final = 2.0
 """A file changed more recently could change again within the same tick of its time: its digest isn't remembered."""
+
+
+_REFUSALS: Final = (PathRefusedError, PackageCorruptError, UsageError)
+"""Why one entry can't be published."""
+
+_PLAIN_FOLDER: Final = b"\0" * 32
+_FILE_SIGNATURE: Final = Struct(">qqqQ")
 
 
 class DigestCache(Protocol):
@@ -106,6 +122,35 @@ class FolderSource:
             return []
         return self._names(place, is_by_name=False)
 
+    def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
+        """See `ListedSource`: files are looked at and not read."""
+        try:
+            first = self._find(path)
+        except _REFUSALS as error:
+            yield Unlisted(path, error)
+            return
+        todo: list[tuple[_Place | Unlisted, tuple[tuple[int, int], ...]]] = [] if first is None else [(first, ())]
+        while todo:
+            place, trail = todo.pop()
+            if isinstance(place, Unlisted):
+                yield place
+                continue
+            here = (place.status.st_dev, place.status.st_ino)
+            is_folder = stat.S_ISDIR(place.status.st_mode)
+            try:
+                if here in trail:
+                    raise _looping(place)
+                node = self._listed_folder(place) if is_folder else _listed_file(place)
+                below = list(self._listed_children(place)) if is_folder and is_deep else []
+            except SourceChangedError:
+                continue  # it went away, which is as good as never having been there
+            except _REFUSALS as error:
+                yield Unlisted(place.path, error)
+                continue
+            if node is not None:
+                yield node
+            todo += [(child, (*trail, here)) for child in reversed(below)]
+
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""
         if self._digests is not None:
@@ -127,7 +172,7 @@ class FolderSource:
             if is_deep and stat.S_ISDIR(place.status.st_mode):
                 here = (place.status.st_dev, place.status.st_ino)
                 if here in trail:
-                    raise PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
+                    raise _looping(place)
                 trail.append(here)
                 todo.append(self._children(place, is_by_name=is_by_name))
 
@@ -143,6 +188,26 @@ class FolderSource:
         is_top = place.path == "/"
         for name in self._names(place, is_by_name=is_by_name):
             yield self._look(parse_path(child_of(place.path, name)), place.disk, name_on_disk(name, is_at_top=is_top))
+
+    def _listed_folder(self, place: _Place) -> ListedNode | None:
+        node = self._sidecar_node(place)
+        if node is not None:
+            return listed_node(node)
+        return None if place.path == "/" else ListedNode(place.path, 0, _PLAIN_FOLDER)
+
+    def _listed_children(self, place: _Place) -> Iterator[_Place | Unlisted]:
+        with readable_source(place.disk):
+            entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
+        for entry in sorted(entries):
+            shown = child_of(place.path, entry.encode(errors="backslashreplace").decode())
+            try:
+                name = name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/")
+                if name is not None:
+                    yield self._look(parse_path(child_of(place.path, name)), place.disk, entry)
+            except SourceChangedError:
+                continue  # it went away
+            except _REFUSALS as error:
+                yield Unlisted(shown, error)
 
     def _look(self, path: NodePath, folder: str, entry: str) -> _Place:
         disk = f"{folder}/{entry}"
@@ -200,6 +265,17 @@ class FolderSource:
     def _is_settled(self, signature: FileSignature) -> bool:
         newest = max(signature.modified_ns, signature.changed_ns) / 1e9
         return newest + SETTLED_SECONDS < self._clock.now().timestamp()
+
+
+def _looping(place: _Place) -> PathRefusedError:
+    return PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
+
+
+def _listed_file(place: _Place) -> ListedNode:
+    if not os.access(place.disk, os.R_OK):
+        raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
+    signature = signature_of(place.status)
+    return ListedNode(place.path, signature.length_bytes, _FILE_SIGNATURE.pack(*signature))
 
 
 def _open_beside(place: _Place, digest: bytes) -> BinaryIO:
