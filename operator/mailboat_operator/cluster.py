@@ -18,7 +18,7 @@ from lightkube.types import PatchType
 
 from mailboat_operator.api import API_VERSION
 from mailboat_operator.budget import Budget
-from mailboat_operator.manifests.children import ChildKey, Manifest
+from mailboat_operator.manifests.children import ChildKey, Manifest, kind_of
 from mailboat_operator.manifests.names import FIELD_MANAGER, FINALIZER
 from mailboat_operator.plan.actions import Create, Report
 from mailboat_operator.resources import (
@@ -28,10 +28,12 @@ from mailboat_operator.resources import (
     ClusterConflictError,
     connect,
     is_missing,
+    is_out_of_sight,
     mapped,
 )
 
 _TOKEN_BYTES: Final = 32
+_CHUNK: Final = 500
 
 
 class Cluster:
@@ -67,12 +69,28 @@ class Cluster:
             raise mapped(error, f"reading {kind} {namespace}/{name}") from error
 
     async def list(self, kind: str, namespace: str) -> Sequence[Manifest]:
-        """All objects of a kind in a namespace. Raises: ClusterUnavailableError, ClusterRefusedError."""
+        """All objects of a kind in a namespace, or in all: `*`.
+
+        Raises: ClusterConflictError where the kind itself is gone, ClusterUnavailableError, ClusterRefusedError.
+        """
         await self._budget.take()
+        found = self._client.list(RESOURCES[kind], namespace=namespace, chunk_size=_CHUNK)
         try:
-            return [dict(one) async for one in self._client.list(RESOURCES[kind], namespace=namespace)]
+            return [dict(one) async for one in found]
         except FAILURES as error:
             raise mapped(error, f"listing {kind} in {namespace}") from error
+
+    async def has_kind(self, kind: str, namespace: str) -> bool:
+        """Whether a kind of somebody else's is installed, and we may see it. Raises: ClusterUnavailableError."""
+        await self._budget.take()
+        try:
+            await self._client.get(RESOURCES[kind], "any", namespace=namespace)
+        except FAILURES as error:
+            if is_out_of_sight(error):
+                return False
+            if not is_missing(error):
+                raise mapped(error, f"looking whether there is {kind}") from error
+        return True
 
     async def apply(self, manifest: Manifest) -> None:
         """Make an object as the manifest says, and take back what was changed of it.
@@ -92,7 +110,7 @@ class Cluster:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Make an object that must not be there yet. Raises: ClusterConflictError when it is; see `apply`."""
-        kind, metadata = manifest["kind"], manifest["metadata"]
+        kind, metadata = kind_of(manifest), manifest["metadata"]
         resource = RESOURCES[kind]
         await self._budget.take()
         self._on_write("create", kind)
@@ -106,7 +124,7 @@ class Cluster:
 
         Raises: ClusterConflictError when it is another by now; see `apply`.
         """
-        kind, metadata = manifest["kind"], manifest["metadata"]
+        kind, metadata = kind_of(manifest), manifest["metadata"]
         document: GenericNamespacedResource = RESOURCES[kind].from_dict(manifest)
         await self._budget.take()
         self._on_write("replace", kind)
@@ -187,7 +205,7 @@ class Cluster:
     async def _send(
         self, named: Manifest, document: Manifest, patch_type: PatchType, verb: str, *, is_status: bool = False
     ) -> None:
-        kind, metadata = named["kind"], named["metadata"]
+        kind, metadata = kind_of(named), named["metadata"]
         resource: type[GenericNamespacedResource] = RESOURCES[kind]
         await self._budget.take()
         self._on_write(verb, kind)

@@ -18,11 +18,13 @@ from mailboat.errors import MailboatError, PermanentError, RetryableError, Usage
 
 from mailboat_operator.api import GROUP, VERSION
 from mailboat_operator.api.kinds import KINDS
+from mailboat_operator.manifests.children import API_VERSIONS, APACHE_APPLICATION, KUBEFLOW_APPLICATION
 from mailboat_operator.manifests.names import FIELD_MANAGER
 
 REQUEST_SECONDS: Final = 4.0
 """Shorter than what a lease outlives its last renewal, so that no write of a leader lands after the next one began."""
 LONGEST_MESSAGE: Final = 1024
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _GONE: Final = 410
@@ -44,9 +46,16 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
             ("apps", "v1", "StatefulSet", "statefulsets"),
             ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
             ("coordination.k8s.io", "v1", "Lease", "leases"),
+            ("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
             ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
             *((GROUP, VERSION, kind.name, kind.plural) for kind in KINDS),
         )
+    }
+    | {
+        kind: create_namespaced_resource(
+            *API_VERSIONS[kind].split("/"), "SparkApplication", "sparkapplications", verbs=_VERBS
+        )
+        for kind in (KUBEFLOW_APPLICATION, APACHE_APPLICATION)
     }
 )
 
@@ -79,6 +88,11 @@ def connect(config: KubeConfig | None) -> AsyncClient:
 def is_missing(error: Exception) -> bool:
     """Whether there is no such object, or no such kind."""
     return _code_of(error) == _NOT_FOUND
+
+
+def is_out_of_sight(error: Exception) -> bool:
+    """Whether there is no such kind, or none that we may see: the API knows no words for a path that nobody serves."""
+    return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
 
 
 def is_outdated(error: Exception) -> bool:

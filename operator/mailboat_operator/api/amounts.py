@@ -37,6 +37,11 @@ def format_duration(seconds: float) -> str:
     return "0s"
 
 
+def format_seconds(seconds: float) -> str:
+    """The text of whole seconds."""
+    return f"{int(seconds)}s"
+
+
 def parse_size(text: str) -> int:
     """Bytes of a text that fits `SIZE_PATTERN`. Raises: ValueError."""
     number, unit = _parts_of(text)

@@ -13,6 +13,7 @@ from mailboat_operator.api.amounts import (
     DURATION_PATTERN,
     SIZE_PATTERN,
     format_duration,
+    format_seconds,
     format_size,
     parse_duration,
     parse_size,
@@ -45,6 +46,9 @@ DURATION_OR_ZERO: Final = Form(
     parse_duration,
     format_duration,
     "_seconds",
+)
+DRAIN: Final = Form(
+    r"^(0s|[1-9][0-9]{0,2}s)$", "whole seconds up to 999s", 4, parse_duration, format_seconds, "_seconds"
 )
 SIZE: Final = Form(SIZE_PATTERN, "a positive size such as 500Mi or 5Gi", 14, parse_size, format_size, "_bytes")
 CPU: Final = Form(r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}(\.[0-9]{1,3})?|0\.[0-9]{1,3})$", "CPU: 250m or 2", 8)

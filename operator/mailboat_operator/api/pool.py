@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import AGENT_NAME, DURATION, DURATION_OR_ZERO, LABEL_KEY
+from mailboat_operator.api.forms import AGENT_NAME, DRAIN, DURATION, DURATION_OR_ZERO, LABEL, LABEL_KEY, VARIABLE
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.limits import Limits
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
 from mailboat_operator.api.workload import Resources, Template, Volume
@@ -19,9 +20,10 @@ MAX_REPLICAS = 1000
 
 
 class Delivery(enum.StrEnum):
-    """Who of a pool receives a package. Pools that share the work between members are not there yet."""
+    """Who of a pool receives a package."""
 
     BROADCAST = "broadcast"
+    SHARED = "shared"
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,16 @@ class Staging:
 
 
 @dataclass(frozen=True)
+class Seed:
+    """Begin near the journal's end. A member whose claim is empty restores the snapshot, if it fits the journal."""
+
+    snapshot: Annotated[
+        str,
+        Field("Name of a snapshot in the Journal's bucket: `mailboat content snapshot … blob:NAME`.", form=AGENT_NAME),
+    ]
+
+
+@dataclass(frozen=True)
 class Readiness:
     """When a member has caught up, and may be sent traffic."""
 
@@ -109,6 +121,28 @@ class ExternalMetric:
 
 
 @dataclass(frozen=True)
+class Trigger:
+    """A demand that KEDA measures, in KEDA's own words."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!self.type.matches('^(apache-)?kafka$')",
+            "type can't be kafka: lag never calls for members, as each new one only adds its own backlog",
+            ".type",
+            lambda one: one.type not in {"kafka", "apache-kafka"},
+        ),
+    )
+
+    type: Annotated[str, Field("Kind of the trigger, such as `prometheus` or `cron`.", form=LABEL)]
+    metadata: Annotated[
+        Mapping[str, str], Field("What KEDA has to know for it.", form=VARIABLE, max_length=1024, max_items=32)
+    ] = field(default_factory=dict)
+    authentication_ref: Annotated[
+        Reference | None, Field("A TriggerAuthentication of the same namespace; not said: none is needed.")
+    ] = None
+
+
+@dataclass(frozen=True)
 class Autoscaling:
     """As many members as are needed to serve. More of them never lower the lag: each has the whole backlog to do."""
 
@@ -120,9 +154,10 @@ class Autoscaling:
             lambda one: one.min_replicas <= one.max_replicas,
         ),
         Rule(
-            "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.external)].filter(one, one).size() == 1",
-            "exactly one of cpuPercent, requestsPerSecond and external must be said",
-            is_kept=lambda one: [one.cpu_percent, one.requests_per_second, one.external].count(None) == 2,
+            "[has(self.cpuPercent), has(self.requestsPerSecond), has(self.external), has(self.trigger)]"
+            ".filter(one, one).size() == 1",
+            "exactly one of cpuPercent, requestsPerSecond, external and trigger must be said",
+            is_kept=lambda one: [one.cpu_percent, one.requests_per_second, one.external, one.trigger].count(None) == 3,
         ),
     )
 
@@ -135,6 +170,7 @@ class Autoscaling:
         int | None, Field("Requests per second that each member should serve.", minimum=1, maximum=1_000_000)
     ] = None
     external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
+    trigger: Annotated[Trigger | None, Field("A trigger of KEDA's, which must be installed.")] = None
     scale_down_after_seconds: Annotated[
         float, Field("Demand must be lower for so long before members go.", form=DURATION_OR_ZERO)
     ] = 300.0
@@ -155,6 +191,18 @@ class SubscriberPoolSpec:
     """Who subscribes to what, and what serves it."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.delivery != 'shared'",
+            "delivery shared is not there yet: say broadcast, with which every member receives every package",
+            ".delivery",
+            lambda spec: spec.delivery is not Delivery.SHARED,
+        ),
+        Rule(
+            "!has(self.seed) || !has(self.staging)",
+            "seed and staging can't both be said: a snapshot may hold what the golden pool has not imported",
+            ".seed",
+            lambda spec: spec.seed is None or spec.staging is None,
+        ),
         unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
         unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),
     )
@@ -167,7 +215,9 @@ class SubscriberPoolSpec:
     replicas: Annotated[
         int, Field("Members. An autoscaler, where there is one, decides instead.", minimum=0, maximum=MAX_REPLICAS)
     ] = 1
-    delivery: Annotated[Delivery, Field("Who receives a package: every member.")] = Delivery.BROADCAST
+    delivery: Annotated[
+        Delivery, Field("Who receives a package: every member; `shared` is for later, and refused.")
+    ] = Delivery.BROADCAST
     retries: Annotated[Retries, Field("What happens to a package that can't be imported.")] = field(
         default_factory=Retries
     )
@@ -179,6 +229,14 @@ class SubscriberPoolSpec:
     ] = field(default_factory=Template)
     resources: Annotated[Resources, Field("CPU and memory of each agent.")] = field(default_factory=Resources)
     autoscaling: Annotated[Autoscaling | None, Field("Scale on demand; not said: by hand.")] = None
+    seed: Annotated[Seed | None, Field("Where new members begin; not said: at the journal's beginning.")] = None
+    drain_seconds: Annotated[
+        float,
+        Field(
+            "Containers of the template are told to stop so long after a pod was taken out of the Service.", form=DRAIN
+        ),
+    ] = 5.0
+    limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
     lagging_from: Annotated[
         int,
         Field(

@@ -10,8 +10,9 @@ from mailboat.config.document import PackageType, Transfer
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import FOLDER, NAME
+from mailboat_operator.api.forms import AGENT_NAME, FOLDER, NAME
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.limits import Events, Limits, Throttle
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference, SecretReference
 from mailboat_operator.api.workload import Resources, Template, Volume
@@ -63,6 +64,19 @@ class PublisherSpec:
             "through the journal, or by reference where the Journal has a bucket (auto)."
         ),
     ] = Transfer.AUTO
+    filevault_name: Annotated[
+        str,
+        Field(
+            "What messages call the format `filevault`: subscribers of Sling take only what is called as their package "
+            "builder is.",
+            form=AGENT_NAME,
+        ),
+    ] = "filevault"
+    limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
+    throttle: Annotated[Throttle, Field("When publishing slows down.")] = field(default_factory=Throttle)
+    events: Annotated[Events, Field("What is told when a package has arrived everywhere.")] = field(
+        default_factory=Events
+    )
     http: Annotated[Http, Field("The HTTP API.")] = field(default_factory=Http)
     volume: Annotated[Volume, Field("A claim for what the publisher remembers of its requests.")] = field(
         default_factory=lambda: Volume(_STATE_BYTES)

@@ -17,6 +17,7 @@ from mailboat_operator.api.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MO
 from mailboat_operator.api.references import ConfigMapReference, SecretReference
 
 AGENT_CONTAINER = "mailboat"
+PREPARATION_CONTAINER = "mailboat-seed"
 CONTENT_VOLUME = "content"
 CONTENT_PATH = "/content"
 
@@ -136,10 +137,10 @@ class Container:
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"self.name != '{AGENT_CONTAINER}'",
-            f"name can't be {AGENT_CONTAINER}: that is the agent's own container",
+            f"!(self.name in ['{AGENT_CONTAINER}', '{PREPARATION_CONTAINER}'])",
+            f"name can't be {AGENT_CONTAINER} or {PREPARATION_CONTAINER}: these are the agent's own containers",
             ".name",
-            lambda one: one.name != AGENT_CONTAINER,
+            lambda one: one.name not in {AGENT_CONTAINER, PREPARATION_CONTAINER},
         ),
         Rule(
             "!has(self.volumeMounts) || "

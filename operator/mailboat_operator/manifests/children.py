@@ -16,6 +16,10 @@ from mailboat_operator.manifests.names import APPLIED, child_labels, child_name,
 Manifest = dict[str, Any]
 """An object of Kubernetes as JSON knows it."""
 
+KUBEFLOW_APPLICATION: Final = "SparkApplication.sparkoperator.k8s.io"
+APACHE_APPLICATION: Final = "SparkApplication.spark.apache.org"
+"""Two groups have a kind of this name, so it is never named without its group."""
+
 API_VERSIONS: Final = MappingProxyType(
     {
         "ConfigMap": "v1",
@@ -24,7 +28,11 @@ API_VERSIONS: Final = MappingProxyType(
         "StatefulSet": "apps/v1",
         "PodDisruptionBudget": "policy/v1",
         "HorizontalPodAutoscaler": "autoscaling/v2",
+        "ScaledObject": "keda.sh/v1alpha1",
         "Topic": API_VERSION,
+        "PackageBuild": API_VERSION,
+        KUBEFLOW_APPLICATION: "sparkoperator.k8s.io/v1beta2",
+        APACHE_APPLICATION: "spark.apache.org/v1",
     }
 )
 """The kinds of children."""
@@ -69,7 +77,7 @@ class Owner:
         """A child with everything that all children have."""
         manifest: Manifest = {
             "apiVersion": API_VERSIONS[kind],
-            "kind": kind,
+            "kind": kind.partition(".")[0],
             "metadata": {
                 "name": self.name_of(ending),
                 "namespace": self.metadata.namespace,
@@ -94,7 +102,14 @@ class Owner:
 
 def key_of(manifest: Manifest) -> ChildKey:
     """Which child a manifest is."""
-    return ChildKey(manifest["kind"], manifest["metadata"]["name"])
+    return ChildKey(kind_of(manifest), manifest["metadata"]["name"])
+
+
+def kind_of(manifest: Manifest) -> str:
+    """The kind as `ChildKey` names it: with its group where two groups have one of that name."""
+    kind: str = manifest["kind"]
+    qualified = f"{kind}.{manifest['apiVersion'].partition('/')[0]}"
+    return qualified if qualified in API_VERSIONS else kind
 
 
 def digest_of(document: object) -> str:

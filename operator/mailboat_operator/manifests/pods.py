@@ -12,7 +12,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mailboat_operator.api.encoding import encode
-from mailboat_operator.api.workload import AGENT_CONTAINER, Container, NamedVolume, Resources, Template
+from mailboat_operator.api.workload import (
+    AGENT_CONTAINER,
+    PREPARATION_CONTAINER,
+    Container,
+    NamedVolume,
+    Resources,
+    Template,
+)
 from mailboat_operator.manifests.children import digest_of
 from mailboat_operator.manifests.configuration import (
     CONFIG_FILE,
@@ -70,6 +77,8 @@ class AgentPod:
         volumes: More volumes of the pod.
         agent_mounts: Of these, in the agent.
         user_mounts: Of these, in each of the user's containers.
+        preparation: Arguments of `mailboat` that run before the agent, with its configuration and home; none: nothing.
+        drain_seconds: The user's containers are told to stop so long after the pod was taken out of its Service.
         template: The user's containers, and where pods may run.
     """
 
@@ -84,6 +93,8 @@ class AgentPod:
     volumes: Sequence[Mapping[str, Any]] = ()
     agent_mounts: Sequence[Mapping[str, Any]] = ()
     user_mounts: Sequence[Mapping[str, Any]] = ()
+    preparation: Sequence[str] = ()
+    drain_seconds: int = 0
 
 
 def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -103,14 +114,15 @@ def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
             **placement,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
             "securityContext": {
                 "runAsNonRoot": True,
                 "fsGroup": _GROUP,
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "containers": [_agent(pod), *(_user_container(one, pod.user_mounts) for one in wanted.spec.containers)],
+            **({"initContainers": [_preparation(pod)]} if pod.preparation else {}),
+            "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
             "volumes": _volumes(pod),
         },
     }
@@ -149,10 +161,27 @@ def _probe(path: str) -> dict[str, Any]:
     return {"httpGet": {"path": path, "port": HTTP_PORT_NAME}, "timeoutSeconds": 2}
 
 
-def _user_container(container: Container, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _preparation(pod: AgentPod) -> dict[str, Any]:
+    """The agent's image once more, with its rights and volumes, before it."""
+    agent = _agent(pod)
+    shared: dict[str, Any] = {
+        name: agent[name] for name in ("image", "imagePullPolicy", "resources", "securityContext") if name in agent
+    }
+    config = f"{CONFIG_FOLDER}/{CONFIG_FILE}"
+    return {
+        "name": PREPARATION_CONTAINER,
+        **shared,
+        "args": [*pod.preparation, "--config", config, "--home", HOME_FOLDER],
+        "volumeMounts": agent["volumeMounts"],
+    }
+
+
+def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
     document = encode(container)
     own = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
-    document["volumeMounts"] = [*own, *mounts]
+    document["volumeMounts"] = [*own, *pod.user_mounts]
+    if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
+        document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
     return {**document, "securityContext": dict(_CONTAINER_SECURITY)}
 
 
@@ -175,10 +204,6 @@ def _user_volume(volume: NamedVolume) -> Mapping[str, Any]:
 def user_volume_name(name: str) -> str:
     """What a volume of a template is called in the pod, so that it never has the name of one of ours."""
     return f"u-{name}" if len(name) <= _LONGEST_NAME - 2 else f"u-{name[:40]}-{digest_of(name)}"
-
-
-def _secret_mount(mount: SecretMount) -> Mapping[str, Any]:
-    return {"name": mount.folder, "mountPath": f"{SECRETS_FOLDER}/{mount.folder}", "readOnly": True}
 
 
 def _secret_volume(mount: SecretMount) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mailboat.config.document import (
     AgentsConfig,
@@ -20,12 +20,13 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 
-from mailboat_operator.api import API_VERSION
 from mailboat_operator.api.journal import JournalSpec
-from mailboat_operator.api.pool import Autoscaling, SubscriberPool, Target
+from mailboat_operator.api.pool import SubscriberPool, Target
 from mailboat_operator.api.workload import CONTENT_PATH, CONTENT_VOLUME
+from mailboat_operator.manifests.autoscaling import autoscaler
 from mailboat_operator.manifests.children import Manifest, Owner, digest_of
 from mailboat_operator.manifests.configuration import (
+    HOME_FOLDER,
     agent_config,
     config_text,
     journal_mounts,
@@ -44,11 +45,21 @@ from mailboat_operator.manifests.workloads import (
 
 MEMBERS_ENDING: Final = "members"
 SERVING_PORT: Final = 80
-REQUESTS_METRIC: Final = "http_requests_per_second"
-"""The pods' metric that `requestsPerSecond` scales on; an adapter of the custom metrics API has to give it."""
 
 _CONTENT_FOLDER: Final = "content"
 _MEMBER: Final = "member"
+
+
+class Choice(NamedTuple):
+    """What decides on the children beside the specs.
+
+    Attributes:
+        replicas: Members that run for now.
+        has_keda: Whether KEDA is installed.
+    """
+
+    replicas: int
+    has_keda: bool = False
 
 
 def owner_of_pool(pool: SubscriberPool) -> Owner:
@@ -57,7 +68,7 @@ def owner_of_pool(pool: SubscriberPool) -> Owner:
 
 
 def pool_children(
-    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str, replicas: int | None = None
+    pool: SubscriberPool, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
 ) -> Sequence[Manifest]:
     """All children but the token's Secret, in the order in which they are needed.
 
@@ -66,7 +77,7 @@ def pool_children(
         journal: What its members read.
         image: What their agents run.
         secrets_digest: Changes with what is in the Secrets that the agents read at their start.
-        replicas: Members that run for now; None for those that the spec wants.
+        choice: What else decides on them.
     """
     owner = owner_of_pool(pool)
     config = pool_config(pool, journal)
@@ -80,12 +91,14 @@ def pool_children(
         arguments=("--subscriber", "$(POD_NAME)"),
         resources=spec.resources,
         template=spec.template,
+        drain_seconds=int(spec.drain_seconds),
+        preparation=_seeding(pool),
         user_mounts=[{"name": CONTENT_VOLUME, "mountPath": CONTENT_PATH, "subPath": _CONTENT_FOLDER, "readOnly": True}],
     )
     retention = spec.volume_retention
     members = Members(
         pod=pod,
-        replicas=spec.replicas if replicas is None else replicas,
+        replicas=choice.replicas,
         service=owner.name_of(MEMBERS_ENDING),
         volume=spec.target.store.volume,
         when_deleted=str(retention.when_deleted),
@@ -98,7 +111,10 @@ def pool_children(
         _disruption_budget(owner),
         stateful_set(owner, members),
     ]
-    return children if spec.autoscaling is None else [*children, _autoscaler(owner, spec.autoscaling)]
+    wanted = spec.autoscaling
+    if wanted is None or (wanted.trigger is not None and not choice.has_keda):
+        return children
+    return [*children, autoscaler(owner, wanted, has_keda=choice.has_keda)]
 
 
 def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
@@ -127,6 +143,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
                 max_lag_seconds=readiness.max_lag_seconds,
             ),
         ),
+        limits=spec.limits.config,
         agents=AgentsConfig(subscribers=(member,)),
     )
 
@@ -144,6 +161,15 @@ def _target(target: Target) -> str:
     return f"sqlite:{_CONTENT_FOLDER}/content.db"
 
 
+def _seeding(pool: SubscriberPool) -> Sequence[str]:
+    """What runs before the agent of a member with a seed: it restores where that helps, and changes nothing else."""
+    if pool.spec.seed is None:
+        return ()
+    kind, _, place = _target(pool.spec.target).partition(":")
+    into = f"{kind}:{HOME_FOLDER}/{place}"
+    return ("content", "restore", f"blob:{pool.spec.seed.snapshot}", "--into", into, "--seed")
+
+
 def _serving_service(owner: Owner, pool: SubscriberPool) -> Manifest:
     """Leads to the first port of the user's first container that has one, else to the agents."""
     ports = [port for container in pool.spec.template.spec.containers for port in container.ports]
@@ -157,35 +183,3 @@ def _disruption_budget(owner: Owner) -> Manifest:
     """One at a time: a budget on the number that stays would block the draining of a node for a pool of one."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": owner.selector}}
     return owner.child("PodDisruptionBudget", "", {"spec": spec})
-
-
-def _autoscaler(owner: Owner, wanted: Autoscaling) -> Manifest:
-    """Scales the pool itself, so that nobody else decides on the number of pods. Unknown metrics change nothing."""
-    target = {"apiVersion": API_VERSION, "kind": owner.kind, "name": owner.metadata.name}
-    spec = {
-        "scaleTargetRef": target,
-        "minReplicas": wanted.min_replicas,
-        "maxReplicas": wanted.max_replicas,
-        "metrics": [_metric(wanted)],
-        "behavior": {
-            "scaleDown": {
-                "stabilizationWindowSeconds": int(wanted.scale_down_after_seconds),
-                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
-            }
-        },
-    }
-    return owner.child("HorizontalPodAutoscaler", "", {"spec": spec})
-
-
-def _metric(wanted: Autoscaling) -> Manifest:
-    if wanted.cpu_percent is not None:
-        target = {"type": "Utilization", "averageUtilization": wanted.cpu_percent}
-        return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
-    if wanted.external is not None:
-        metric: Manifest = {"name": wanted.external.name}
-        if wanted.external.match_labels:
-            metric["selector"] = {"matchLabels": dict(wanted.external.match_labels)}
-        average = {"type": "AverageValue", "averageValue": str(wanted.external.target_average_value)}
-        return {"type": "External", "external": {"metric": metric, "target": average}}
-    average = {"type": "AverageValue", "averageValue": str(wanted.requests_per_second)}
-    return {"type": "Pods", "pods": {"metric": {"name": REQUESTS_METRIC}, "target": average}}

@@ -11,7 +11,14 @@ from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig,
 from mailboat_operator.api.journal import JournalSpec
 from mailboat_operator.api.publisher import Publisher, Source
 from mailboat_operator.manifests.children import Manifest, Owner, digest_of
-from mailboat_operator.manifests.configuration import agent_config, config_text, journal_mounts, token_mount
+from mailboat_operator.manifests.configuration import (
+    TOKEN_KEY,
+    SecretMount,
+    agent_config,
+    config_text,
+    journal_mounts,
+    token_mount,
+)
 from mailboat_operator.manifests.names import PUBLISHER, child_name
 from mailboat_operator.manifests.pods import AgentImage, AgentPod
 from mailboat_operator.manifests.workloads import (
@@ -39,6 +46,24 @@ def token_secret_name(publisher: Publisher) -> str:
     return child_name(publisher.metadata.name, TOKEN_ENDING) if said is None else said.name
 
 
+def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """The Secret of the webhook's token, if it has one. The API's own the agent reads anew when it changes."""
+    hook = publisher.spec.events.webhook
+    reference = None if hook is None else hook.token_secret_ref
+    return [] if reference is None else [SecretMount("webhook", reference.name, (TOKEN_KEY,))]
+
+
+def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """The Secrets that its agent reads beside those of the journal."""
+    return [token_mount(token_secret_name(publisher)), *webhook_mounts(publisher)]
+
+
+def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
+    """Those of them that the user has to make."""
+    is_ours = publisher.spec.http.token_secret_ref is None
+    return secret_mounts(publisher)[1:] if is_ours else secret_mounts(publisher)
+
+
 def publisher_children(
     publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str
 ) -> Sequence[Manifest]:
@@ -57,7 +82,7 @@ def publisher_children(
         image=image,
         config_map=owner.name_of(CONFIG_ENDING),
         config_digest=digest_of([config_text(config), secrets_digest]),
-        secrets=[token_mount(token_secret_name(publisher)), *journal_mounts(journal)],
+        secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
         volume=_STATE,
         arguments=(),
         resources=spec.resources,
@@ -72,10 +97,19 @@ def publisher_children(
 def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     """What the publisher's agent reads."""
     name, spec = publisher.metadata.name, publisher.spec
+    token_file = next((one.file(TOKEN_KEY) for one in webhook_mounts(publisher)), None)
     agent = PublisherAgentConfig(name, None if spec.source is None else _SOURCE_FOLDER)
     return replace(
         agent_config(journal, token_mount(token_secret_name(publisher))),
-        publisher=PublisherConfig(name=name, package_type=spec.package_type, transfer=spec.transfer),
+        publisher=PublisherConfig(
+            name=name,
+            package_type=spec.package_type,
+            filevault_name=spec.filevault_name,
+            transfer=spec.transfer,
+            throttle=spec.throttle.config,
+        ),
+        limits=spec.limits.config,
+        events=spec.events.config(token_file),
         agents=AgentsConfig(publishers=(agent,)),
     )
 

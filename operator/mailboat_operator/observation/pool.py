@@ -13,6 +13,7 @@ from typing import Final
 from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.manifests.autoscaling import SCALED_OBJECT
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.conditions import is_ready
@@ -27,12 +28,11 @@ _LONGEST_CHAIN: Final = 20
 async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     """What to do for a pool."""
     namespace, staging = pool.metadata.namespace, pool.spec.staging
-    around = await sight.surroundings(
-        namespace,
-        pool.spec.journal_ref.name,
-        pool_keys(pool),
-        staging=None if staging is None else await _chain(sight, namespace, staging.wait_for.name),
-    )
+    has_keda = await sight.cluster.has_kind(SCALED_OBJECT, namespace)
+    keys = pool_keys(pool, has_keda=has_keda)
+    around = await sight.surroundings(namespace, pool.spec.journal_ref.name, keys)
+    chain = {} if staging is None else await _chain(sight, namespace, staging.wait_for.name)
+    around = replace(around, staging=chain, has_keda=has_keda)
     publishers = await _publishers(sight, pool)
     if pool.spec.suspend or not publishers:
         return plan_pool(pool, around)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.manifests.publisher import user_mounts
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
@@ -13,12 +14,11 @@ from mailboat_operator.plan.workload import Surroundings, count_of
 
 async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
     """What to do for a Publisher."""
-    said = publisher.spec.http.token_secret_ref
     around = await sight.surroundings(
         publisher.metadata.namespace,
         publisher.spec.journal_ref.name,
         publisher_keys(publisher),
-        [] if said is None else [said.name],
+        [mount.secret for mount in user_mounts(publisher)],
     )
     if _is_running(around, publisher.metadata.name):
         around = replace(around, fleet=await sight.fleet([publisher]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -27,7 +27,7 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.fleet import Fleet
-from mailboat_operator.plan.workload import GoldenPool, SecretFound, Surroundings
+from mailboat_operator.plan.workload import SecretFound, Surroundings
 from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
@@ -113,7 +113,6 @@ class Sight:
         journal_name: str,
         children: Iterable[ChildKey],
         own_secrets: Iterable[str] = (),
-        staging: Mapping[str, GoldenPool] | None = None,
     ) -> Surroundings:
         """What publishers and pools have around them.
 
@@ -122,7 +121,6 @@ class Sight:
             journal_name: The Journal that it names.
             children: That it may have.
             own_secrets: Secrets of the user's that its agents need beside those of the journal.
-            staging: The pools that it waits for.
         """
         journal = await self.journal(namespace, journal_name)
         wanted = [*own_secrets, *(() if journal is None else (one.secret for one in journal_mounts(journal.spec)))]
@@ -133,7 +131,6 @@ class Sight:
             children=await self.children(namespace, children),
             image=self._image,
             now=self.now,
-            staging={} if staging is None else staging,
         )
 
 

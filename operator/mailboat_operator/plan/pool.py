@@ -8,10 +8,11 @@ from dataclasses import replace
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.manifests.names import POOL, selector_text
-from mailboat_operator.manifests.pool import MEMBERS_ENDING, owner_of_pool, pool_children
+from mailboat_operator.manifests.pool import MEMBERS_ENDING, Choice, owner_of_pool, pool_children
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
@@ -29,8 +30,8 @@ from mailboat_operator.plan.workload import (
 )
 
 
-def pool_keys(pool: SubscriberPool) -> Sequence[ChildKey]:
-    """All children that a SubscriberPool may have."""
+def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[ChildKey]:
+    """All children that a SubscriberPool may have, where KEDA is installed or not."""
     owner = owner_of_pool(pool)
     return [
         ChildKey("ConfigMap", owner.name_of(CONFIG_ENDING)),
@@ -39,7 +40,8 @@ def pool_keys(pool: SubscriberPool) -> Sequence[ChildKey]:
         ChildKey("Service", owner.name_of()),
         ChildKey("PodDisruptionBudget", owner.name_of()),
         ChildKey("StatefulSet", owner.name_of()),
-        ChildKey("HorizontalPodAutoscaler", owner.name_of()),
+        ChildKey(AUTOSCALER, owner.name_of()),
+        *([ChildKey(SCALED_OBJECT, owner.name_of())] if has_keda else []),
     ]
 
 
@@ -48,28 +50,38 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
     if pool.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = pool.spec, pool.metadata
-    findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend) or _staging_problem(
-        pool, around
-    )
+    findings = hindrance(metadata, spec.journal_ref.name, around, (), suspend=spec.suspend)
+    findings = findings or _staging_problem(pool, around)
     if findings is not None or around.journal is None:
         return _plan(pool, around, (), findings or ())
     journal = around.journal.spec
     digest = secrets_digest(journal_mounts(journal), around.secrets)
     live, fleet = around.children, around.fleet
-    children = pool_children(pool, journal, around.image, digest)
+    choice = Choice(spec.replicas, has_keda=around.has_keda)
+    children = pool_children(pool, journal, around.image, digest, choice)
     step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
-        children = pool_children(pool, journal, around.image, digest, replicas=step.replicas)
+        children = pool_children(pool, journal, around.image, digest, choice._replace(replicas=step.replicas))
     secret = token_secret(owner_of_pool(pool))
     findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
         return _plan(pool, around, (), findings)
     actions = [
-        *plan_unwanted(pool_keys(pool), [secret, *children], live, metadata.uid),
+        *plan_unwanted(pool_keys(pool, has_keda=around.has_keda), [secret, *children], live, metadata.uid),
         *plan_secret(secret, live),
         *plan_children(children, live),
     ]
-    return _plan(pool, around, actions, step.findings or roll_out(live, metadata.name, spec.replicas, "members"))
+    findings = step.findings or _keda_problem(pool, around)
+    return _plan(pool, around, actions, findings or roll_out(live, metadata.name, spec.replicas, "members"))
+
+
+def _keda_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
+    wanted = pool.spec.autoscaling
+    if wanted is None or wanted.trigger is None or around.has_keda:
+        return None
+    return under_way(
+        "KedaMissing", "autoscaling.trigger is KEDA's, and KEDA is not installed, or out of the operator's sight"
+    )
 
 
 def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:

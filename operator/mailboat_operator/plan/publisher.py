@@ -9,8 +9,13 @@ from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.publisher import Publisher, PublisherStatus
 from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.manifests.configuration import HTTP_PORT, journal_mounts, token_mount
-from mailboat_operator.manifests.publisher import owner_of_publisher, publisher_children
+from mailboat_operator.manifests.configuration import HTTP_PORT, journal_mounts
+from mailboat_operator.manifests.publisher import (
+    owner_of_publisher,
+    publisher_children,
+    user_mounts,
+    webhook_mounts,
+)
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
@@ -35,16 +40,15 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
     if publisher.metadata.is_deleted:
         return Plan((), None)
     spec, metadata = publisher.spec, publisher.metadata
-    said = spec.http.token_secret_ref
-    mounts = [] if said is None else [token_mount(said.name)]
+    mounts = user_mounts(publisher)
     findings = hindrance(metadata, spec.journal_ref.name, around, mounts, suspend=spec.suspend)
     if findings is not None or around.journal is None:
         return _plan(publisher, around, (), findings or ())
     journal = around.journal.spec
-    digest = secrets_digest(journal_mounts(journal), around.secrets)
+    digest = secrets_digest([*webhook_mounts(publisher), *journal_mounts(journal)], around.secrets)
     children = publisher_children(publisher, journal, around.image, digest)
     owner = owner_of_publisher(publisher)
-    secrets = [token_secret(owner)] if said is None else []
+    secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
     findings = name_conflict([*secrets, *children], around, metadata.uid)
     if findings is not None:
         return _plan(publisher, around, (), findings)

@@ -56,6 +56,7 @@ class Surroundings:
         now: When this was observed.
         staging: The pools that are waited for, and those that they wait for, as far as they exist.
         fleet: Everybody on the journal; None where no agent could be asked.
+        has_keda: Whether KEDA is installed.
     """
 
     journal: Journal | None
@@ -65,6 +66,7 @@ class Surroundings:
     now: datetime
     staging: Mapping[str, GoldenPool] = field(default_factory=dict)
     fleet: Fleet | None = None
+    has_keda: bool = False
 
 
 def is_paused(metadata: Metadata, *, suspend: bool) -> bool:

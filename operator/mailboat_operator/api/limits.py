@@ -1,0 +1,90 @@
+"""What publishers and pools take from others, and how publishers slow down: limits, throttle, events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mailboat.config.document import EventsConfig, LimitsConfig, ThrottleConfig, WebhookConfig
+from mailboat.config.storage import Secret
+
+from mailboat_operator.api.fields import Field
+from mailboat_operator.api.forms import DURATION, DURATION_OR_ZERO, SIZE, URL
+from mailboat_operator.api.references import SecretReference
+
+_DEFAULTS = LimitsConfig()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is taken of one package. Input beyond a limit is refused before anything is written."""
+
+    max_entries: Annotated[int, Field("Nodes or archive entries.", minimum=1, maximum=10**9)] = _DEFAULTS.max_entries
+    max_entry_size_bytes: Annotated[int, Field("One binary or archive entry, unpacked.", form=SIZE)] = (
+        _DEFAULTS.max_entry_bytes
+    )
+    max_total_size_bytes: Annotated[int, Field("All of a package, unpacked.", form=SIZE)] = _DEFAULTS.max_total_bytes
+    max_ratio: Annotated[int, Field("Unpacked ÷ packed size.", minimum=1, maximum=100_000)] = int(_DEFAULTS.max_ratio)
+    max_xml_depth: Annotated[int, Field("Nested elements of a DocView document.", minimum=1, maximum=1000)] = (
+        _DEFAULTS.max_xml_depth
+    )
+    are_collisions_refused: Annotated[
+        bool, Field("Refuse two names in one folder that differ in case or Unicode form only.")
+    ] = _DEFAULTS.are_collisions_refused
+
+    @property
+    def config(self) -> LimitsConfig:
+        """As the agent reads it."""
+        return LimitsConfig(
+            max_entries=self.max_entries,
+            max_entry_bytes=self.max_entry_size_bytes,
+            max_total_bytes=self.max_total_size_bytes,
+            max_ratio=float(self.max_ratio),
+            max_xml_depth=self.max_xml_depth,
+            are_collisions_refused=self.are_collisions_refused,
+        )
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """Publishing slows down while a clearable subscriber lags: the longest delay is reached at twice the limit."""
+
+    is_off: Annotated[bool, Field("Never slow down; the rest does not count.")] = False
+    max_queue_entries: Annotated[
+        int, Field("Backlog of the slowest clearable subscriber where delays begin.", minimum=1, maximum=10**9)
+    ] = 1000
+    max_delay_seconds: Annotated[float, Field("The longest delay of one request.", form=DURATION_OR_ZERO)] = 20.0
+
+    @property
+    def config(self) -> ThrottleConfig:
+        """As the agent reads it."""
+        return ThrottleConfig(None if self.is_off else self.max_queue_entries, self.max_delay_seconds)
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """Where distributed events are posted, as CloudEvents 1.0."""
+
+    url: Annotated[str, Field("Where to post.", form=URL)]
+    token_secret_ref: Annotated[SecretReference | None, Field("Secret with `token`, a bearer token to send.")] = None
+    timeout_seconds: Annotated[float, Field("Time for one post.", form=DURATION)] = 10.0
+
+
+@dataclass(frozen=True)
+class Events:
+    """What a publisher tells when a package has arrived everywhere."""
+
+    silent_seconds: Annotated[
+        float,
+        Field(
+            "So long an event waits for a subscriber that says nothing; then it is raised and names it.", form=DURATION
+        ),
+    ] = 300.0
+    webhook: Annotated[Webhook | None, Field("Where to post events too; not said: nowhere.")] = None
+
+    def config(self, token_file: str | None) -> EventsConfig:
+        """As the agent reads it; `token_file` is where it finds the webhook's token."""
+        hook = self.webhook
+        token = None if token_file is None else Secret(file=token_file)
+        posted = None if hook is None else WebhookConfig(hook.url, token, hook.timeout_seconds)
+        return EventsConfig(self.silent_seconds, posted)
