@@ -91,9 +91,9 @@ class Executors:
 
     instances: Annotated[int, Field("How many.", minimum=1, maximum=1000)] = 2
     cores: Annotated[int, Field("Packages that each builds at once.", minimum=1, maximum=64)] = 1
-    cpu_request: Annotated[
-        str | None, Field("CPU that each is promised; not said: one for each core.", form=CPU)
-    ] = None
+    cpu_request: Annotated[str | None, Field("CPU that each is promised; not said: one for each core.", form=CPU)] = (
+        None
+    )
     memory_bytes: Annotated[int, Field("Of each Java process; Python's share comes on top.", form=SIZE)] = (
         1024 * _MEBIBYTE
     )
@@ -137,9 +137,9 @@ class PackageBuildSpec:
     driver: Annotated[Driver, Field("The pod that cuts the tree and publishes.")] = field(default_factory=Driver)
     engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
     image: Annotated[str | None, Field("What all its pods run; not said: the operator's setting.", form=IMAGE)] = None
-    service_account_name: Annotated[
-        str, Field("The account with which the driver makes its executors.", form=NAME)
-    ] = "mailboat-spark"
+    service_account_name: Annotated[str, Field("The account with which the driver makes its executors.", form=NAME)] = (
+        "mailboat-spark"
+    )
     schedule: Annotated[Timetable | None, Field("When to build, again and again; not said: now, once.")] = None
     suspend: Annotated[
         bool,
@@ -187,9 +187,9 @@ class PackageBuildStatus:
     last_missed_at: Annotated[
         datetime | None, Field("The last time of the timetable that was missed.", name="lastMissedTime")
     ] = None
-    next_schedule_at: Annotated[
-        datetime | None, Field("The next time of the timetable.", name="nextScheduleTime")
-    ] = None
+    next_schedule_at: Annotated[datetime | None, Field("The next time of the timetable.", name="nextScheduleTime")] = (
+        None
+    )
     active: Annotated[tuple[str, ...], Field("PackageBuilds of the timetable that are on their way.")] = ()
 
 

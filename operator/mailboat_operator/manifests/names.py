@@ -27,6 +27,7 @@ COMPONENT: Final = "app.kubernetes.io/component"
 
 PUBLISHER: Final = "publisher"
 POOL: Final = "pool"
+BUILD: Final = "build"
 
 
 def child_name(owner: str, ending: str = "") -> str:

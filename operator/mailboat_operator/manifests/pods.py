@@ -35,7 +35,7 @@ HTTP_PORT_NAME: Final = "mailboat"
 GRACE_SECONDS: Final = 45
 """For the package at hand (25 s at most by the agent's own default), the farewell, and some air."""
 
-_CONTAINER_SECURITY: Final = MappingProxyType(
+CONTAINER_SECURITY: Final = MappingProxyType(
     {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -44,8 +44,15 @@ _CONTAINER_SECURITY: Final = MappingProxyType(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 )
+POD_SECURITY: Final = MappingProxyType(
+    {
+        "runAsNonRoot": True,
+        "fsGroup": 65532,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+)
 _LONGEST_NAME: Final = 63
-_GROUP: Final = 65532
 _READ_ONLY_FILES: Final = 0o440
 
 
@@ -115,12 +122,7 @@ def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "fsGroup": _GROUP,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": dict(POD_SECURITY),
             **({"initContainers": [_preparation(pod)]} if pod.preparation else {}),
             "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
             "volumes": _volumes(pod),
@@ -140,15 +142,12 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
         "resources": encode(pod.resources),
-        "securityContext": {**_CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": pod.volume, "mountPath": HOME_FOLDER},
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # the pod's own, a volume in memory of nobody else
-            *(
-                {"name": one.folder, "mountPath": f"{SECRETS_FOLDER}/{one.folder}", "readOnly": True}
-                for one in pod.secrets
-            ),
+            *map(secret_mount, pod.secrets),
             *pod.agent_mounts,
         ],
     }
@@ -182,14 +181,14 @@ def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
     document["volumeMounts"] = [*own, *pod.user_mounts]
     if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
         document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
-    return {**document, "securityContext": dict(_CONTAINER_SECURITY)}
+    return {**document, "securityContext": dict(CONTAINER_SECURITY)}
 
 
 def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:
     return [
         {"name": "config", "configMap": {"name": pod.config_map}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        *(_secret_volume(one) for one in pod.secrets),
+        *(secret_volume(one) for one in pod.secrets),
         *pod.volumes,
         *map(_user_volume, pod.template.spec.volumes),
     ]
@@ -206,7 +205,13 @@ def user_volume_name(name: str) -> str:
     return f"u-{name}" if len(name) <= _LONGEST_NAME - 2 else f"u-{name[:40]}-{digest_of(name)}"
 
 
-def _secret_volume(mount: SecretMount) -> Mapping[str, Any]:
+def secret_mount(mount: SecretMount) -> Mapping[str, Any]:
+    """A Secret in a container."""
+    return {"name": mount.folder, "mountPath": f"{SECRETS_FOLDER}/{mount.folder}", "readOnly": True}
+
+
+def secret_volume(mount: SecretMount) -> Mapping[str, Any]:
+    """A Secret of a pod, with the entries that are needed."""
     items = [{"key": key, "path": key} for key in mount.keys]
     secret = {"secretName": mount.secret, "items": items, "defaultMode": _READ_ONLY_FILES}
     return {"name": mount.folder, "secret": secret}

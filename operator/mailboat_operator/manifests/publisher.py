@@ -31,7 +31,7 @@ from mailboat_operator.manifests.workloads import (
 )
 
 _SOURCE: Final = "source"
-_SOURCE_FOLDER: Final = "/source"
+SOURCE_FOLDER: Final = "/source"
 _STATE: Final = "state"
 
 
@@ -87,8 +87,8 @@ def publisher_children(
         arguments=(),
         resources=spec.resources,
         template=spec.template,
-        volumes=[] if spec.source is None else [_source_volume(spec.source)],
-        agent_mounts=[] if spec.source is None else [_source_mount(spec.source)],
+        volumes=[] if spec.source is None else [source_volume(spec.source)],
+        agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
     members = Members(pod, 1, owner.name_of(), spec.volume, str(spec.volume_retention), "Retain")
     return [config_map(owner, config), agent_service(owner), stateful_set(owner, members)]
@@ -98,7 +98,7 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     """What the publisher's agent reads."""
     name, spec = publisher.metadata.name, publisher.spec
     token_file = next((one.file(TOKEN_KEY) for one in webhook_mounts(publisher)), None)
-    agent = PublisherAgentConfig(name, None if spec.source is None else _SOURCE_FOLDER)
+    agent = PublisherAgentConfig(name, None if spec.source is None else SOURCE_FOLDER)
     return replace(
         agent_config(journal, token_mount(token_secret_name(publisher))),
         publisher=PublisherConfig(
@@ -114,11 +114,13 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     )
 
 
-def _source_volume(source: Source) -> Manifest:
+def source_volume(source: Source) -> Manifest:
+    """The content, as a volume of a pod."""
     return {"name": _SOURCE, "persistentVolumeClaim": {"claimName": source.volume_claim.name, "readOnly": True}}
 
 
-def _source_mount(source: Source) -> Manifest:
-    mount: Manifest = {"name": _SOURCE, "mountPath": _SOURCE_FOLDER, "readOnly": True}
+def source_mount(source: Source) -> Manifest:
+    """The content, in a container."""
+    mount: Manifest = {"name": _SOURCE, "mountPath": SOURCE_FOLDER, "readOnly": True}
     folder = source.volume_claim.folder
     return mount if folder is None else {**mount, "subPath": folder}

@@ -1,0 +1,176 @@
+"""What a bulk build asks of Spark, in words that neither of its operators has: pods, arguments, settings.
+
+`spark_kubeflow` and `spark_apache` write it down for their operator. Pods are restricted ones, like agents': no root, no
+capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes API. Credentials are
+files of mounted Secrets, in driver and executors alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from mailboat.config.document import AgentsConfig, Config, EventsConfig, HttpConfig
+
+from mailboat_operator.api.build import Driver, Executors, PackageBuild
+from mailboat_operator.api.journal import JournalSpec
+from mailboat_operator.api.publisher import Publisher, Source
+from mailboat_operator.manifests.children import Manifest, Owner
+from mailboat_operator.manifests.configuration import CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER, journal_mounts
+from mailboat_operator.manifests.names import BUILD
+from mailboat_operator.manifests.pods import CONTAINER_SECURITY, POD_SECURITY, AgentImage, secret_mount, secret_volume
+from mailboat_operator.manifests.publisher import SOURCE_FOLDER, publisher_config, source_mount, source_volume
+from mailboat_operator.manifests.workloads import CONFIG_ENDING, config_map
+
+SPARK_VERSION: Final = "4.3.0"
+"""That of requirements/spark.txt, which the image holds."""
+DRIVER_FILE: Final = "local:///opt/mailboat/bulk_driver.py"
+DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
+EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
+MINUTES: Final = 60
+
+_MEBIBYTE: Final = 1 << 20
+_SETTINGS: Final = MappingProxyType(
+    {
+        "spark.kubernetes.driver.podTemplateContainerName": DRIVER_CONTAINER,
+        "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
+        "spark.ui.enabled": "false",  # progress is in the resource, and a port less is open
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRun:
+    """One attempt of a build.
+
+    Attributes:
+        build: Which.
+        number: Of the attempt, from 1.
+        build_id: The same for all attempts, so that each goes on where the one before stopped.
+        journal: Where it is published.
+        source: What is read.
+        image: What driver and executors run.
+    """
+
+    build: PackageBuild
+    number: int
+    build_id: str
+    journal: JournalSpec
+    source: Source
+    image: AgentImage
+
+    @property
+    def name(self) -> str:
+        """Of the application: another one for each attempt, so that none is mistaken for the one before."""
+        return application_name(self.build, self.number)
+
+    @property
+    def owner(self) -> Owner:
+        """Whose children these are."""
+        return owner_of_build(self.build)
+
+    @property
+    def ending(self) -> str:
+        """What the application is called beyond its owner's name."""
+        return str(self.number)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of `mailboat bulk build`, which the driver's file is."""
+        spec = self.build.spec
+        return [
+            SOURCE_FOLDER,
+            *spec.roots,
+            f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
+            f"--home={HOME_FOLDER}",
+            f"--build-id={self.build_id}",
+            f"--budget={spec.budget.size_bytes}",
+            f"--nodes={spec.budget.nodes}",
+        ]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of Spark, as far as both operators leave them to it."""
+        return dict(_SETTINGS)
+
+
+def owner_of_build(build: PackageBuild) -> Owner:
+    """Whose children these are."""
+    return Owner("PackageBuild", BUILD, build.metadata)
+
+
+def application_name(build: PackageBuild, attempt: int) -> str:
+    """What the application of an attempt is called."""
+    return owner_of_build(build).name_of(str(attempt))
+
+
+def build_config_map(build: PackageBuild, publisher: Publisher, journal: JournalSpec) -> Manifest:
+    """What the driver reads."""
+    return config_map(owner_of_build(build), driver_config(publisher, journal))
+
+
+def driver_config(publisher: Publisher, journal: JournalSpec) -> Config:
+    """The publisher's own configuration, without what listens, and tells others."""
+    return replace(
+        publisher_config(publisher, journal), http=HttpConfig(), agents=AgentsConfig(), events=EventsConfig()
+    )
+
+
+def driver_template(run: SparkRun) -> Manifest:
+    """The driver's pod: it makes the executors, and has an account for that."""
+    return _template(run, DRIVER_CONTAINER, has_token=True)
+
+
+def executor_template(run: SparkRun) -> Manifest:
+    """The executors' pods; they need nothing of the cluster."""
+    return _template(run, EXECUTOR_CONTAINER, has_token=False)
+
+
+def memory(amount: Driver | Executors) -> str:
+    """Memory as Java writes it."""
+    return f"{-(-amount.memory_bytes // _MEBIBYTE)}m"
+
+
+def cpu_request(amount: Driver | Executors) -> str:
+    """CPU that a pod is promised."""
+    return str(amount.cores) if amount.cpu_request is None else amount.cpu_request
+
+
+def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
+    return {
+        "metadata": {"labels": run.owner.labels},
+        "spec": {
+            "automountServiceAccountToken": has_token,
+            "enableServiceLinks": False,
+            "securityContext": dict(POD_SECURITY),
+            "containers": [
+                {
+                    "name": container,
+                    "image": run.image.name,
+                    "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+                    "volumeMounts": list(_mounts(run)),
+                }
+            ],
+            "volumes": _volumes(run),
+        },
+    }
+
+
+def _mounts(run: SparkRun) -> Iterator[Mapping[str, Any]]:
+    yield {"name": "mailboat-config", "mountPath": CONFIG_FOLDER, "readOnly": True}
+    yield {"name": "home", "mountPath": HOME_FOLDER}
+    yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # the pod's own
+    yield source_mount(run.source)
+    yield from map(secret_mount, journal_mounts(run.journal))
+
+
+def _volumes(run: SparkRun) -> Sequence[Mapping[str, Any]]:
+    return [
+        {"name": "mailboat-config", "configMap": {"name": run.owner.name_of(CONFIG_ENDING)}},
+        {"name": "home", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        source_volume(run.source),
+        *map(secret_volume, journal_mounts(run.journal)),
+    ]
