@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import textwrap
 import threading
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,23 @@ class Cluster:
         done = subprocess.run(command, env=self.environment, input=content, capture_output=True, check=False)
         assert done.returncode == 0, f"{shlex.join(command)}:\n{done.stdout.decode()}{done.stderr.decode()}"
         return done.stdout
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A Kafka broker on this machine, and where pods reach it."""
+
+    process: KafkaBroker
+    address: str
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It answers nobody meanwhile, and loses nothing."""
+        self.process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.signal(signal.SIGCONT)
 
 
 @dataclass(frozen=True)
@@ -166,12 +184,13 @@ def cluster() -> Cluster:
     script = f"{_script('env')}\nenv -0"
     printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True).stdout
     environment = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # where kubectl finds our plugin
     return Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]})
 
 
 @pytest.fixture(scope="session")
-def kafka(cluster: Cluster, s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker's address that pods reach.
+def broker(cluster: Cluster, s3: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that pods reach.
 
     It starts after the bucket's server, which takes no port that is in use at any address.
     """
@@ -183,8 +202,14 @@ def kafka(cluster: Cluster, s3: str, tmp_path_factory: pytest.TempPathFactory) -
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
     }
     settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), properties=properties)
-    with KafkaBroker(settings, SystemClock(), (client, controller)):
-        yield address
+    with KafkaBroker(settings, SystemClock(), (client, controller)) as process:
+        yield Broker(process, address)
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: Broker) -> str:
+    """The broker's address."""
+    return broker.address
 
 
 @pytest.fixture(scope="session")
@@ -215,12 +240,25 @@ def pour(source: socket.socket, sink: socket.socket) -> None:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
     """A namespace of this test; what it holds is gone when the test is over."""
-    name = f"test-{zlib.crc32(request.node.name.encode())}"
+    with new_namespace(cluster, f"test-{zlib.crc32(request.node.name.encode())}") as made:
+        yield made
+
+
+@contextmanager
+def new_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
+    """A namespace as long as the context lasts; one that a killed run left goes first."""
     cluster.run("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=90s")
     cluster.run("kubectl", "create", "namespace", name)
     cluster.run("kubectl", "label", "namespace", name, RESTRICTED)
     yield Namespace(cluster, name)
     cluster.run("kubectl", "delete", "namespace", name, "--timeout=90s")
+
+
+@pytest.fixture(scope="module")
+def shared_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Namespace]:
+    """A namespace of all tests of a module, which tell one story."""
+    with new_namespace(cluster, request.module.__name__.rpartition(".")[2].replace("_", "-")) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,8 @@ def test_make_targets_are_explained(root: Path, target: str) -> None:
     assert f"make {target}" in (root / "CONTRIBUTING.md").read_text()
 
 
-def test_the_continuous_check_is_make_test(root: Path) -> None:
+def test_the_continuous_check_is_make_test_and_then_the_real_cluster(root: Path) -> None:
     lines = (root / ".ci/run").read_text().strip().splitlines()
-    assert lines[-1] == "make test"
+    assert lines.index("make test") < lines.index("make e2e") == len(lines) - 1
+    assert "trap 'make cluster-down' EXIT" in lines
     assert "set -euo pipefail" in lines
