@@ -73,7 +73,12 @@ class DirectoryBlobStore:
     @property
     def documents(self) -> NamedDocuments:
         """See `BlobStore.documents`."""
-        return DirectoryDocuments(self._folder, self._drafts)
+        return DirectoryDocuments(self._folder / "documents", self._drafts)
+
+    @property
+    def builds(self) -> NamedDocuments:
+        """See `BlobStore.builds`."""
+        return DirectoryDocuments(self._folder / "builds", self._drafts)
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""

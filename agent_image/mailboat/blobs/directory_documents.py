@@ -1,18 +1,15 @@
-"""Small documents beside the blobs of a directory: `documents/<name>`, each replaced by a rename."""
+"""Small documents beside the blobs of a directory: one file each in a folder of theirs, replaced by a rename."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 from mailboat.blobs.disk_errors import mapped_disk_errors
 from mailboat.model.identifiers import parse_agent_name
-
-_FOLDER: Final = "documents"
 
 
 class DirectoryDocuments:
@@ -20,23 +17,26 @@ class DirectoryDocuments:
 
     def __init__(self, folder: Path, drafts: Path) -> None:
         """Keep them in `folder`; what is being written is in `drafts`, where a sweep finds what was left behind."""
-        self._folder = folder / _FOLDER
+        self._folder = folder
         self._drafts = drafts
 
     def write(self, name: str, document: bytes) -> None:
         """See `NamedDocuments.write`."""
-        place, draft = self._place(name), self._drafts / uuid.uuid4().hex
-        with mapped_disk_errors(self._folder):
+        place = self._place(name)
+        with mapped_disk_errors(self._folder), self._drafted(document) as draft:
+            draft.replace(place)
+            synchronise(self._folder)
+
+    def create(self, name: str, document: bytes) -> bool:
+        """See `NamedDocuments.create`: by a hard link, which is refused where there is a file."""
+        place = self._place(name)
+        with mapped_disk_errors(self._folder), self._drafted(document) as draft:
             try:
-                self._folder.mkdir(exist_ok=True)
-                with draft.open("xb") as file:
-                    file.write(document)
-                    file.flush()
-                    os.fsync(file.fileno())
-                draft.replace(place)
-                synchronise(self._folder)
-            finally:
-                draft.unlink(missing_ok=True)
+                place.hardlink_to(draft)
+            except FileExistsError:
+                return False
+            synchronise(self._folder)
+            return True
 
     def read(self, name: str) -> bytes | None:
         """See `NamedDocuments.read`."""
@@ -44,10 +44,10 @@ class DirectoryDocuments:
             return self._place(name).read_bytes()
         return None
 
-    def names(self) -> Sequence[str]:
+    def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`."""
         with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
-            return sorted(file.name for file in self._folder.iterdir())
+            return sorted(file.name for file in self._folder.iterdir() if file.name.startswith(prefix))
         return ()
 
     def remove(self, name: str) -> bool:
@@ -56,6 +56,19 @@ class DirectoryDocuments:
             self._place(name).unlink()
             return True
         return False
+
+    @contextmanager
+    def _drafted(self, document: bytes) -> Iterator[Path]:
+        draft = self._drafts / uuid.uuid4().hex
+        try:
+            self._folder.mkdir(exist_ok=True)
+            with draft.open("xb") as file:
+                file.write(document)
+                file.flush()
+                os.fsync(file.fileno())
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _place(self, name: str) -> Path:
         return self._folder / parse_agent_name(name)

@@ -34,13 +34,17 @@ class MemoryDocuments:
         """See `NamedDocuments.write`."""
         self._documents[parse_agent_name(name)] = document
 
+    def create(self, name: str, document: bytes) -> bool:
+        """See `NamedDocuments.create`."""
+        return self._documents.setdefault(parse_agent_name(name), document) is document
+
     def read(self, name: str) -> bytes | None:
         """See `NamedDocuments.read`."""
         return self._documents.get(parse_agent_name(name))
 
-    def names(self) -> Sequence[str]:
+    def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`."""
-        return sorted(self._documents)
+        return sorted(name for name in self._documents if name.startswith(prefix))
 
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`."""
@@ -55,13 +59,14 @@ class MemoryBlobStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._blobs: dict[Digest, tuple[BlobInfo, bytes]] = {}
-        self._documents = MemoryDocuments()
+        self._documents, self._builds = MemoryDocuments(), MemoryDocuments()
         self._is_closed = False
 
     def another_handle(self) -> MemoryBlobStore:
         """A store over the same blobs that is closed on its own, as another process has one."""
         other = MemoryBlobStore(self._clock)
-        other._lock, other._blobs, other._documents = self._lock, self._blobs, self._documents
+        other._lock, other._blobs = self._lock, self._blobs
+        other._documents, other._builds = self._documents, self._builds
         return other
 
     @property
@@ -73,6 +78,11 @@ class MemoryBlobStore:
     def documents(self) -> NamedDocuments:
         """See `BlobStore.documents`."""
         return self._documents
+
+    @property
+    def builds(self) -> NamedDocuments:
+        """See `BlobStore.builds`."""
+        return self._builds
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""

@@ -40,11 +40,17 @@ class NamedDocuments(Protocol):
         Raises: StorageFullError, StorageReadOnlyError, RetryableError.
         """
 
+    def create(self, name: str, document: bytes) -> bool:
+        """Store a document where none has that name; whether it was stored: of several at once, one is. Durable.
+
+        An answer that was lost on its way may make it False of one's own document. Raises: as `write`.
+        """
+
     def read(self, name: str) -> bytes | None:
         """The document of that name; None when there is none. Raises: RetryableError."""
 
-    def names(self) -> Sequence[str]:
-        """All names, in order. Raises: RetryableError."""
+    def names(self, prefix: str = "") -> Sequence[str]:
+        """All names that begin so, in order. Raises: RetryableError."""
 
     def remove(self, name: str) -> bool:
         """Remove a document; whether it was there. Raises: StorageReadOnlyError, RetryableError."""
@@ -60,6 +66,10 @@ class BlobStore(Protocol):
     @property
     def documents(self) -> NamedDocuments:
         """What is kept beside the blobs by name."""
+
+    @property
+    def builds(self) -> NamedDocuments:
+        """The manifests of bulk builds, kept apart from the other documents."""
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """Store the content of a stream, in bounded memory; durable on return. Storing what is there refreshes it.

@@ -77,7 +77,12 @@ class S3BlobStore:
     @property
     def documents(self) -> NamedDocuments:
         """See `BlobStore.documents`."""
-        return S3Documents(self._connection)
+        return S3Documents(self._connection, "documents/")
+
+    @property
+    def builds(self) -> NamedDocuments:
+        """See `BlobStore.builds`."""
+        return S3Documents(self._connection, "builds/")
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`. Content of unknown digest is spooled to disk first, as its key is its digest.

@@ -280,6 +280,31 @@ class BlobStoreContract:
         assert store.documents.read(name) is None
         assert name not in store.documents.names()
 
+    def test_of_two_who_create_a_document_one_does(self, harness: BlobHarness, store: BlobStore) -> None:
+        name = f"claim-{uuid.uuid4().hex}"
+        with closing(harness.open()) as other:
+            assert store.builds.create(name, b"first")
+            assert not other.builds.create(name, b"second")
+            assert other.builds.read(name) == b"first"
+            other.builds.write(name, b"third")
+        assert not store.builds.create(name, b"fourth")
+        assert store.builds.read(name) == b"third"
+        assert store.builds.remove(name)
+        assert store.builds.create(name, b"fifth")
+        assert store.builds.remove(name)
+
+    def test_manifests_of_builds_are_found_by_their_prefix_and_apart_from_other_documents(
+        self, store: BlobStore
+    ) -> None:
+        of_build, of_other = f"a{uuid.uuid4().hex}.rows", f"b{uuid.uuid4().hex}.rows"
+        store.builds.write(of_build, b"")
+        store.builds.write(of_other, b"")
+        assert store.builds.names(of_build[:20]) == [of_build]
+        assert {of_build, of_other} <= set(store.builds.names())
+        assert not store.documents.names(of_build)
+        assert not store.documents.names(of_other)
+        assert [store.builds.remove(of_build), store.builds.remove(of_other)] == [True, True]
+
     def test_documents_are_no_blobs(self, store: BlobStore) -> None:
         before = len(list(store.list()))
         store.documents.write("beside", b"no blob")
