@@ -1,69 +1,100 @@
 """What is watched, with kopf: every cause is nothing but a wish to look at an object.
 
 Only raw events are taken, so kopf puts no finalizer and no annotation on anything, and keeps no progress. What changed
-in a status alone, ours above all, is no cause. Called by `main`.
+in a status alone, ours above all, is no cause. Children are watched by our label, all but Secrets, which are never
+listed. Called by `main`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import kopf
 
 from mailboat_operator.api import GROUP, VERSION
 from mailboat_operator.api.kinds import KINDS, KINDS_BY_NAME
+from mailboat_operator.claims import TopicClaims
+from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.names import FIELD_MANAGER, FINALIZER, MANAGED_BY
 from mailboat_operator.reconciliation import ObjectKey
-from mailboat_operator.workers import Workers
 
-_INACTIVITY_SECONDS: Final = 70.0
+INACTIVITY_SECONDS: Final = 70.0
+"""A watch is begun anew after so long without a word; the API server sends bookmarks every minute."""
+
+CHILDREN: Final = (
+    ("", "v1", "configmaps"),
+    ("", "v1", "services"),
+    ("apps", "v1", "statefulsets"),
+    ("autoscaling", "v2", "horizontalpodautoscalers"),
+    ("policy", "v1", "poddisruptionbudgets"),
+)
+"""Kinds of children whose changes are told; Topics, a Journal's children, are among our own kinds."""
+
+
+class Heard(NamedTuple):
+    """What the watch told of an object last.
+
+    Attributes:
+        wish: What of it is asked for; a new status leaves it as it is.
+        version: Its resource version; they count up, as Kubernetes 1.35 promises and all before it did.
+    """
+
+    wish: object
+    version: int
 
 
 class Watched:
     """The objects that there are, as the watches tell."""
 
-    def __init__(self, workers: Workers) -> None:
-        """Nothing is known yet."""
-        self._workers = workers
-        self._seen: dict[ObjectKey, object] = {}
+    def __init__(self, ask: Callable[[ObjectKey], None], claims: TopicClaims) -> None:
+        """Nothing is known yet; `ask` is told whom to look at."""
+        self._ask = ask
+        self._claims = claims
+        self._heard: dict[ObjectKey, Heard] = {}
+
+    @property
+    def heard(self) -> Mapping[ObjectKey, Heard]:
+        """What was told of each object that is there."""
+        return self._heard
 
     async def object_changed(self, type: str | None, body: Mapping[str, Any], **_: object) -> None:  # noqa: A002
         """One of our objects was made, changed or deleted."""
-        metadata = body["metadata"]
-        key = ObjectKey(str(body["kind"]), metadata["namespace"], metadata["name"])
+        metadata, key = body["metadata"], key_of_object(body)
+        known, wish = self._heard.get(key), _wish_of(metadata)
         if type == "DELETED":
-            self._seen.pop(key, None)
-        elif self._seen.get(key) == (wish := _wish_of(metadata)):
-            if key.kind == "Topic":  # its journal counts those that are ready
-                await self.child_changed(body)
-            return
+            self._heard.pop(key, None)
         else:
-            self._seen[key] = wish
-            self._workers.ask(key)
-        if key.kind == "Journal":
-            self._ask_beside(key)
+            self._heard[key] = Heard(wish, version_of(body))
+            if known is not None and known.wish == wish:
+                if key.kind == "Topic":  # its journal counts those that are ready
+                    await self.child_changed(body)
+                return
+            self._ask(key)
+        self._ask_others(key, dict(body), is_gone=type == "DELETED")
 
     async def child_changed(self, body: Mapping[str, Any], **_: object) -> None:
         """A child was changed, or its pods were."""
         metadata = body["metadata"]
         for owner in metadata.get("ownerReferences") or ():
             if owner.get("controller") and owner["kind"] in KINDS_BY_NAME:
-                self._workers.ask(ObjectKey(owner["kind"], metadata["namespace"], owner["name"]))
+                self._ask(ObjectKey(owner["kind"], metadata["namespace"], owner["name"]))
 
-    async def resync(self, seconds: float) -> None:
-        """Look at everything now and then, for what no watch tells: children of kinds that are not watched."""
-        while True:
-            await asyncio.sleep(seconds)
-            for key in list(self._seen):
-                self._workers.ask(key)
-
-    def _ask_beside(self, journal: ObjectKey) -> None:
-        """Whoever names a journal stands beside it."""
-        for key in self._seen:
-            if key.namespace == journal.namespace and key.kind != journal.kind:
-                self._workers.ask(key)
+    def _ask_others(self, key: ObjectKey, body: Manifest, *, is_gone: bool) -> None:
+        """Whoever names a journal stands beside it, and whoever claims a topic has others that do."""
+        if key.kind == "Journal":
+            self._claims.saw(body, is_gone=is_gone)
+            for other in self._heard:
+                if other.namespace == key.namespace and other.kind != key.kind:
+                    self._ask(other)
+        elif key.kind == "Topic":
+            before = self._claims.beside(body)
+            self._claims.saw(body, is_gone=is_gone)
+            for namespace, name in {*before, *self._claims.beside(body)}:
+                self._ask(ObjectKey("Topic", namespace, name))
+            journal = ObjectKey("Journal", key.namespace, str(body["spec"].get("journalRef", {}).get("name")))
+            if body["spec"].get("reclaimPolicy") == "Delete" and journal in self._heard:
+                self._ask(journal)
 
 
 def registry_of(watched: Watched) -> kopf.OperatorRegistry:
@@ -73,13 +104,15 @@ def registry_of(watched: Watched) -> kopf.OperatorRegistry:
     kopf.on.login(registry=registry, id="kubeconfig", errors=kopf.ErrorsMode.IGNORED)(kopf.login_with_kubeconfig)
     for kind in KINDS:
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry)(watched.object_changed)
-    ours = {MANAGED_BY: FIELD_MANAGER}
-    kopf.on.event("apps", "v1", "statefulsets", labels=ours, registry=registry)(watched.child_changed)
+    for group, version, plural in CHILDREN:
+        kopf.on.event(group, version, plural, labels={MANAGED_BY: FIELD_MANAGER}, registry=registry)(
+            watched.child_changed
+        )
     return registry
 
 
-def kopf_settings(*, is_clusterwide: bool) -> kopf.OperatorSettings:
-    """How kopf watches: alone, without a word to any object."""
+def kopf_settings(*, is_clusterwide: bool, inactivity_seconds: float = INACTIVITY_SECONDS) -> kopf.OperatorSettings:
+    """How kopf watches: alone, without a word to any object, and of others' kinds only what is ours."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -87,9 +120,36 @@ def kopf_settings(*, is_clusterwide: bool) -> kopf.OperatorSettings:
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="last-seen", v1=False)
     settings.scanning.disabled = not is_clusterwide  # no right to list namespaces and definitions is needed
-    settings.watching.inactivity_timeout = _INACTIVITY_SECONDS
+    settings.watching.inactivity_timeout = inactivity_seconds
+    for group, version, plural in CHILDREN:
+        settings.watching.label_selectors[group, version, plural] = f"{MANAGED_BY}={FIELD_MANAGER}"
     settings.process.ultimate_exiting_timeout = 10.0
     return settings
+
+
+def key_of_object(body: Mapping[str, Any]) -> ObjectKey:
+    """Which object it is."""
+    return ObjectKey(str(body["kind"]), body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def version_of(body: Mapping[str, Any]) -> int:
+    """The version of what was read."""
+    return int(body["metadata"]["resourceVersion"])
+
+
+def silent_objects(
+    heard: Mapping[ObjectKey, Heard], heard_before: Iterable[ObjectKey], listed: Mapping[ObjectKey, int]
+) -> list[ObjectKey]:
+    """Objects of which no watch told what a list did.
+
+    Args:
+        heard: What the watches told until now.
+        heard_before: Of whom they had told when the list was asked for.
+        listed: The versions in the list.
+    """
+    late = {key for key, version in listed.items() if key not in heard or heard[key].version < version}
+    gone = {key for key in heard_before if key not in listed and key in heard}
+    return sorted(late | gone)
 
 
 def _wish_of(metadata: Mapping[str, Any]) -> object:

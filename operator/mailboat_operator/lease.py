@@ -2,26 +2,33 @@
 
 A lease counts as left when its record has not changed for its duration as measured by our own clock, so clocks need not
 agree. Its holder stops acting when it could not renew it for a shorter time than that; every write to the API has a
-time-out shorter than the difference. So no two act at once, wherever one is cut off or killed. Called by `main`.
+time-out shorter than the difference. So no two act at once, wherever one is cut off or killed. After a newer version
+an older one waits longer, so that replicas that are replaced one by one don't undo each other's work in turns. Called
+by `main`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.errors import MailboatError
 
+from mailboat_operator.api import GROUP
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.resources import ClusterConflictError
 
 _LOG: Final = logging.getLogger("mailboat.operator")
+_NUMBERS: Final = re.compile(r"\d{1,9}(\.\d{1,9})*")
+_VERSION: Final = f"{GROUP}/operator-version"
+"""Annotation of the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,8 @@ class LeaseSettings:
         duration_seconds: A lease unchanged for so long is anybody's.
         renew_seconds: A holder who could not renew for so long stops.
         retry_seconds: Pause between looks, and between renewals.
+        version: Of the operator, as it releases them.
+        patience_seconds: How much longer a lease that a newer version had is left alone.
     """
 
     namespace: str
@@ -43,38 +52,62 @@ class LeaseSettings:
     duration_seconds: float = 15.0
     renew_seconds: float = 10.0
     retry_seconds: float = 2.0
+    version: str = "0"
+    patience_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A lease's record, and when it was first seen like this, by our own clock."""
+    """A lease's record, and when it was first seen like this, by our own clock.
+
+    Attributes:
+        record: What the lease says.
+        version: The operator's that had it last.
+        since: When.
+    """
 
     record: Manifest
+    version: str
     since: float
 
 
-def may_take(sighting: Sighting | None, identity: str, now: float) -> bool:
+def may_take(sighting: Sighting | None, settings: LeaseSettings, now: float) -> bool:
     """Whether the lease is ours, or anybody's.
 
     Args:
         sighting: The record; None when there is none.
-        identity: Who asks.
+        settings: Who asks.
         now: By the clock of the sighting.
     """
     if sighting is None:
         return True
     holder = sighting.record.get("holderIdentity")
-    duration = float(sighting.record.get("leaseDurationSeconds") or 0)
-    return not holder or holder == identity or now - sighting.since >= duration
+    if holder == settings.identity:
+        return True
+    duration = float(sighting.record.get("leaseDurationSeconds") or 0) if holder else 0.0
+    if order_of(sighting.version) > order_of(settings.version):
+        duration += settings.patience_seconds
+    return now - sighting.since >= duration
+
+
+def order_of(version: str) -> tuple[int, ...]:
+    """What versions are compared by: their leading numbers."""
+    match = _NUMBERS.match(version)
+    return tuple(int(one) for one in match[0].split(".")) if match is not None else ()
 
 
 class Lease:
     """Our side of one lease."""
 
     def __init__(
-        self, cluster: Cluster, settings: LeaseSettings, monotonic: Callable[[], float] = time.monotonic
+        self,
+        cluster: Cluster,
+        settings: LeaseSettings,
+        on_answer: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is asked yet."""
+        """Nothing is asked yet; `on_answer` is told whenever the API answers."""
+        self._on_answer = on_answer
         self._cluster = cluster
         self._settings = settings
         self._monotonic = monotonic
@@ -114,13 +147,14 @@ class Lease:
     async def try_once(self) -> bool:
         """Take or renew the lease if that may be; whether it is ours now. Raises: ClusterUnavailableError."""
         found = await self._look()
-        if not may_take(self._sighting, self._settings.identity, self._monotonic()):
+        if not may_take(self._sighting, self._settings, self._monotonic()):
             return False
         try:
             if found is None:
                 made = await self._cluster.create(self._manifest(self._record({})))
             else:
-                made = await self._cluster.replace({**found, "spec": self._record(found["spec"])})
+                metadata = {**found["metadata"], "annotations": self._annotations(found)}
+                made = await self._cluster.replace({**found, "metadata": metadata, "spec": self._record(found["spec"])})
         except ClusterConflictError:
             return False
         self._see(made)
@@ -138,6 +172,7 @@ class Lease:
 
     async def _look(self) -> Manifest | None:
         found = await self._cluster.get("Lease", self._settings.namespace, self._settings.name)
+        self._on_answer()
         self._see(found)
         return found
 
@@ -145,11 +180,19 @@ class Lease:
         if found is None:
             self._sighting = None
         elif self._sighting is None or self._sighting.record != found["spec"]:
-            self._sighting = Sighting(found["spec"], self._monotonic())
+            version = (found["metadata"].get("annotations") or {}).get(_VERSION, "0")
+            self._sighting = Sighting(found["spec"], version, self._monotonic())
 
     def _manifest(self, record: Manifest) -> Manifest:
-        metadata = {"name": self._settings.name, "namespace": self._settings.namespace}
+        metadata = {
+            "name": self._settings.name,
+            "namespace": self._settings.namespace,
+            "annotations": self._annotations({"metadata": {}}),
+        }
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": record}
+
+    def _annotations(self, found: Manifest) -> Mapping[str, str]:
+        return {**(found["metadata"].get("annotations") or {}), _VERSION: self._settings.version}
 
     def _record(self, before: Manifest) -> Manifest:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -14,36 +14,42 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 import kopf
+from mailboat import __version__
 from mailboat.errors import MailboatError
 from pythonjsonlogger.json import JsonFormatter
 
 from mailboat_operator.agents import Agents
+from mailboat_operator.budget import Budget
 from mailboat_operator.cluster import Cluster
+from mailboat_operator.connections import Connections
 from mailboat_operator.handlers import Watched, kopf_settings, registry_of
 from mailboat_operator.lease import Lease, LeaseSettings
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.metrics import OperatorMetrics
-from mailboat_operator.probes import Probes
+from mailboat_operator.probes import Health, Probes
 from mailboat_operator.reconciliation import Reconciler
+from mailboat_operator.rounds import Rounds
 from mailboat_operator.settings import OperatorSettings, read_settings
-from mailboat_operator.workers import Workers
+from mailboat_operator.systems import Systems
+from mailboat_operator.workers import Slots, Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _LOST_EXIT_CODE: Final = 1
 
 
 async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
-    """Run until `stopping` is set or the lease is lost; the exit code."""
+    """Run until `stopping` is set or the lease is lost; the exit code. Raises: UsageError without a cluster."""
     metrics = OperatorMetrics()
-    cluster = Cluster(metrics.wrote)
-    probes = Probes(metrics, settings.port)
-    lease = Lease(cluster, _lease_settings(settings, cluster))
+    health = Health(metrics)
+    cluster = Cluster(metrics.wrote)  # of the lease alone: it waits for no budget
+    probes = Probes(metrics, health, settings.port)
+    lease = Lease(cluster, _lease_settings(settings, cluster), health.in_touch)
     await probes.start()
     try:
         if await _first(lease.acquire(), stopping) is None:
             return 0
         metrics.leads()
-        is_lost = await _first(_lead(settings, cluster, metrics, lease), stopping)
+        is_lost = await _first(_lead(settings, metrics, health, lease), stopping)
         return _LOST_EXIT_CODE if is_lost else 0
     finally:
         await lease.release()
@@ -51,21 +57,23 @@ async def operate(settings: OperatorSettings, stopping: asyncio.Event) -> int:
         await probes.stop()
 
 
-async def _lead(settings: OperatorSettings, cluster: Cluster, metrics: OperatorMetrics, lease: Lease) -> bool:
+async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: Health, lease: Lease) -> bool:
     """Act until the lease is lost, or kopf, which has signal handlers of its own, was told to stop; whether it is lost.
 
     Raises: whatever ended a part of us that should never end.
     """
-    image, agents = AgentImage(settings.agent_image, settings.pull_policy), Agents()
-    workers = Workers(Reconciler(cluster, agents, image, metrics.reported), metrics, settings.workers)
-    watched = Watched(workers)
-    watching = kopf.operator(
-        registry=registry_of(watched),
-        settings=kopf_settings(is_clusterwide=not settings.namespaces),
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
+    image, agents, slots = AgentImage(settings.agent_image, settings.pull_policy), Agents(), Slots(settings.workers)
+    cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
+    systems = Systems(Connections(slots.given_back))
+    workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
+    watched = Watched(workers.ask, systems.claims)
+    rounds = Rounds(cluster, settings.namespaces)
+    parts = (
+        lease.hold(),
+        workers.run(),
+        rounds.run(watched, workers, health, settings.resync_seconds),
+        _watch(settings, watched, rounds, systems),
     )
-    parts = (lease.hold(), workers.run(), watched.resync(settings.resync_seconds), watching)
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -77,6 +85,19 @@ async def _lead(settings: OperatorSettings, cluster: Cluster, metrics: OperatorM
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await agents.close()
+        await cluster.close()
+
+
+async def _watch(settings: OperatorSettings, watched: Watched, rounds: Rounds, systems: Systems) -> None:
+    """Let nobody be looked at before all claims are known."""
+    await rounds.prime(systems.claims)
+    is_clusterwide = not settings.namespaces
+    await kopf.operator(
+        registry=registry_of(watched),
+        settings=kopf_settings(is_clusterwide=is_clusterwide, inactivity_seconds=settings.watch_seconds),
+        clusterwide=is_clusterwide,
+        namespaces=settings.namespaces,
+    )
 
 
 async def _first(work: Coroutine[Any, Any, bool], stopping: asyncio.Event) -> bool | None:
@@ -99,6 +120,7 @@ def _lease_settings(settings: OperatorSettings, cluster: Cluster) -> LeaseSettin
         duration_seconds=settings.lease_seconds,
         renew_seconds=settings.lease_seconds * 2 / 3,
         retry_seconds=settings.lease_seconds / 7.5,
+        version=__version__,
     )
 
 
@@ -127,7 +149,11 @@ def run() -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     configure_logs(settings.log_level)
-    return asyncio.run(_main(settings))
+    try:
+        return asyncio.run(_main(settings))
+    except MailboatError as error:
+        _LOG.error("%s", error)  # said in full: the trace would add nothing
+        return 1
 
 
 if __name__ == "__main__":

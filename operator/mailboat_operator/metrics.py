@@ -26,6 +26,11 @@ class OperatorMetrics:
         self._seconds = Histogram(
             "mailboat_operator_reconciliation_seconds", "Time of one look.", ["kind"], registry=self._registry
         )
+        self._waiting = Gauge("mailboat_operator_waiting", "Objects that wait for a look.", registry=self._registry)
+        self._under_way = Gauge("mailboat_operator_under_way", "Looks that are under way.", registry=self._registry)
+        self._silent = Gauge(
+            "mailboat_operator_silent_objects", "Objects whose changes no watch told of.", registry=self._registry
+        )
         self._leading = Gauge("mailboat_operator_leading", "1 while this replica acts.", registry=self._registry)
 
     def looked(self, kind: str, outcome: str, seconds: float) -> None:
@@ -40,6 +45,15 @@ class OperatorMetrics:
     def reported(self, reason: str) -> None:
         """An Event was written."""
         self._events.labels(reason).inc()
+
+    def queued(self, waiting: int, under_way: int) -> None:
+        """So many objects wait for a look, and so many are being looked at."""
+        self._waiting.set(waiting)
+        self._under_way.set(under_way)
+
+    def silent(self, count: int) -> None:
+        """So many objects were changed, and no watch told of it."""
+        self._silent.set(count)
 
     def leads(self) -> None:
         """From now on this replica acts."""

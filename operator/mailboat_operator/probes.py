@@ -1,26 +1,66 @@
 """What the cluster asks of the operator itself: `/healthz`, `/readyz`, `/metrics`.
 
-A replica that waits for the lease is ready: it is there to take over. Alive is whoever answers, as all work is done by
-the event loop that answers; that no watch is silent is kopf's own care.
+Alive is who answers, as all work is done by the event loop that answers, and whose watches told of everything that a
+list found. Ready is who was in touch with the API a moment ago; a replica that waits for the lease is, too: it is there
+to take over.
 """
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from aiohttp import web
 
 from mailboat_operator.metrics import OperatorMetrics
 
+_OUT_OF_TOUCH_SECONDS: Final = 20.0
+
+
+class Health:
+    """What is known of the process's health."""
+
+    def __init__(self, metrics: OperatorMetrics, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Alive, and not ready before `in_touch`."""
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._in_touch_at: float | None = None
+        self._illness: str | None = None
+
+    def in_touch(self) -> None:
+        """The API answered."""
+        self._in_touch_at = self._monotonic()
+
+    def heard_nothing_of(self, silent: Sequence[object]) -> None:
+        """No watch told of these objects, each by its name; of none when watches flow."""
+        self._metrics.silent(len(silent))
+        self._illness = f"watches are silent: nothing was told of {silent[0]}" if silent else None
+
+    @property
+    def illness(self) -> str | None:
+        """Why the process should be started anew; None when it should not."""
+        return self._illness
+
+    @property
+    def absence(self) -> str | None:
+        """Why the process can't act, nor take over; None when it can."""
+        if self._in_touch_at is None or self._monotonic() - self._in_touch_at > _OUT_OF_TOUCH_SECONDS:
+            return "the Kubernetes API does not answer"
+        return None
+
 
 class Probes:
     """The server of the probes."""
 
-    def __init__(self, metrics: OperatorMetrics, port: int) -> None:
+    def __init__(self, metrics: OperatorMetrics, health: Health, port: int) -> None:
         """Listen to nobody yet; port 0 takes a free one."""
         self._metrics = metrics
+        self._health = health
         self._port = port
         app = web.Application()
-        app.router.add_get("/healthz", self._well)
-        app.router.add_get("/readyz", self._well)
+        app.router.add_get("/healthz", self._alive)
+        app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._figures)
         self._runner = web.AppRunner(app, access_log=None)
 
@@ -33,8 +73,15 @@ class Probes:
         """Listen no more."""
         await self._runner.cleanup()
 
-    async def _well(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _alive(self, _: web.Request) -> web.Response:
+        return _answer(self._health.illness)
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return _answer(self._health.absence)
 
     async def _figures(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+def _answer(problem: str | None) -> web.Response:
+    return web.Response(text="ok\n") if problem is None else web.Response(text=f"{problem}\n", status=503)

@@ -24,7 +24,9 @@ class OperatorSettings:
         identity: Who this replica is.
         lease_seconds: How long a dead leader's lease holds.
         resync_seconds: How often everything is looked at.
-        workers: Objects that are looked at at once.
+        watch_seconds: A watch that is silent for so long is begun anew.
+        workers: Objects that are looked at at once, those that wait for brokers not counted.
+        requests_per_second: Requests to the Kubernetes API at the most, watches not counted.
         port: Of probes and metrics.
         log_level: The least that is logged.
     """
@@ -37,7 +39,9 @@ class OperatorSettings:
     identity: str = "mailboat-operator"
     lease_seconds: float = 15.0
     resync_seconds: float = 120.0
+    watch_seconds: float = 70.0
     workers: int = 10
+    requests_per_second: float = 100.0
     port: int = 8081
     log_level: str = "INFO"
 
@@ -70,7 +74,9 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         identity=f"{environment.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}",
         lease_seconds=number("LEASE_SECONDS", 15.0, 3.0),
         resync_seconds=number("RESYNC_SECONDS", 120.0, 1.0),
+        watch_seconds=number("WATCH_SECONDS", 70.0, 1.0),
         workers=int(number("WORKERS", 10, 1)),
+        requests_per_second=number("REQUESTS_PER_SECOND", 100.0, 1.0),
         port=int(number("PORT", 8081, 0)),
         log_level=(text("LOG_LEVEL") or "info").upper(),
     )

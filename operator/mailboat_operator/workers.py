@@ -1,7 +1,8 @@
 """Which objects to look at, and when: each at most once at a time, several at once, failed ones again after a pause.
 
-An object that fails, hangs or is refused delays no other one. A wish for an object that is waiting already is no second
-one; a wish for one that is being looked at now is kept for after. Used from one event loop. Called by `handlers`.
+An object that fails, hangs or is refused delays no other one, nor does one that waits for brokers: it works not, and is
+not counted. News go before what is looked at for its own sake. A wish for an object that is waiting already is no
+second one; a wish for one that is being looked at now is kept for after. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from mailboat.errors import MailboatError, PermanentError, RetryableError
@@ -22,54 +25,122 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 _PENDING_SECONDS: Final = 15.0
 """What an object waits for may be nothing that is watched, such as a Secret."""
 _LOOK_SECONDS: Final = 60.0
+_WAITING_EACH: Final = 20
+"""Looks under way for each that may work: the others wait for brokers, in batches."""
+
+
+class Slots:
+    """How many looks are under way, and how many of them work."""
+
+    def __init__(self, count: int) -> None:
+        """`count` may work at once, and twenty times as many be under way."""
+        self._count = count
+        self._working = 0
+        self._under_way = 0
+        self._freed = asyncio.Event()
+
+    @property
+    def under_way(self) -> int:
+        """Looks that have begun and not ended."""
+        return self._under_way
+
+    async def free(self) -> None:
+        """Wait until one more may begin."""
+        while self._working >= self._count or self._under_way >= self._count * _WAITING_EACH:
+            self._freed.clear()
+            await self._freed.wait()
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """For one look."""
+        self._working, self._under_way = self._working + 1, self._under_way + 1
+        try:
+            yield
+        finally:
+            self._working, self._under_way = self._working - 1, self._under_way - 1
+            self._freed.set()
+
+    @asynccontextmanager
+    async def given_back(self) -> AsyncIterator[None]:
+        """While a look waits for brokers, another may work; it goes on at once when they answer."""
+        self._working -= 1
+        self._freed.set()
+        try:
+            yield
+        finally:
+            self._working += 1
 
 
 class Workers:
     """The objects to look at, and those who do."""
 
-    def __init__(self, reconciler: Reconciler, metrics: OperatorMetrics, count: int) -> None:
+    def __init__(self, reconciler: Reconciler, metrics: OperatorMetrics, slots: Slots) -> None:
         """Nobody works before `run`."""
         self._reconciler = reconciler
         self._metrics = metrics
-        self._count = count
-        self._queue: asyncio.Queue[ObjectKey] = asyncio.Queue()
-        self._waiting: set[ObjectKey] = set()
+        self._slots = slots
+        self._news: dict[ObjectKey, None] = {}
+        self._rounds: dict[ObjectKey, None] = {}
+        self._asked = asyncio.Event()
         self._running: set[ObjectKey] = set()
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
 
-    def ask(self, key: ObjectKey) -> None:
-        """Have an object looked at soon."""
+    def ask(self, key: ObjectKey, *, is_news: bool = True) -> None:
+        """Have an object looked at soon; what is no news comes after all that is."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
         if key in self._running:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
-            self._queue.put_nowait(key)
+        elif is_news:
+            self._rounds.pop(key, None)
+            self._news[key] = None
+        elif key not in self._news:
+            self._rounds[key] = None
+        self._asked.set()
+
+    def forget(self, key: ObjectKey) -> None:
+        """An object is gone; what is under way for it ends by itself."""
+        self._failures.pop(key, None)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
     async def run(self) -> None:
         """Work until cancelled; what is being looked at then is given up between two requests."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._count):
-                group.create_task(self._work())
+            while True:
+                await self._slots.free()
+                group.create_task(self._work(await self._next()))
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.get()
-            self._waiting.discard(key)
-            self._running.add(key)
-            try:
+    async def _next(self) -> ObjectKey:
+        while not self._news and not self._rounds:
+            self._asked.clear()
+            await self._asked.wait()
+        queue = self._news or self._rounds
+        key = next(iter(queue))
+        del queue[key]
+        self._running.add(key)
+        self._metrics.queued(len(self._news) + len(self._rounds), self._slots.under_way + 1)
+        return key
+
+    async def _work(self, key: ObjectKey) -> None:
+        try:
+            with self._slots.taken():
                 pause = await self._look(key)
-            finally:
-                self._running.discard(key)
-            if key in self._again:
-                self._again.discard(key)
-                self.ask(key)
-            elif pause is not None:
-                self._timers[key] = asyncio.get_running_loop().call_later(pause, self.ask, key)
+        finally:
+            self._running.discard(key)
+            self._metrics.queued(len(self._news) + len(self._rounds), self._slots.under_way)
+        if key in self._again:
+            self._again.discard(key)
+            self.ask(key)
+        elif pause is not None:
+            self._timers[key] = asyncio.get_running_loop().call_later(pause, self._ask_later, key)
+
+    def _ask_later(self, key: ObjectKey) -> None:
+        self.ask(key, is_news=False)
 
     async def _look(self, key: ObjectKey) -> float | None:
         """Look at one object; in how many seconds again, None when nothing calls for it."""

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import UsageError
 from mailboat_operator.api.decoding import decode
-from mailboat_operator.brokers import BrokersUnreachableError, client_options
-from mailboat_operator.lease import Sighting, may_take
+from mailboat_operator.brokers import SecretMissingError, client_options
+from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.manifests.comparison import differing_field
 from mailboat_operator.manifests.pods import AgentImage, user_volume_name
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
@@ -118,7 +118,27 @@ def test_a_document_never_differs_from_itself(document: Any) -> None:
     ],
 )
 def test_a_lease_may_be_taken_when_it_is_ours_or_was_left(record: Any, age: float, may: bool) -> None:
-    assert may_take(None if record is None else Sighting(record, 100.0), "me", 100.0 + age) is may
+    sighting = None if record is None else Sighting(record, "1.2.0", 100.0)
+    assert may_take(sighting, LeaseSettings("here", "lease", "me", version="1.2.0"), 100.0 + age) is may
+
+
+@pytest.mark.parametrize(
+    ("holder", "theirs", "age", "may"),
+    [
+        ("", "1.10.0", 59, False),
+        ("", "1.10.0", 60, True),
+        ("other", "1.10.0", 74, False),
+        ("other", "1.10.0", 75, True),
+        ("", "1.9.0", 0, True),
+        ("", "1.9.0rc1", 0, True),
+        ("", "unknown", 0, True),
+        ("me", "1.10.0", 0, True),
+    ],
+)
+def test_after_a_newer_operator_an_older_one_waits_longer(holder: str, theirs: str, age: float, may: bool) -> None:
+    sighting = Sighting({"holderIdentity": holder, "leaseDurationSeconds": 15}, theirs, 100.0)
+    settings = LeaseSettings("here", "lease", "me", version="1.9.0", patience_seconds=60.0)
+    assert may_take(sighting, settings, 100.0 + age) is may
 
 
 def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
@@ -220,7 +240,8 @@ FOUND = TopicFound("id-1", 2, 1, {"retention.ms": "1000"})
 )
 def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: list[type]) -> None:
     wish = topic(**spec)
-    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), found, NOW)
+    known = replace(wish, status=replace(wish.status, topic_id=None if found is None else found.topic_id))
+    plan = plan_topic(known, wanted_topic(wish, JOURNAL), found, NOW)
     assert [type(one) for one in plan.actions] == kinds
 
 
@@ -276,7 +297,7 @@ def test_credentials_reach_the_client_as_texts() -> None:
     options = client_options(kafka, secrets)
     assert (options["security.protocol"], options["ssl.ca.pem"], options["ssl.key.pem"]) == ("SASL_SSL", "CA", "KEY")
     assert options["sasl.oauthbearer.client.secret"] == "p"
-    with pytest.raises(BrokersUnreachableError, match="Secret ca has no entry"):
+    with pytest.raises(SecretMissingError, match="Secret ca has no entry"):
         client_options(kafka, {})
 
 

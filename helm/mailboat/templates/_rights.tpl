@@ -1,29 +1,44 @@
 {{/* What the operator does in the namespaces that it serves: server-side apply needs create and patch. */}}
 {{- define "mailboat.rules" -}}
 - apiGroups: [mailboat.dev]
-  resources: [journals, publishers, subscriberpools, distributions]
+  resources: [publishers, subscriberpools, distributions, packagebuilds]
   verbs: [get, list, watch]
-- apiGroups: [mailboat.dev]  # a Journal makes five
+- apiGroups: [mailboat.dev]  # patched for our finalizer alone
+  resources: [journals]
+  verbs: [get, list, watch, patch]
+- apiGroups: [mailboat.dev]  # a Journal makes five, and deletes them with reclaimPolicy Delete
   resources: [topics]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [mailboat.dev]
-  resources: [journals/status, topics/status, publishers/status, subscriberpools/status, distributions/status]
+  resources:
+    - journals/status
+    - topics/status
+    - publishers/status
+    - subscriberpools/status
+    - distributions/status
+    - packagebuilds/status
   verbs: [patch]
 - apiGroups: [mailboat.dev]  # children that block the deletion of their owner
   resources: [journals/finalizers, publishers/finalizers, subscriberpools/finalizers]
   verbs: [update]
+- apiGroups: [mailboat.dev]  # those whose ttlSecondsAfterFinished is over
+  resources: [distributions]
+  verbs: [delete]
+- apiGroups: [keda.sh]  # where KEDA is installed
+  resources: [scaledobjects]
+  verbs: [get, create, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [""]
+- apiGroups: [""]  # listed and watched by our label, so that drift is seen at once
   resources: [configmaps, services]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
-  verbs: [get, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]  # read by name, never listed
   resources: [secrets]
   verbs: [get, create]

@@ -1,0 +1,76 @@
+"""Looking at everything now and then, and checking by it that the watches tell of everything.
+
+A list says what there is. What it has and no watch told of within a grace, or what a watch should have told is gone,
+proves a watch silent: the objects are looked at all the same, and the process counts as ill until the watches flow
+again. Called by `main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from mailboat.errors import MailboatError
+
+from mailboat_operator.api.kinds import KINDS
+from mailboat_operator.claims import TopicClaims
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.handlers import Watched, key_of_object, silent_objects, version_of
+from mailboat_operator.manifests.children import Manifest
+from mailboat_operator.probes import Health
+from mailboat_operator.reconciliation import ObjectKey
+from mailboat_operator.resources import ClusterConflictError
+from mailboat_operator.workers import Workers
+
+_LOG: Final = logging.getLogger("mailboat.operator")
+_GRACE_SECONDS: Final = 10.0
+_EVERYWHERE: Final = "*"
+
+
+class Rounds:
+    """Lists of everything that is served."""
+
+    def __init__(self, cluster: Cluster, namespaces: Sequence[str]) -> None:
+        """Of these namespaces; of all where none is named."""
+        self._cluster = cluster
+        self._namespaces = namespaces or (_EVERYWHERE,)
+
+    async def prime(self, claims: TopicClaims) -> None:
+        """Fill in who claims which topic, before anybody is looked at. Raises: see `Cluster.list`."""
+        for kind in ("Journal", "Topic"):
+            for manifest in await self._list(kind):
+                claims.saw(manifest)
+
+    async def run(self, watched: Watched, workers: Workers, health: Health, seconds: float) -> None:
+        """Go round every so many seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            before = list(watched.heard)
+            try:
+                listed = await self._versions()
+            except MailboatError as error:
+                _LOG.warning("the round is left out: %s", error)
+                continue
+            for key in {*listed, *before}:
+                workers.ask(key, is_news=False)
+            await asyncio.sleep(min(_GRACE_SECONDS, seconds / 2))
+            silent = silent_objects(watched.heard, before, listed)
+            health.heard_nothing_of(silent)
+            if silent:
+                _LOG.warning("no watch told of %d objects, such as %s", len(silent), silent[0])
+
+    async def _versions(self) -> dict[ObjectKey, int]:
+        found: dict[ObjectKey, int] = {}
+        for kind in KINDS:
+            for manifest in await self._list(kind.name):
+                found[key_of_object(manifest)] = version_of(manifest)
+        return found
+
+    async def _list(self, kind: str) -> list[Manifest]:
+        """All objects of a kind; none where the kind itself is gone."""
+        try:
+            return [one for namespace in self._namespaces for one in await self._cluster.list(kind, namespace)]
+        except ClusterConflictError:
+            return []
