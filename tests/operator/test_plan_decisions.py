@@ -297,7 +297,7 @@ def test_credentials_reach_the_client_as_texts() -> None:
     options = client_options(kafka, secrets)
     assert (options["security.protocol"], options["ssl.ca.pem"], options["ssl.key.pem"]) == ("SASL_SSL", "CA", "KEY")
     assert options["sasl.oauthbearer.client.secret"] == "p"
-    with pytest.raises(SecretMissingError, match="Secret ca has no entry"):
+    with pytest.raises(SecretMissingError, match="missing: Secret ca"):
         client_options(kafka, {})
 
 
