@@ -25,6 +25,7 @@ from mailboat.config.document import (
     SubscriberAgentConfig,
     SubscriberConfig,
 )
+from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.client import HttpControl
@@ -114,6 +115,46 @@ def test_a_subscriber_that_stops_leaves_the_others_running_and_tells_by_the_exit
         assert not process.readiness().is_ready
         assert process.liveness().is_alive
         assert process.stop(process.deadline()) == 5
+
+
+def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
+    tmp_path: Path, source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    retention = RetentionConfig(consumption=ConsumptionConfig(ConsumptionPolicy.DURABLE))
+    home = made(
+        tmp_path, edge(tmp_path, "edge", is_editable=True), publisher=PublisherAgentConfig("author", str(source))
+    )
+    home.config = replace(home.config, retention=retention)
+    expected = {
+        "announcer-edge",
+        "commands-edge",
+        "events-author",
+        "log",
+        "log-past",
+        "maintainer",
+        "maintainer-edge",
+        "retention",
+        "statuses",
+        "subscriber-edge",
+        "topology",
+    }
+    with AgentProcess(home) as process:
+        process.start()
+        until(lambda: process.readiness().is_ready)
+
+        def stuck() -> set[str]:
+            for one in list(process._pulse._watched.values()):
+                one.stall_seconds = -1e9
+            return {name.removeprefix("mailboat-") for name in process.liveness().stuck}
+
+        until(lambda: stuck() == expected)
+        assert process.stop(process.deadline()) == 0
+        assert process.liveness().is_alive
+    lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.running"]
+    assert lines[0].startswith("stopping within ")
+    assert "mailboat-subscriber-edge" in lines[0]
+    assert lines[1].startswith("stopped, with ")
 
 
 def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
-from mailboat.agent.retaining import RetentionTask
+from mailboat.agent.retaining import retention_worker
 from mailboat.clock import Deadline, SystemClock
 
 
@@ -59,12 +59,12 @@ def test_it_is_done_by_hand(kept: Any) -> None:
 
 def test_an_agent_does_it_by_itself(kept: Any) -> None:
     with Workspace(Home(kept.home)) as workspace:
-        task = RetentionTask(workspace)
-        task.start()
+        worker = retention_worker(workspace)
+        worker.start()
         deadline = Deadline(SystemClock(), 20.0)
         while workspace.journal.bounds(workspace.package_topic).earliest_offset == 0 and not deadline.is_over():
             threading.Event().wait(0.01)
-        task.stop(deadline)
+        assert worker.stop(deadline.remaining_seconds())
     assert head_of(kept) == 2
 
 

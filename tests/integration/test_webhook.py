@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -298,3 +299,38 @@ def test_a_receiver_that_talks_nonsense_is_unreachable() -> None:
             poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
         poster.close()
         thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"])
+def test_a_receiver_that_drips_its_answer_gets_one_timeout_for_all_of_it(answer: bytes) -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.recv(1000)
+                connection.sendall(answer)
+                while not over.wait(0.02):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        poster = Poster(f"http://127.0.0.1:{server.getsockname()[1]}", {}, 0.3)
+        began = time.monotonic()
+        try:
+            with pytest.raises(WebhookUnreachableError, match=r"did not take an event within 0\.3 seconds"):
+                poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
+            assert time.monotonic() - began < 5
+        finally:
+            over.set()
+            thread.join()
+            poster.close()
+
+
+def test_a_handshake_that_never_ends_is_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        poster = Poster(f"https://localhost:{server.getsockname()[1]}", {}, 0.3)
+        with pytest.raises(WebhookUnreachableError, match="localhost"):
+            poster.post(b"{}", datetime(2026, 1, 1, tzinfo=UTC))
+        poster.close()

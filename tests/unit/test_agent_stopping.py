@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 from mailboat.agent import retaining, upkeep
-from mailboat.agent.composition import prepare
+from mailboat.agent.composition import Workspace, prepare
 from mailboat.agent.home import Home
-from mailboat.agent.retaining import RetentionTask
+from mailboat.agent.retaining import retention_worker
 from mailboat.agent.running import AgentProcess
-from mailboat.agent.upkeep import Maintainer
-from mailboat.clock import Deadline, SystemClock
+from mailboat.agent.upkeep import maintenance_worker
 from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, SubscriberConfig
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import TopicName
-from mailboat.retention.keeping import RetentionKeeper, RetentionSettings, TurnBrokenOffError
+from mailboat.retention.keeping import RetentionFigures, RetentionKeeper, RetentionSettings, TurnBrokenOffError
 from mailboat.retention.plan import ConsumptionBounds
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
@@ -42,6 +41,7 @@ class Keeper:
 
     def __init__(self, turn: Callable[..., None]) -> None:
         self.turn = turn
+        self.figures = RetentionFigures()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -66,10 +66,10 @@ def test_from_the_signal_to_the_end_it_takes_no_longer_than_was_given(
     process: AgentProcess, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "maintain", stuck)
-    monkeypatch.setattr(retaining, "retention_keeper", lambda _: Keeper(stuck))
-    process._retention = RetentionTask(process.workspace)
-    process._retention.start()
-    process._maintainer.begin()
+    monkeypatch.setattr(retaining, "retention_keeper", lambda *_, **__: Keeper(stuck))
+    process._upkeep.append(retention_worker(process.workspace))
+    for worker in process._upkeep:
+        worker.start()
     assert stuck.began.wait(SECONDS)
     began = time.monotonic()
     with process:
@@ -119,20 +119,21 @@ def test_a_defect_does_not_end_the_upkeep_for_good(
 ) -> None:
     done, workspace = threading.Event(), Workplace()
     monkeypatch.setattr(upkeep, "maintain", failing_once(done))
-    maintainer = Maintainer(workspace)  # type: ignore[arg-type]  # it needs no more of it
+    maintainer = maintenance_worker(workspace)  # type: ignore[arg-type]  # it needs no more of it
     maintainer.begin()
     assert done.wait(SECONDS)
-    maintainer.stop(Deadline(SystemClock(), SECONDS))
+    assert maintainer.stop(SECONDS)
     assert "a defect" in caplog.text
 
 
 def test_a_defect_does_not_end_retention_for_good(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    done, workspace = threading.Event(), Workplace()
-    monkeypatch.setattr(retaining, "retention_keeper", lambda _: Keeper(failing_once(done)))
-    task = RetentionTask(workspace)  # type: ignore[arg-type]  # it needs no more of it
-    task.start()
+    done = threading.Event()
+    workspace = Workspace(Home(tmp_path / "home", Config()), SkippingClock())
+    monkeypatch.setattr(retaining, "retention_keeper", lambda *_, **__: Keeper(failing_once(done)))
+    worker = retention_worker(workspace)
+    worker.start()
     assert done.wait(SECONDS)
-    task.stop(Deadline(SystemClock(), SECONDS))
+    assert worker.stop(SECONDS)
     assert "a defect" in caplog.text

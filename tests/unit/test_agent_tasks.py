@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from mailboat.agent.health import AgentView
-from mailboat.agent.pulse import PulsingClock
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError
 from mailboat.subscriber.subscription import Until
@@ -50,20 +49,21 @@ def test_it_runs_until_it_is_stopped_and_releases_its_target() -> None:
     subscriber = Scripted()
     task = task_of(lambda: subscriber)
     assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="starting")
-    task.start()
+    task.worker.start()
     assert subscriber.began.wait(SECONDS)
     assert task.view() == AgentView("edge", "subscriber", "running", is_ready=True, reason="idle")
-    task.stop()
-    assert task.join(SECONDS)
+    task.worker.ask_to_stop()
+    assert task.worker.join(SECONDS)
     assert subscriber.is_closed
     assert (task.view().state, task.view().reason, task.exit_code) == ("stopped", "stopped", 0)
+    assert task.is_over
 
 
 def test_a_named_state_ends_it_and_stays_visible() -> None:
     subscriber = Scripted(JournalTrimmedError("20 packages are gone"))
     task = task_of(lambda: subscriber)
-    task.start()
-    assert task.join(SECONDS)
+    task.worker.start()
+    assert task.worker.join(SECONDS)
     assert subscriber.is_closed
     assert task.view() == AgentView("edge", "subscriber", "stopped", is_ready=False, reason="JournalTrimmed")
     assert task.exit_code == 6
@@ -71,8 +71,8 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
 
 def test_a_defect_is_logged_with_its_trace_and_takes_nobody_along(caplog: pytest.LogCaptureFixture) -> None:
     task = task_of(lambda: Scripted(ZeroDivisionError()))
-    task.start()
-    assert task.join(SECONDS)
+    task.worker.start()
+    assert task.worker.join(SECONDS)
     assert (task.view().reason, task.exit_code) == ("defect", 1)
     assert [one.exc_info is not None for one in caplog.records] == [True]
 
@@ -86,11 +86,11 @@ def test_what_is_only_missing_for_a_while_is_waited_for() -> None:
         return subscriber
 
     task = task_of(open_it)
-    task.start()
+    task.worker.start()
     assert subscriber.began.wait(SECONDS)
     assert task.view().is_ready
-    task.stop()
-    assert task.join(SECONDS)
+    task.worker.ask_to_stop()
+    assert task.worker.join(SECONDS)
 
 
 def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
@@ -101,38 +101,9 @@ def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
         raise failure
 
     task = SubscriberTask("edge", open_it, clock)
-    task.start()
+    task.worker.start()
     assert clock.await_waiters()
     assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="StorageReadOnly")
-    task.stop()
-    assert task.join(SECONDS)
+    task.worker.ask_to_stop()
+    assert task.worker.join(SECONDS)
     assert task.exit_code == 0
-
-
-def test_a_thread_that_neither_asks_the_time_nor_waits_is_stuck() -> None:
-    inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
-    name = threading.current_thread().name
-    clock.monotonic()
-    assert clock.stuck([name]) == []
-    inner.advance(11.0)
-    assert clock.stuck([name]) == [name]
-    clock.now()
-    assert clock.stuck([name]) == []
-
-
-def test_a_thread_may_be_silent_for_as_long_as_it_waits() -> None:
-    inner = ManualClock()
-    clock = PulsingClock(inner, stall_seconds=10.0)
-    woken = threading.Event()
-    thread = threading.Thread(target=clock.wait, args=(woken, 3600.0), name="waiting")
-    thread.start()
-    assert inner.await_waiters()
-    inner.advance(3000.0)
-    assert clock.stuck(["waiting"]) == []
-    woken.set()
-    thread.join(SECONDS)
-
-
-def test_a_thread_that_has_ended_but_should_not_have_is_stuck() -> None:
-    assert PulsingClock(ManualClock()).stuck(["never-there"]) == ["never-there"]

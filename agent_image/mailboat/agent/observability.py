@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.control.views import QueueView, SubscriberStatusView
 from mailboat.agent.credentials import read_secret
+from mailboat.agent.upkeep import UpkeepFigures
 from mailboat.clock import Deadline
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.failpoints import NoFailpoints
@@ -21,6 +22,7 @@ from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventSettings
 from mailboat.queues.standing import Capability, QueueState
+from mailboat.retention.keeping import RetentionFigures
 from mailboat.telemetry.exposition import AgentMetrics, Exposition
 from mailboat.telemetry.fleet import FleetFigures, QueueFigures
 from mailboat.telemetry.hooks import measured
@@ -39,7 +41,13 @@ if TYPE_CHECKING:
 
 
 class Observability:
-    """One for a process. Agents ask it for their meters while they are made."""
+    """One for a process. Agents ask it for their meters while they are made.
+
+    Attributes:
+        upkeep: Where the maintenance counts what it did.
+        retention: Where the keeper of the head counts what it did.
+        tracer: Records spans.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         """Nothing is started. Raises: ConfigInvalidError when traces are wanted and can't be sent."""
@@ -48,7 +56,9 @@ class Observability:
         self._publishers: dict[str, PublisherMetrics] = {}
         self._running: list[DistributedNotifier | Webhook] = []
         self._opened = ExitStack()
-        self.tracer = self._open_tracer()
+        self.upkeep: Final = UpkeepFigures()
+        self.retention: Final = RetentionFigures()
+        self.tracer: Final = self._open_tracer()
 
     @property
     def requests(self) -> RequestRecorder:

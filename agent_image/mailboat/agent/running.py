@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, Self
 from mailboat.agent.composition import Workspace
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.pulse import PulsingClock
-from mailboat.agent.retaining import RetentionTask, is_retention_by_consumption
+from mailboat.agent.retaining import is_head_moved, retention_worker
 from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
-from mailboat.agent.upkeep import Maintainer
+from mailboat.agent.upkeep import maintenance_worker
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from mailboat.agent.home import Home
 
 _LOG: Final = logging.getLogger(__name__)
-_THREAD_PREFIX: Final = "mailboat-"
-"""Threads of the engine that live as long as the process does."""
-
 Listener = Callable[[SubscriberStatistics], None]
 
 
@@ -62,12 +59,10 @@ class AgentProcess:
         self._changed = threading.Event()
         self._room: ControlRoom | None = None
         self._tasks = [
-            SubscriberTask(one.name, _opener(self.workspace, one, self._listener), self._pulse)
+            SubscriberTask(one.name, _opener(self.workspace, one, self._listener), self._pulse, self._heed_end)
             for one in home.config.agents.subscribers
         ]
-        self._watched: frozenset[str] = frozenset()
-        self._maintainer = Maintainer(self.workspace)
-        self._retention: RetentionTask | None = None
+        self._upkeep = [maintenance_worker(self.workspace, figures=self.observability.upkeep)]
 
     @property
     def room(self) -> ControlRoom | None:
@@ -81,8 +76,7 @@ class AgentProcess:
         if self.config.agents.publishers:
             self._start_publishers()
         for task in self._tasks:
-            task.start()
-        threading.Thread(target=self._await_end, name="agents-end", daemon=True).start()
+            task.worker.start()
 
     def _start_publishers(self) -> None:
         """The control room, and what looks after the journal: retention by age, and by consumption."""
@@ -92,11 +86,10 @@ class AgentProcess:
         self._room.catch_up()
         self._room.start()
         self.observability.start(self._room)
-        self._watched = frozenset(one.name for one in threading.enumerate() if one.name.startswith(_THREAD_PREFIX))
-        self._maintainer.begin()
-        if is_retention_by_consumption(self.workspace):
-            self._retention = RetentionTask(self.workspace)
-            self._retention.start()
+        if is_head_moved(self.workspace):
+            self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
+        for worker in self._upkeep:
+            worker.start()
 
     def ask_to_stop(self) -> None:
         """Let `wait` return. From any thread, or a signal's handler."""
@@ -113,20 +106,27 @@ class AgentProcess:
 
     def stop(self, deadline: Deadline) -> int:
         """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
-        self._stop_by = deadline = deadline if self._stop_by is None else self._stop_by
+        is_first, self._stop_by = self._stop_by is None, self._stop_by or deadline
         self.ask_to_stop()
-        for task in self._tasks:
-            task.stop()
-        self.observability.stop(deadline)
+        workers = [*(task.worker for task in self._tasks), *self._upkeep]
+        if is_first:
+            running = ", ".join(worker.name for worker in workers if worker.is_running) or "nobody"
+            _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
+        for worker in workers:
+            worker.ask_to_stop()
+        self.observability.stop(self._stop_by)
         if self._room is not None:
-            self._room.stop(deadline)
-        late = [task.name for task in self._tasks if not task.join(deadline.remaining_seconds())]
-        if late:
-            _LOG.warning("subscribers that did not end in time: %s", ", ".join(late))
-        self._maintainer.stop(deadline)
-        if self._retention is not None:
-            self._retention.stop(deadline)
+            self._room.stop(self._stop_by)
+        late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
+        if is_first:
+            self._tell_end(self._stop_by, late)
         return self.exit_code
+
+    def _tell_end(self, deadline: Deadline, late: Sequence[str]) -> None:
+        if late:
+            _LOG.warning("did not end in time: %s; what they were at is found again at the next start", ", ".join(late))
+        else:
+            _LOG.info("stopped, with %.3g seconds to spare", deadline.remaining_seconds())
 
     @property
     def exit_code(self) -> int:
@@ -134,11 +134,8 @@ class AgentProcess:
         return next((task.exit_code for task in self._tasks if task.exit_code), 0)
 
     def liveness(self) -> LivenessView:
-        """See `Health`: the threads that should have moved, and did not."""
-        if self.stopping.is_set():
-            return LivenessView(is_alive=True)
-        running = {task.thread_name for task in self._tasks if task.is_running}
-        stuck = tuple(self._pulse.stuck(self._watched | running))
+        """See `Health`: the workers that should have moved, and did not."""
+        stuck = () if self.stopping.is_set() else tuple(self._pulse.stuck())
         return LivenessView(not stuck, stuck)
 
     def readiness(self) -> ReadinessView:
@@ -164,13 +161,10 @@ class AgentProcess:
         names = [one.name for one in self.config.agents.publishers]
         return [AgentView(name, "publisher", state, is_ready) for name in names]
 
-    def _await_end(self) -> None:
+    def _heed_end(self) -> None:
         """End the process when nobody is left: it would only look as if it worked."""
-        if self.config.agents.publishers:
-            return
-        for task in self._tasks:
-            task.ended.wait()
-        self._changed.set()
+        if not self.config.agents.publishers and all(task.is_over for task in self._tasks):
+            self._changed.set()
 
 
 def check_agents(agents: AgentsConfig) -> None:

@@ -15,7 +15,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.hooks import Hooks
 from mailboat.agent.inspection import recent_publishers
 from mailboat.agent.locations import open_target
-from mailboat.agent.upkeep import Maintainer, sweep_closed_target
+from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
 from mailboat.config.document import HooksConfig
 from mailboat.discovery.announcements import states_for
@@ -102,11 +102,15 @@ class SubscriberProcess:
         except BaseException:
             self._target.close()
             raise
-        self._maintainer = Maintainer(workspace, is_sweeping=False)
+        self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
         self._announcer = Announcer(
             workspace.journal,
             self._announcement,
-            AnnouncerSettings(workspace.topic(TopicRole.DISCOVERY), workspace.home.config.subscriber.announce_seconds),
+            AnnouncerSettings(
+                workspace.topic(TopicRole.DISCOVERY),
+                subscription.name,
+                workspace.home.config.subscriber.announce_seconds,
+            ),
             workspace.clock,
         )
         if self._meter is not None:
@@ -130,7 +134,7 @@ class SubscriberProcess:
         finally:
             deadline = Deadline(self._workspace.clock, self._farewell_seconds())
             self._announcer.stop(deadline.remaining_seconds())
-            self._maintainer.stop(deadline)
+            self._maintainer.stop(deadline.remaining_seconds())
 
     def stop(self) -> None:
         """Finish the batch at hand within the time that the configuration gives, and return from `run`."""

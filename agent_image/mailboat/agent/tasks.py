@@ -1,4 +1,4 @@
-"""One subscriber of an agent's process, in a thread of its own: opened, run, and its end kept as data.
+"""One subscriber of an agent's process, as a worker: opened, run, and its end kept as data.
 
 A passing fault while it starts is waited out; a named state ends it and stays visible; a defect is logged with its
 trace. Used by `running.py`.
@@ -16,9 +16,9 @@ from mailboat.agent.health import AgentView
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError, RetryableError
 from mailboat.subscriber.subscription import Until
+from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)
-_FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 DEFECT_EXIT_CODE: Final = 1
@@ -41,52 +41,42 @@ class RunnableSubscriber(Protocol):
 
 
 class SubscriberTask:
-    """The thread of one subscriber. `start`, `stop` and `join` from one thread, all else from any."""
+    """The worker of one subscriber, and what became of it."""
 
-    def __init__(self, name: str, open_subscriber: Callable[[], RunnableSubscriber], clock: Clock) -> None:
-        """Nothing is opened before `start`; a RetryableError of `open_subscriber` is waited out."""
+    def __init__(
+        self,
+        name: str,
+        open_subscriber: Callable[[], RunnableSubscriber],
+        clock: Clock,
+        when_ended: Callable[[], None] | None = None,
+    ) -> None:
+        """Nothing is opened before the worker starts; a RetryableError of `open_subscriber` is waited out."""
         self.name = name
         self.exit_code = 0
-        self.ended = threading.Event()
         self._open = open_subscriber
-        self._clock = clock
-        self._stopping = threading.Event()
+        self._when_ended = when_ended
         self._lock = threading.Lock()
         self._subscriber: RunnableSubscriber | None = None
         self._reason = "starting"
-        self._thread = threading.Thread(target=self._run, name=f"mailboat-subscriber-{name}", daemon=True)
+        self._is_over = threading.Event()
+        care = Care(
+            f"starting the subscriber {name}",
+            longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
+            interrupt=self._interrupt,
+            farewell=self._farewell,
+            on_failure=self._note_failure,
+            where={"subscriber": name},
+        )
+        self.worker: Final = Worker(f"subscriber-{name}", self._turn, clock, care)
 
     @property
-    def is_running(self) -> bool:
-        """Whether it has begun and not ended."""
-        return self._thread.ident is not None and not self.ended.is_set()
-
-    @property
-    def thread_name(self) -> str:
-        """The thread's name."""
-        return self._thread.name
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Finish the batch at hand, then end."""
-        self._stopping.set()
-        with self._lock:
-            subscriber = self._subscriber
-        if subscriber is not None:
-            subscriber.stop()
-
-    def join(self, seconds: float) -> bool:
-        """Wait for the end; whether it came."""
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
-        return not self._thread.is_alive()
+    def is_over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._is_over.is_set()
 
     def view(self) -> AgentView:
         """How it is."""
-        if self.ended.is_set():
+        if self.is_over:
             return AgentView(self.name, "subscriber", "stopped", is_ready=False, reason=self._reason)
         with self._lock:
             subscriber = self._subscriber
@@ -95,37 +85,44 @@ class SubscriberTask:
         is_ready, reason = subscriber.readiness()
         return AgentView(self.name, "subscriber", "running", is_ready, reason)
 
-    def _run(self) -> None:
+    def _turn(self) -> float | None:
         try:
-            self._run_until_stopped()
+            self._run_once()
             self._reason = "stopped"
+        except RetryableError:
+            raise  # it is waited out
         except MailboatError as error:
             self._reason, self.exit_code = error.name, error.exit_code
             _LOG.error("subscriber %s stopped: %s", self.name, error)  # a named state needs no trace
         except Exception:  # noqa: BLE001  # a defect of one subscriber must not take the others along
             self._reason, self.exit_code = "defect", DEFECT_EXIT_CODE
             _LOG.exception("subscriber %s failed", self.name)
-        finally:
-            self.ended.set()
-
-    def _run_until_stopped(self) -> None:
-        pause = _FIRST_PAUSE_SECONDS
-        while not self._stopping.is_set():
-            try:
-                self._run_once()
-            except RetryableError as error:
-                self._reason = error.name
-                _LOG.warning("subscriber %s can't start: %s; next try in %g seconds", self.name, error, pause)
-                self._clock.wait(self._stopping, pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return None
 
     def _run_once(self) -> None:
         with closing(self._open()) as subscriber:
             with self._lock:
                 self._subscriber = subscriber
             try:
-                if not self._stopping.is_set():
+                if not self.worker.is_stopping:
                     subscriber.run(Until.FOREVER)
             finally:
                 with self._lock:
                     self._subscriber = None
+
+    def _interrupt(self) -> None:
+        """Let it finish the batch at hand, then end."""
+        with self._lock:
+            subscriber = self._subscriber
+        if subscriber is not None:
+            subscriber.stop()
+
+    def _note_failure(self, error: Exception) -> None:
+        self._reason = getattr(error, "name", "defect")
+
+    def _farewell(self) -> None:
+        if not self.exit_code:
+            self._reason = "stopped"
+        self._is_over.set()
+        if self._when_ended is not None:
+            self._when_ended()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.errors import MailboatError
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.topics import DISCOVERY_TOPIC
 from mailboat.wire.messages import encode_message
+from mailboat.workers import Care, Worker
 
 STOP_SECONDS: Final = 10.0
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +23,19 @@ class AnnouncerSettings:
 
     Attributes:
         topic: The discovery topic.
+        subscriber: Who announces, for the log.
         period_seconds: The pause between announcements when nothing happens.
         shortest_pause_seconds: News that come faster are announced together.
     """
 
     topic: TopicName = DISCOVERY_TOPIC
+    subscriber: str = ""
     period_seconds: float = 10.0
     shortest_pause_seconds: float = 0.2
 
 
 class Announcer:
-    """Announces from a thread of its own until it is stopped.
-
-    `compose` is called in that thread and gives the announcement of the moment. A failing journal is no reason to stop:
-    the failure is counted, and the next announcement comes in its time. A defect is logged with its trace.
-    """
+    """Announces between `start` and `stop`; `compose` is called in its thread, for the announcement of the moment."""
 
     def __init__(
         self, journal: Journal, compose: Callable[[], DiscoveryMessage], settings: AnnouncerSettings, clock: Clock
@@ -50,31 +44,31 @@ class Announcer:
         self._journal = journal
         self._compose = compose
         self._settings = settings
-        self._clock = clock
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
-        self._failures = 0
+        care = Care(
+            f"announcing {settings.subscriber}",
+            first_pause_seconds=settings.shortest_pause_seconds,
+            longest_pause_seconds=settings.period_seconds,
+            farewell=self.announce,
+            where={"subscriber": settings.subscriber},
+        )
+        self.worker: Final = Worker(f"announcer-{settings.subscriber}", self._turn, clock, care)
 
     @property
     def failures(self) -> int:
         """Announcements that could not be sent."""
-        return self._failures
+        return self.worker.failures
 
     def start(self) -> None:
         """Announce now and from now on."""
-        self._thread.start()
+        self.worker.start()
 
     def announce_soon(self) -> None:
         """There is news: announce it now, together with what follows within the shortest pause. From any thread."""
-        self._woken.set()
+        self.worker.wake()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Announce a last time, and end the thread; that may take so long."""
-        self._stopping.set()
-        self._woken.set()
-        if self._thread.is_alive():
-            self._thread.join(seconds)
+        self.worker.stop(seconds)
 
     def announce(self) -> None:
         """Announce once, from the calling thread. Raises: the journal's errors."""
@@ -83,22 +77,7 @@ class Announcer:
         key = f"{message.sub_sling_id}-{message.sub_agent_name}".encode()
         self._journal.append(self._settings.topic, [NewRecord(value, headers, key)])
 
-    def _run(self) -> None:
-        while True:
-            is_last = self._stopping.is_set()
-            self._woken.clear()
-            self._announce_if_possible()
-            if is_last:
-                return
-            self._clock.wait(self._stopping, self._settings.shortest_pause_seconds)
-            rest = max(0.0, self._settings.period_seconds - self._settings.shortest_pause_seconds)
-            self._clock.wait(self._woken, rest)
-
-    def _announce_if_possible(self) -> None:
-        try:
-            self.announce()
-        except MailboatError:
-            self._failures += 1
-        except Exception:  # noqa: BLE001  # a defect must not end the thread for good
-            self._failures += 1
-            _LOG.exception("an announcement failed by a defect; the next one comes in its time")
+    def _turn(self) -> float:
+        self.announce()
+        self.worker.rest(self._settings.shortest_pause_seconds)
+        return max(0.0, self._settings.period_seconds - self._settings.shortest_pause_seconds)

@@ -7,27 +7,22 @@ stopped by the agent.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.errors import MailboatError
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import DistributedEvent
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.workers import Care, Worker
 
-_LOG: Final = logging.getLogger(__name__)
 _LEASE_SECONDS: Final = 2.0
 _WAIT_SECONDS: Final = 1.0
 _SETTLING_WAIT_SECONDS: Final = 0.25
-_FIRST_PAUSE_SECONDS: Final = 1.0
-_LONGEST_PAUSE_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 10.0
 
 
@@ -68,11 +63,15 @@ class DistributedNotifier:
         """Nothing is read before `start`."""
         self._settings = settings
         self._ports = ports
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"mailboat-events-{settings.publisher}", daemon=True)
         self._run: EventRun | None = None
         self._statistics = EventStatistics()
-        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        care = Care(
+            f"raising events of {settings.publisher}",
+            interrupt=self._interrupt,
+            on_failure=self._count_failure,
+            where={"publisher": settings.publisher},
+        )
+        self._worker = Worker(f"events-{settings.publisher}", self._turn, ports.clock, care)
 
     @property
     def statistics(self) -> EventStatistics:
@@ -81,45 +80,37 @@ class DistributedNotifier:
 
     def start(self) -> None:
         """Raise events from now on, from where the cursor stands."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
         """End the thread; what is not raised by then is raised after the next start."""
-        self._stopping.set()
+        self._worker.stop(timeout_seconds)
+
+    def _interrupt(self) -> None:
         run = self._run
         if run is not None:
             run.interrupt()
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
 
-    def _work(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._ports.memory.lease() as is_ours:
-                    if is_ours:
-                        self._raise_until_stopped()
-                self._statistics = replace(self._statistics, is_raising=False)
-                self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
-            except MailboatError as error:
-                self._wait_out(error)
-            except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good
-                _LOG.exception("events of %s failed by a defect", self._settings.publisher)
-                self._wait_out(error)
+    def _turn(self) -> float:
+        with self._ports.memory.lease() as is_ours:
+            if is_ours:
+                self._raise_until_stopped()
+        self._statistics = replace(self._statistics, is_raising=False)
+        return _LEASE_SECONDS
 
     def _raise_until_stopped(self) -> None:
         ports = self._ports
         run = EventRun(self._settings, EventPorts(ports.journal, ports.memory, ports.clock, ports.failpoints))
         self._run = run
         try:
-            while not self._stopping.is_set():
-                ports.clock.monotonic()  # liveness goes by it
+            while not self._worker.is_stopping:
                 self._take_in(run.step(_SETTLING_WAIT_SECONDS if run.is_settling else _WAIT_SECONDS), run)
         finally:
             self._run = None
             run.close()
 
     def _take_in(self, events: Sequence[DistributedEvent], run: EventRun) -> None:
-        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._worker.succeeded()
         before = self._statistics
         self._statistics = replace(
             before,
@@ -131,10 +122,5 @@ class DistributedNotifier:
         if events and self._ports.listener is not None:
             self._ports.listener(events)
 
-    def _wait_out(self, error: Exception) -> None:
+    def _count_failure(self, _: Exception) -> None:
         self._statistics = replace(self._statistics, is_raising=False, failures=self._statistics.failures + 1)
-        _LOG.warning(
-            "events of %s wait: %s", self._settings.publisher, error, extra={"publisher": self._settings.publisher}
-        )
-        self._ports.clock.wait(self._stopping, self._pause_seconds)
-        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mailboat.clock import Clock
-from mailboat.errors import JournalReplacedError, MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandMessage, RedriveMessage
 from mailboat.model.positions import Position
 from mailboat.wire.messages import decode_message
+from mailboat.workers import Care, Worker
 
 Command = CommandMessage | RedriveMessage
 
@@ -54,15 +55,18 @@ class CommandListener:
         self._addressee = addressee
         self._mark = addressee.name.encode()
         self._journal = journal
-        self._clock = clock
         self._when_heard = when_heard
         self._lock = threading.Lock()
         self._untaken: list[Command] = []
         self._position: Position | None = None
         self._reader: JournalReader | None = None
-        self._stopping = threading.Event()
-        self._taken = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name=f"commands-{addressee.name}", daemon=True)
+        care = Care(
+            f"hearing commands for {addressee.name}",
+            longest_pause_seconds=_PAUSE_SECONDS,
+            interrupt=self._interrupt,
+            where={"subscriber": addressee.name, "topic": addressee.topic},
+        )
+        self._worker = Worker(f"commands-{addressee.name}", self._turn, clock, care)
 
     def catch_up(self, position: Position) -> None:
         """Read from the position what is there now, before anything is imported. Raises: the journal's errors."""
@@ -73,7 +77,7 @@ class CommandListener:
 
     def start(self) -> None:
         """Listen from now on."""
-        self._thread.start()
+        self._worker.start()
 
     def untaken(self) -> Heard | None:
         """What was heard and not taken; None before the topic was opened."""
@@ -84,7 +88,7 @@ class CommandListener:
         """So many of the first commands were taken."""
         with self._lock:
             del self._untaken[:count]
-        self._taken.set()
+        self._worker.wake()
 
     def has_clear(self, offset: Offset, publisher: AgentName | None) -> bool:
         """Whether a clear that was not taken yet drops that package."""
@@ -98,33 +102,24 @@ class CommandListener:
 
     def close(self) -> None:
         """End the thread."""
-        self._stopping.set()
-        self._taken.set()
-        if self._reader is not None:
-            self._reader.interrupt()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_SECONDS)
+        self._worker.stop(_STOP_SECONDS)
         if self._reader is not None:
             self._reader.close()
 
     # ---------------------------------------------------------------------------------------------------- the thread
 
-    def _listen(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                if self._is_full():
-                    self._clock.wait(self._taken, _PAUSE_SECONDS)
-                elif self._read(_WAIT_SECONDS).records and self._untaken:
-                    self._when_heard()
-            except MailboatError as error:
-                _LOG.warning("no commands can be heard at the moment: %s", error)
-                self._clock.wait(self._stopping, _PAUSE_SECONDS)
-            except Exception:  # noqa: BLE001  # a defect must not end the thread for good
-                _LOG.exception("hearing commands failed by a defect; it is tried again in %g seconds", _PAUSE_SECONDS)
-                self._clock.wait(self._stopping, _PAUSE_SECONDS)
+    def _turn(self) -> float:
+        if self._is_full():
+            return _PAUSE_SECONDS
+        if self._read(_WAIT_SECONDS).records and self._untaken:
+            self._when_heard()
+        return 0.0
+
+    def _interrupt(self) -> None:
+        if self._reader is not None:
+            self._reader.interrupt()
 
     def _is_full(self) -> bool:
-        self._taken.clear()
         with self._lock:
             return len(self._untaken) >= MOST_UNTAKEN
 

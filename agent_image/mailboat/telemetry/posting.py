@@ -7,16 +7,21 @@ away. The standard library is enough for it, and keeps the web's client where it
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from mailboat.clock import Deadline, SystemClock
 from mailboat.errors import RetryableError, UsageError
 
 _ANSWER_BYTES: Final = 64 * 1024
+_LEAST_SECONDS: Final = 0.001
 
 
 class WebhookUnreachableError(RetryableError):
@@ -32,6 +37,47 @@ class Answer(NamedTuple):
 
     status: int
     retry_after_seconds: float | None = None
+
+
+class _Connection(http.client.HTTPConnection):
+    """All steps of a post end by one deadline: a receiver that drips gets no more time than a deaf one."""
+
+    deadline: Deadline
+    _line: socket.socket | None = None
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._tls = context
+
+    def connect(self) -> None:
+        """See `http.client`: try the addresses of the host one after the other."""
+        failure: OSError = TimeoutError(f"{self.host} could not be reached in time")
+        for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            line = socket.socket(family, kind, protocol)
+            try:
+                line.settimeout(max(_LEAST_SECONDS, self.deadline.remaining_seconds()))
+                line.connect(address)
+                self.sock = self._line = line
+                self._secure()
+            except OSError as error:
+                line.close()
+                failure = error
+            else:
+                return
+        raise failure
+
+    def abort(self) -> None:
+        """The time is over: end whatever is read or written. From another thread."""
+        line = self._line  # `sock` is forgotten while an answer that ends with the connection is read
+        if line is not None:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def _secure(self) -> None:
+        if self._tls is not None:
+            secured = self._tls.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+            self.sock = self._line = secured  # before the handshake, so that it, too, can be ended
+            secured.do_handshake()
 
 
 class Poster:
@@ -52,12 +98,9 @@ class Poster:
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._headers = dict(headers)
         self._place = f"{parts.scheme}://{parts.hostname}" + ("" if port is None else f":{port}")
-        if parts.scheme == "https":
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, port, timeout=timeout_seconds, context=ssl.create_default_context()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout_seconds)
+        self._timeout_seconds = timeout_seconds
+        context = ssl.create_default_context() if parts.scheme == "https" else None
+        self._connection = _Connection(parts.hostname, port or (80 if context is None else 443), context)
 
     @property
     def place(self) -> str:
@@ -65,17 +108,26 @@ class Poster:
         return self._place
 
     def post(self, body: bytes, now: datetime) -> Answer:
-        """Post, and give the answer. Raises: WebhookUnreachableError."""
+        """Post, and give the answer, all within the timeout. Raises: WebhookUnreachableError."""
+        deadline = self._connection.deadline = Deadline(SystemClock(), self._timeout_seconds)
+        timer = threading.Timer(self._timeout_seconds, self._connection.abort)
+        timer.daemon = True
+        timer.start()
         try:
             self._connection.request("POST", self._target, body, self._headers)
             answer = self._connection.getresponse()
             answer.read(_ANSWER_BYTES)
             if not answer.isclosed():
                 self._connection.close()  # longer than anybody needs
+            if deadline.is_over():
+                raise TimeoutError("the answer came too slowly")
             return Answer(answer.status, _seconds_of(answer.headers.get("Retry-After"), now))
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
-            raise WebhookUnreachableError(f"{self._place} did not take an event: {error!r:.200}") from error
+            when = f" within {self._timeout_seconds:g} seconds" if deadline.is_over() else ""
+            raise WebhookUnreachableError(f"{self._place} did not take an event{when}: {error!r:.200}") from error
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         """Release the connection."""

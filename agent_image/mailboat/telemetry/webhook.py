@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
@@ -26,14 +25,13 @@ from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventCursor, E
 from mailboat.telemetry.cloudevents import CONTENT_TYPE, encode_cloud_event
 from mailboat.telemetry.posting import Answer, Poster, WebhookUnreachableError
 from mailboat.wire.events import decode_event
+from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=50)
 _WAIT_SECONDS: Final = 1.0
 _LEASE_SECONDS: Final = 2.0
-_FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
-_LONGEST_WISH_SECONDS: Final = 3600.0
 _STOP_SECONDS: Final = 15.0
 _REFUSALS: Final = frozenset({400, 413, 415, 422})
 
@@ -83,11 +81,18 @@ class Webhook:
         self._settings = settings
         self._ports = ports
         self._poster = Poster(settings.url, headers, settings.timeout_seconds)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"mailboat-webhook-{settings.publisher}", daemon=True)
         self._reader: JournalReader | None = None
         self._statistics = WebhookStatistics()
-        self._failures_in_row = 0
+        care = Care(
+            f"posting events of {settings.publisher}",
+            longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
+            jitter=ports.random,
+            interrupt=self._interrupt,
+            farewell=self._poster.close,
+            on_failure=self._count_failure,
+            where=self._where(),
+        )
+        self._worker = Worker(f"webhook-{settings.publisher}", self._turn, ports.clock, care)
 
     @property
     def statistics(self) -> WebhookStatistics:
@@ -97,41 +102,29 @@ class Webhook:
     def start(self) -> None:
         """Remember where the first event will stand, and post from now on. Raises: the journal's and state's errors."""
         self._cursor()
-        self._thread.start()
+        self._worker.start()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:
         """End the thread after the post at hand."""
-        self._stopping.set()
+        self._worker.stop(timeout_seconds)
+
+    def _interrupt(self) -> None:
         reader = self._reader
         if reader is not None:
             reader.interrupt()
-        if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
 
-    def _work(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with self._ports.memory.lease(WEBHOOK_READER) as is_ours:
-                    if is_ours:
-                        self._post_until_stopped()
-                self._ports.clock.wait(self._stopping, _LEASE_SECONDS)
-            except MailboatError as error:
-                self._wait_out(error)
-            except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good
-                _LOG.exception("the webhook failed by a defect", extra=self._where())
-                self._wait_out(error)
-        self._poster.close()
+    def _turn(self) -> float:
+        with self._ports.memory.lease(WEBHOOK_READER) as is_ours:
+            if is_ours:
+                self._post_until_stopped()
+        return _LEASE_SECONDS
 
     def _post_until_stopped(self) -> None:
         reader = self._ports.journal.reader(self._settings.event_topic, self._cursor())
         self._reader = reader
         try:
-            while not self._stopping.is_set():
-                self._ports.clock.monotonic()  # liveness goes by it
-                for record in reader.read(_READ, _WAIT_SECONDS).records:
-                    if self._stopping.is_set():
-                        return
-                    self._deliver(record)
+            while not self._worker.is_stopping:
+                self._deliver_all(reader.read(_READ, _WAIT_SECONDS).records)
         except PositionOutOfRangeError as error:
             bounds = self._ports.journal.bounds(self._settings.event_topic)
             _LOG.warning("events were removed before the webhook took them: %s", error, extra=self._where())
@@ -139,6 +132,12 @@ class Webhook:
         finally:
             self._reader = None
             reader.close()
+
+    def _deliver_all(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if self._worker.is_stopping:
+                return
+            self._deliver(record)
 
     def _deliver(self, record: Record) -> None:
         event = _event_of(record)
@@ -148,7 +147,7 @@ class Webhook:
             self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
         self._note(Offset(record.offset + 1))
         self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
-        self._failures_in_row = 0
+        self._worker.succeeded()
 
     def _judge(self, answer: Answer, event: DistributedEvent) -> None:
         if answer.status // 100 == 2:
@@ -179,16 +178,8 @@ class Webhook:
         store = memory.restart if is_restart else memory.advance
         store(WEBHOOK_READER, identity, EventCursor(next_offset, next_offset))
 
-    def _wait_out(self, error: Exception) -> None:
+    def _count_failure(self, _: Exception) -> None:
         self._statistics = replace(self._statistics, failed=self._statistics.failed + 1)
-        wished = getattr(error, "retry_after_seconds", None)
-        longest = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures_in_row, 30), _LONGEST_PAUSE_SECONDS)
-        pause = longest * self._ports.random.uniform(0.5, 1.0)
-        pause = pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
-        self._failures_in_row += 1
-        until = self._ports.clock.now() + timedelta(seconds=pause)
-        _LOG.warning("%s; next try at %s", error, until.isoformat(timespec="seconds"), extra=self._where())
-        self._ports.clock.wait(self._stopping, pause)
 
     def _where(self) -> dict[str, object]:
         return {"publisher": self._settings.publisher, "topic": self._settings.event_topic}

@@ -1,0 +1,219 @@
+"""A thread that does one thing again and again until it is stopped: the one kind of background thread there is.
+
+A worker has a name, takes turns, and outlives failures: what a turn raises is told once, and tried again after a
+growing pause. So a journal that is away, or a defect, ends nothing for good. A clock that watches (`Watching`) is told
+when a worker begins and ends, so that liveness knows of every one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, runtime_checkable
+
+from mailboat.clock import Clock
+from mailboat.errors import MailboatError
+
+_LOG: Final = logging.getLogger(__name__)
+_PREFIX: Final = "mailboat-"
+_LONGEST_WISH_SECONDS: Final = 3600.0
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A clock that tells whether threads make progress."""
+
+    def began(self, name: str, stall_seconds: float | None) -> None:
+        """The calling thread is to be watched from now on; silent for longer than that it is stuck (None: as usual)."""
+
+    def ended(self) -> None:
+        """The calling thread ends as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """How a worker is treated.
+
+    Attributes:
+        purpose: What it does, for the log: "<purpose> failed: …".
+        first_pause_seconds: After the first failure; the pause doubles with each further one in a row.
+        longest_pause_seconds: And grows up to this. A longer wish of the failed side is heard, for up to an hour.
+        jitter: Makes a pause between a half and the whole of it; None leaves it whole.
+        interrupt: Called by who stops it, to end a wait inside a turn.
+        farewell: Called in the thread after the last turn.
+        on_failure: Called in the thread with each failure.
+        stall_seconds: Silent for longer than that, it is stuck; None is what the clock takes for that.
+        where: Fields of its lines in the log.
+    """
+
+    purpose: str
+    first_pause_seconds: float = 1.0
+    longest_pause_seconds: float = 60.0
+    jitter: random.Random | None = None
+    interrupt: Callable[[], None] | None = None
+    farewell: Callable[[], None] | None = None
+    on_failure: Callable[[Exception], None] | None = None
+    stall_seconds: float | None = None
+    where: Mapping[str, object] = field(default_factory=dict)
+
+
+class Worker:
+    """Takes turns between `start` and `stop`. It can be started once; to be used from any thread but where said."""
+
+    def __init__(self, name: str, turn: Callable[[], float | None], clock: Clock, care: Care) -> None:
+        """Nothing is done before `start`.
+
+        Args:
+            name: Of the thread, behind `mailboat-`.
+            turn: One step of the work, in the thread. It gives the seconds until the next one, or None: it is done.
+            clock: Time. Liveness goes by it, so a long turn asks it, or `is_stopping`, now and then.
+            care: How it is treated.
+        """
+        self._turn = turn
+        self._clock = clock
+        self._care = care
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._ended = threading.Event()
+        self._failures = 0
+        self._failures_in_row = 0
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name=f"{_PREFIX}{name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The thread's name."""
+        return self._thread.name
+
+    @property
+    def failures(self) -> int:
+        """Turns that failed."""
+        return self._failures
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started."""
+        return self._thread.ident is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and has not ended."""
+        return self.is_started and not self._ended.is_set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop. A long turn asks for it, which also shows that it is alive."""
+        self._clock.monotonic()
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        """Take the first turn now."""
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Start, unless it was started or stopped before. From one thread."""
+        if not self.is_started and not self._stopping.is_set():
+            self.start()
+
+    def wake(self) -> None:
+        """Take the next turn now, or right after the one at hand."""
+        self._woken.set()
+
+    def rest(self, seconds: float) -> bool:
+        """Wait inside a turn; only a stop ends it, and then it is True."""
+        return self._clock.wait(self._stopping, seconds)
+
+    def succeeded(self) -> None:
+        """Inside a long turn: what failed before works, so the next failure is the first one."""
+        if self._failures_in_row:
+            _LOG.info("%s works again", self._care.purpose, extra=dict(self._care.where))
+        self._failures_in_row, self._told = 0, ""
+
+    def ask_to_stop(self) -> None:
+        """Take no turn any more. Does not wait; again it does nothing new."""
+        self._stopping.set()
+        self._woken.set()
+        if self._care.interrupt is not None:
+            self._care.interrupt()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end, at most so long; whether it came, or nothing was ever begun."""
+        if self.is_started:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self, seconds: float) -> bool:
+        """Ask it to stop and wait for the end, at most so long; whether it came. One that is late is a daemon."""
+        self.ask_to_stop()
+        return self.join(seconds)
+
+    # ---------------------------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        watch = self._clock if isinstance(self._clock, Watching) else None
+        if watch is not None:
+            watch.began(self.name, self._care.stall_seconds)
+        try:
+            self._take_turns()
+            if self._care.farewell is not None:
+                self._guarded(self._care.farewell)
+        finally:
+            self._ended.set()
+            if watch is not None:
+                watch.ended()
+
+    def _take_turns(self) -> None:
+        is_done = False
+        while not is_done and not self.is_stopping:
+            self._woken.clear()
+            is_done = self._guarded(self._take_turn)
+
+    def _take_turn(self) -> bool:
+        pause = self._turn()
+        self.succeeded()
+        if pause is None:
+            return True
+        if pause > 0 and not self._stopping.is_set():  # a stop that came before the last wake-up was taken back
+            self._clock.wait(self._woken, pause)
+        return False
+
+    def _guarded(self, work: Callable[[], bool | None]) -> bool:
+        """Do it; whether the work is done for good. A failure is told, and waited out."""
+        try:
+            return bool(work())
+        except Exception as error:  # noqa: BLE001  # a defect must not end the thread for good either
+            self._failures += 1
+            if self._care.on_failure is not None:
+                self._care.on_failure(error)
+            pause = self._pause_after(error)
+            self._failures_in_row += 1
+            self._tell(error, pause)
+            self.rest(pause)
+            return False
+
+    def _pause_after(self, error: Exception) -> float:
+        care = self._care
+        pause = min(care.first_pause_seconds * 2.0 ** min(self._failures_in_row, 30), care.longest_pause_seconds)
+        if care.jitter is not None:
+            pause *= care.jitter.uniform(0.5, 1.0)
+        wished = getattr(error, "retry_after_seconds", None)
+        return pause if wished is None else max(pause, min(wished, _LONGEST_WISH_SECONDS))
+
+    def _tell(self, error: Exception, pause: float) -> None:
+        """A failure that comes again and again is one line, until another one comes."""
+        is_news, self._told = str(error) != self._told, str(error)
+        is_known = isinstance(error, MailboatError | OSError)
+        level = (logging.WARNING if is_known else logging.ERROR) if is_news else logging.DEBUG
+        _LOG.log(
+            level,
+            "%s failed%s: %s; next try in %.3g seconds",
+            self._care.purpose,
+            "" if is_known else " by a defect",
+            error if is_known else repr(error),
+            pause,
+            exc_info=None if is_known else error,
+            extra=dict(self._care.where),
+        )

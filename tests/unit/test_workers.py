@@ -1,0 +1,186 @@
+"""Workers: turns, failures, pauses, stops, and that liveness hears of each."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from mailboat.agent.pulse import PulsingClock
+from mailboat.errors import JournalUnavailableError
+from mailboat.testing.clocks import ManualClock, SkippingClock
+from mailboat.workers import Care, Worker
+
+SECONDS = 10.0
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Turns:
+    """Fails as the test says, and tells when it is done with that."""
+
+    def __init__(self, *failures: Exception, pause: float | None = 5.0) -> None:
+        self.failures = list(failures)
+        self.pause = pause
+        self.count = 0
+        self.went_well = threading.Event()
+
+    def __call__(self) -> float | None:
+        self.count += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.went_well.set()
+        return self.pause
+
+
+def test_it_takes_turns_with_pauses_and_at_once_when_it_is_woken() -> None:
+    clock, turns = ManualClock(), Turns()
+    worker = Worker("w", turns, clock, Care("working"))
+    assert not worker.is_running
+    worker.start()
+    assert clock.await_waiters()
+    clock.advance(4.9)
+    assert turns.count == 1
+    clock.advance(0.2)
+    eventually(lambda: turns.count == 2)
+    clock.await_waiters()
+    worker.wake()
+    eventually(lambda: turns.count == 3)
+    assert worker.stop(SECONDS)
+    assert not worker.is_running
+
+
+def test_what_is_done_ends_and_says_farewell() -> None:
+    said: list[str] = []
+    worker = Worker("w", Turns(pause=None), ManualClock(), Care("working", farewell=lambda: said.append("bye")))
+    worker.start()
+    assert worker.join(SECONDS)
+    assert said == ["bye"]
+
+
+def test_one_that_was_never_started_can_be_stopped_and_begins_no_more() -> None:
+    turns = Turns()
+    worker = Worker("w", turns, ManualClock(), Care("working"))
+    assert worker.stop(0.0)
+    worker.begin()
+    assert turns.count == 0
+
+
+def test_failures_are_waited_out_with_growing_pauses_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    clock = SkippingClock()
+    turns = Turns(*[JournalUnavailableError("away")] * 5)
+    seen: list[Exception] = []
+    care = Care("working", 1.0, 4.0, on_failure=seen.append, where={"subscriber": "edge"})
+    before = clock.monotonic()
+    worker = Worker("w", turns, clock, care)
+    worker.start()
+    assert turns.went_well.wait(SECONDS)
+    worker.stop(SECONDS)
+    assert clock.monotonic() - before >= 1 + 2 + 4 + 4 + 4
+    assert (worker.failures, len(seen)) == (5, 5)
+    warnings = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.getMessage() for one in warnings] == ["working failed: JournalUnavailable: away; next try in 1 seconds"]
+    assert warnings[0].__dict__["subscriber"] == "edge"
+    assert "working works again" in caplog.text
+
+
+def test_a_defect_is_told_with_its_trace_and_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    turns = Turns(RecursionError("a defect"))
+    worker = Worker("w", turns, SkippingClock(), Care("working"))
+    worker.start()
+    assert turns.went_well.wait(SECONDS)
+    worker.stop(SECONDS)
+    (line,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert line.exc_info is not None
+    assert "working failed by a defect: RecursionError('a defect')" in line.getMessage()
+
+
+def test_a_wish_of_the_failed_side_is_heard_but_not_for_ever() -> None:
+    clock = SkippingClock()
+    turns = Turns(JournalUnavailableError("busy", retry_after_seconds=120.0))
+    worker = Worker("w", turns, clock, Care("working", jitter=random.Random(1)))
+    began = clock.monotonic()
+    worker.start()
+    assert turns.went_well.wait(SECONDS)
+    worker.stop(SECONDS)
+    assert clock.monotonic() - began >= 120
+
+
+def test_a_stop_ends_a_pause_after_a_failure_and_interrupts_a_turn() -> None:
+    interrupted = threading.Event()
+    worker = Worker(
+        "w",
+        Turns(*[JournalUnavailableError("away")] * 9),
+        ManualClock(),
+        Care("working", interrupt=interrupted.set),
+    )
+    worker.start()
+    eventually(lambda: worker.failures == 1)
+    assert worker.stop(SECONDS)
+    assert interrupted.is_set()
+
+
+def test_a_farewell_that_fails_does_no_harm() -> None:
+    def fails() -> None:
+        raise JournalUnavailableError("away")
+
+    worker = Worker("w", Turns(pause=None), SkippingClock(), Care("working", farewell=fails))
+    worker.start()
+    assert worker.join(SECONDS)
+    assert worker.failures == 1
+
+
+class Stuck:
+    """A turn that does not end before the test wants it to."""
+
+    def __init__(self) -> None:
+        self.began, self.release = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.began.set()
+        assert self.release.wait(SECONDS)
+
+
+@pytest.mark.parametrize(("stall_seconds", "limit"), [(None, 10.0), (100.0, 100.0)])
+def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
+    stall_seconds: float | None, limit: float
+) -> None:
+    inner, stuck = ManualClock(), Stuck()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    worker = Worker("w", stuck, clock, Care("working", stall_seconds=stall_seconds))
+    worker.start()
+    assert stuck.began.wait(SECONDS)
+    inner.advance(limit)
+    assert clock.stuck() == []
+    inner.advance(0.1)
+    assert clock.stuck() == ["mailboat-w"]
+    stuck.release.set()
+    assert worker.join(SECONDS)
+    assert clock.stuck() == []
+
+
+def test_a_worker_that_waits_is_quiet_for_as_long_as_it_said() -> None:
+    inner = ManualClock()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    worker = Worker("w", Turns(pause=1000.0), clock, Care("working"))
+    worker.start()
+    assert inner.await_waiters()
+    inner.advance(900.0)
+    assert clock.stuck() == []
+    worker.stop(SECONDS)
+
+
+def test_a_thread_that_ended_as_it_should_not_is_stuck() -> None:
+    clock = PulsingClock(ManualClock())
+    thread = threading.Thread(target=lambda: clock.began("gone", None))
+    thread.start()
+    thread.join(SECONDS)
+    assert clock.stuck() == ["gone"]
