@@ -104,11 +104,7 @@ class PackageBuilder:
             if summary.length_bytes <= self._room_for_package(draft):
                 return BuiltPackage(draft._replace(payload=stream.read()), summary)
             if self._settings.are_large_refused:
-                raise LimitExceededError(
-                    f"the package has {summary.length_bytes} bytes, does not fit a message, and may not travel otherwise",
-                    next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
-                    limit=self._settings.inline_package_bytes,
-                )
+                raise _too_large_for_a_message(summary, self._settings.inline_package_bytes)
             return self._referring(draft, summary, self._store_package(draft, stream))
 
     def _build_in_pieces(
@@ -209,6 +205,14 @@ class PackageBuilder:
 
     def _now_ms(self) -> int:
         return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _too_large_for_a_message(summary: PackageSummary, limit: int) -> LimitExceededError:
+    return LimitExceededError(
+        f"the package has {summary.length_bytes} bytes, does not fit a message, and may not travel otherwise",
+        next_step="publish in several requests, or let it travel by another `publisher.transfer` than inline",
+        limit=limit,
+    )
 
 
 def _described(draft: PackageMessage, summary: PackageSummary, large: dict[bytes, Binary]) -> PackageMessage:

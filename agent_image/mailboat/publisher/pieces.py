@@ -1,17 +1,21 @@
-"""Cutting packages into pieces, and appending them before the message that names them.
+"""Cutting packages into pieces while they are written, and appending those before the message that names them.
 
-The pieces are durable when `append_pieces` returns, so the message can promise them. They are cut of the package as it
-is; a journal that compresses does so piece by piece. A publisher that dies leaves pieces that nobody asks for:
-they cost a place in the log until retention removes them, and a repeated request cuts anew.
+A package is written once, into this stream: what does not fit a message goes to the journal meanwhile, one step after
+the other, by another thread; nothing is put on disk. All pieces are durable when `finish` returns, so the message can
+promise them. A publisher that dies or gives up leaves pieces that nobody asks for: they cost a place in the log until
+retention removes them, and a repeated request cuts anew.
 """
 
 from __future__ import annotations
 
+import io
 import logging
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final, NamedTuple
 
-from mailboat.errors import AppendUncertainError, JournalUnavailableError, SourceChangedError
+from mailboat.errors import AppendUncertainError, JournalUnavailableError, LimitExceededError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
@@ -31,7 +35,7 @@ class PieceSettings:
 
     Attributes:
         piece_bytes: Content of one piece at most; with its overhead it must fit what the journal takes.
-        append_bytes: Content that is appended in one step, about: what is in memory at once.
+        append_bytes: Content that is appended in one step, about; some three times that is in memory at once.
         max_attempts: How often an append whose outcome is unknown is made again.
     """
 
@@ -40,63 +44,142 @@ class PieceSettings:
     max_attempts: int = 3
 
 
-class PieceAppender:
-    """Appends the pieces of one publisher's packages."""
+class PieceSender(NamedTuple):
+    """Whose pieces they are.
 
-    def __init__(self, journal: Journal, topic: TopicName, settings: PieceSettings, failpoints: Failpoints) -> None:
+    Attributes:
+        sling_id: The publisher's instance.
+        agent_name: The publisher.
+        package_id: Of this attempt alone: pieces of two attempts must never meet under one id.
+    """
+
+    sling_id: SlingId
+    agent_name: AgentName
+    package_id: PackageId
+
+
+class PieceAppender:
+    """Appends the pieces of one package, in order, and knows where they stand."""
+
+    def __init__(self, journal: Journal, topic: TopicName, sender: PieceSender, max_attempts: int) -> None:
         """Nothing is appended yet."""
         self._journal = journal
         self._topic = topic
-        self._settings = settings
-        self._reach = failpoints.reach
+        self._sender = sender
+        self._max_attempts = max_attempts
+        self._first = self._last = Offset(0)
+        self._count = 0
+        self._length_bytes = 0
 
-    def append_pieces(
-        self, package: BinaryIO, length_bytes: int, sender: tuple[SlingId, AgentName], package_id: PackageId
-    ) -> PieceRun:
-        """Cut the package from where the stream stands, and append all pieces in order.
+    @property
+    def run(self) -> PieceRun:
+        """What was appended."""
+        return PieceRun(self._first, self._last, self._count, self._length_bytes)
 
-        Args:
-            package: The package's bytes.
-            length_bytes: How many there are.
-            sender: The publisher's instance and agent.
-            package_id: Of this attempt alone: pieces of two attempts must never meet under one id.
+    def append(self, contents: Sequence[bytes]) -> None:
+        """Append the next pieces. Raises: JournalUnavailableError, StorageFullError."""
+        messages = [PieceMessage(*self._sender, self._count + at, one) for at, one in enumerate(contents)]
+        offsets = self._append([NewRecord(encode_piece(one), PIECE_HEADERS) for one in messages])
+        self._first = offsets[0] if self._count == 0 else self._first
+        self._last = offsets[-1]
+        self._count += len(contents)
+        self._length_bytes += sum(map(len, contents))
 
-        Raises:
-            JournalUnavailableError, StorageFullError: Try again with another package id.
-            SourceChangedError: The stream did not hold `length_bytes`.
-        """
-        index, taken = 0, 0
-        first = last = Offset(0)
-        while taken < length_bytes:
-            contents = self._read(package, length_bytes - taken)
-            messages = [PieceMessage(*sender, package_id, index + at, one) for at, one in enumerate(contents)]
-            offsets = self._append([NewRecord(encode_piece(one), PIECE_HEADERS) for one in messages])
-            if index == 0:
-                first = offsets[0]
-            last = offsets[-1]
-            index += len(contents)
-            taken += sum(map(len, contents))
-            self._reach(Failpoint.PUBLISHER_PIECES_APPENDED)
-        return PieceRun(first, last, index, length_bytes)
-
-    def _read(self, package: BinaryIO, left: int) -> list[bytes]:
-        contents: list[bytes] = []
-        total = 0
-        while total < min(left, self._settings.append_bytes):
-            content = package.read(min(self._settings.piece_bytes, left - total))
-            if not content:
-                raise SourceChangedError("the package ended before its length while it was cut into pieces")
-            contents.append(content)
-            total += len(content)
-        return contents
-
-    def _append(self, records: list[NewRecord]) -> list[Offset]:
+    def _append(self, records: list[NewRecord]) -> Sequence[Offset]:
         """Append once more where the outcome is unknown: readers take the first of equal pieces."""
-        for attempt in range(1, self._settings.max_attempts + 1):
+        for attempt in range(1, self._max_attempts + 1):
             try:
-                return list(self._journal.append(self._topic, records))
+                return self._journal.append(self._topic, records)
             except AppendUncertainError as error:
-                if attempt == self._settings.max_attempts:
+                if attempt == self._max_attempts:
                     raise
                 _LOG.warning("pieces are appended again, as the journal did not answer: %s", error)
         raise JournalUnavailableError("no attempt was made", topic=self._topic)
+
+
+class PieceWriter(io.RawIOBase):
+    """A stream to write one package into. Belongs to one thread; closing it ends the other one.
+
+    What was written is in memory until there is enough for a step, so what is small is never cut: `content` has it.
+    """
+
+    def __init__(
+        self, appender: PieceAppender, settings: PieceSettings, failpoints: Failpoints, max_bytes: int | None = None
+    ) -> None:
+        """Begin with nothing; a package of more than `max_bytes` is refused when it comes to that."""
+        super().__init__()
+        self._appender = appender
+        self._settings = settings
+        self._reach = failpoints.reach
+        self._max_bytes = max_bytes
+        self._contents: list[bytes] = []
+        self._rest = bytearray()
+        self._waiting_bytes = 0
+        self._written_bytes = 0
+        self._thread = ThreadPoolExecutor(1, "pieces")
+        self._step: Future[None] | None = None
+        self._has_begun = False
+
+    @property
+    def content(self) -> bytes | None:
+        """The whole package, where none of it was appended yet; None afterwards."""
+        return None if self._has_begun else b"".join([*self._contents, bytes(self._rest)])
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        """Take some more. Raises: LimitExceededError; as `PieceAppender.append`, for what was written before."""
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's ReadableBuffer is not importable
+        self._written_bytes += len(view)
+        if self._max_bytes is not None and self._written_bytes > self._max_bytes:
+            raise LimitExceededError(
+                f"the package has more than {self._max_bytes} bytes, which is the limit",
+                next_step="publish in several requests, or with --changed, which cuts by itself",
+                limit=self._max_bytes,
+            )
+        self._cut(view)
+        if self._waiting_bytes > self._settings.append_bytes:
+            self._begin_step()
+        return len(view)
+
+    def finish(self) -> PieceRun:
+        """Append what is left, and wait until all is durable. Raises: as `write`."""
+        if self._rest:
+            self._contents.append(bytes(self._rest))
+            self._rest.clear()
+        if self._contents:
+            self._begin_step()
+        self._end_step()
+        return self._appender.run
+
+    def close(self) -> None:
+        """End the thread, after the step that is going on."""
+        self._thread.shutdown()
+        super().close()
+
+    def _cut(self, view: memoryview) -> None:
+        size = self._settings.piece_bytes
+        at = 0
+        while at < len(view):
+            part = view[at : at + size - len(self._rest)]
+            self._rest += part
+            at += len(part)
+            if len(self._rest) == size:
+                self._contents.append(bytes(self._rest))
+                self._rest.clear()
+        self._waiting_bytes += len(view)
+
+    def _begin_step(self) -> None:
+        """Give what is whole to the other thread, once that has done what it was given before."""
+        self._end_step()
+        contents, self._contents = self._contents, []
+        self._waiting_bytes = len(self._rest)
+        if contents:
+            self._step, self._has_begun = self._thread.submit(self._appender.append, contents), True
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.result()
+            self._reach(Failpoint.PUBLISHER_PIECES_APPENDED)

@@ -35,7 +35,6 @@ from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import decode_piece
 
 _SPOOL_BYTES: Final = 1024 * 1024
-_COPY_BYTES: Final = 256 * 1024
 _READ: Final = ReadLimits(max_records=100)
 _MAX_GAP_RECORDS: Final = 100_000  # of others between two pieces: a run that claims more was never appended
 _LOG: Final = logging.getLogger(__name__)
@@ -74,6 +73,8 @@ class PieceFigures:
         read_again: Packages whose pieces were read from the log again.
         dropped: Packages whose collection was given up: too many, too large, out of order, no room on disk.
         expired: Packages of which nothing came any more: their publisher died.
+        missing: Packages whose pieces are gone, or do not make it up.
+        corrupt: Packages whose pieces have another digest than was promised.
     """
 
     pieces: int = 0
@@ -81,6 +82,8 @@ class PieceFigures:
     read_again: int = 0
     dropped: int = 0
     expired: int = 0
+    missing: int = 0
+    corrupt: int = 0
 
 
 class _Key(NamedTuple):
@@ -97,11 +100,17 @@ class _Collection:
         self.count = 0
         self.length_bytes = 0
         self.file = _spool()
+        self._total = hashlib.sha256()
 
     def add(self, content: bytes) -> None:
+        """Raises: OSError."""
         self.file.write(content)
+        self._total.update(content)
         self.count += 1
         self.length_bytes += len(content)
+
+    def digest(self) -> bytes:
+        return self._total.digest()
 
     def is_run(self, run: PieceRun) -> bool:
         return self.first_offset == run.first_offset and (self.count, self.length_bytes) == (
@@ -122,6 +131,11 @@ class PieceStore:
         self._limits = limits or PieceLimits()
         self._collections: OrderedDict[_Key, _Collection] = OrderedDict()
         self._bytes = 0
+
+    @property
+    def collecting(self) -> int:
+        """Packages of which pieces are collected at the moment."""
+        return len(self._collections)
 
     @property
     def collected_bytes(self) -> int:
@@ -172,16 +186,21 @@ class PieceStore:
         if message.package_digest is None or message.package_length_bytes != run.length_bytes:
             raise PackageCorruptError("a package in pieces needs its length and digest", package=message.package_id)
         key = _Key(message.pub_sling_id, message.package_id)
-        file = self._take_collected(key, run)
-        if file is None:
+        collection = self._take_collected(key, run)
+        if collection is None:
             self.figures.read_again += 1
-            file = self._read_again(key, run, check)
-        try:
-            _check_digest(file, message, self._topic, check)
-        except BaseException:
-            file.close()
-            raise
-        return file
+            collection = self._read_again(key, run, check)
+        if collection.digest() != message.package_digest:
+            collection.file.close()
+            self.figures.corrupt += 1
+            raise PackageCorruptError(
+                "the pieces do not have the digest that the message promises",
+                package=message.package_id,
+                topic=self._topic,
+            )
+        with TranslatedFailures("the folder for temporary files"):
+            collection.file.seek(0)
+        return collection.file
 
     def expire(self) -> None:
         """Drop the collections of which nothing came for long."""
@@ -229,7 +248,7 @@ class PieceStore:
             self._bytes -= collection.length_bytes
             collection.file.close()
 
-    def _take_collected(self, key: _Key, run: PieceRun) -> BinaryIO | None:
+    def _take_collected(self, key: _Key, run: PieceRun) -> _Collection | None:
         collection = self._collections.get(key)
         if collection is None or not collection.is_run(run):
             self._drop(key)
@@ -237,27 +256,25 @@ class PieceStore:
         del self._collections[key]
         self._bytes -= collection.length_bytes
         self.figures.collected += 1
-        return collection.file
+        return collection
 
-    def _read_again(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> BinaryIO:
-        file = _spool()
-        count = length = 0
+    def _read_again(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> _Collection:
+        found = _Collection(run.first_offset, self._clock.monotonic())
         try:
             with TranslatedFailures("the folder for temporary files"):
                 for piece in self._pieces(key, run, check):
-                    if piece.index == count:
-                        file.write(piece.content)
-                        count += 1
-                        length += len(piece.content)
-                    is_whole = (count, length) == (run.count, run.length_bytes)
-                    if is_whole or piece.index > count or count > run.count or length > run.length_bytes:
+                    if piece.index == found.count:
+                        found.add(piece.content)
+                    is_over = found.count > run.count or found.length_bytes > run.length_bytes
+                    if found.is_run(run) or piece.index > found.count or is_over:
                         break
-            if (count, length) != (run.count, run.length_bytes):
-                raise _incomplete(key, run, count, self._topic)
+            if not found.is_run(run):
+                self.figures.missing += 1
+                raise _incomplete(key, run, found.count, self._topic)
         except BaseException:
-            file.close()
+            found.file.close()
             raise
-        return file
+        return found
 
     def _pieces(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[PieceMessage]:
         gap = 0
@@ -277,6 +294,7 @@ class PieceStore:
                 try:
                     batch = reader.read(_READ, 0.0)
                 except PositionOutOfRangeError as error:
+                    self.figures.missing += 1
                     raise _trimmed(key, run, self._topic) from error
                 yield from (record for record in batch.records if record.offset <= run.last_offset)
                 if not batch.records and batch.is_at_end:
@@ -306,20 +324,6 @@ def _trimmed(key: _Key, run: PieceRun, topic: TopicName) -> PiecesMissingError:
         topic=topic,
         package=key.package_id,
     )
-
-
-def _check_digest(file: BinaryIO, message: PackageMessage, topic: TopicName, check: Callable[[], None]) -> None:
-    total = hashlib.sha256()
-    with TranslatedFailures("the folder for temporary files"):
-        file.seek(0)
-        while data := file.read(_COPY_BYTES):
-            total.update(data)
-            check()
-        file.seek(0)
-    if total.digest() != message.package_digest:
-        raise PackageCorruptError(
-            "the pieces do not have the digest that the message promises", package=message.package_id, topic=topic
-        )
 
 
 def _words(key: _Key, collection: _Collection) -> tuple[str, int, int]:
