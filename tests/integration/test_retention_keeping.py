@@ -107,7 +107,7 @@ def test_a_turn_with_nothing_new_writes_nothing(log: Log) -> None:
     before = log.journal.bounds(DISCOVERY)
     keeper.turn()
     assert log.journal.bounds(DISCOVERY) == before
-    assert keeper.moves == 1
+    assert keeper.figures.moves == 1
     keeper.close()
 
 
@@ -118,7 +118,7 @@ def test_two_keepers_do_no_more_than_one(log: Log) -> None:
     for keeper in keepers:
         keeper.turn()
     assert log.head == 7
-    assert keepers[1].moves == 0
+    assert keepers[1].figures.moves == 0
     log.announce("edge", 9)
     for keeper in keepers:
         keeper.turn()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mailboat.agent.observability import Observability
     from mailboat.blobs.port import BlobStore
     from mailboat.config.document import Config, LimitsConfig
-    from mailboat.journal.port import Journal
+    from mailboat.journal.port import Journal, TopicSettings
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry
     from mailboat.publisher.publication import Publisher
@@ -94,10 +94,15 @@ class Workspace:
 
     def ensure_topics(self) -> None:
         """Make the topics, or apply the settings to those that are there."""
+        for role in TopicRole:
+            self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
+
+    def topic_settings(self, role: TopicRole) -> TopicSettings:
+        """How a topic of this configuration is kept."""
         from mailboat.agent.journals import topic_settings
 
-        for role in TopicRole:
-            self.journal.ensure_topic(self.topic(role), topic_settings(role, self.home.config.retention))
+        config = self.home.config
+        return topic_settings(role, config.retention, is_head_kept=is_head_kept(config))
 
     def publisher(self, name: str | None = None) -> Publisher:
         """A publisher agent of this home. Raises: UsageError for a name that can't be one."""
@@ -176,6 +181,11 @@ def are_pieces_cut(config: Config) -> bool:
     if config.publisher.transfer is Transfer.AUTO:
         return config.blobs.s3 is None and config.journal.kafka is not None  # who shares no folder shares the journal
     return config.publisher.transfer is Transfer.CHUNKS
+
+
+def is_head_kept(config: Config) -> bool:
+    """Whether agents apply age and size to the package topic, though the log does so: brokers cut through packages."""
+    return config.journal.kafka is not None and are_pieces_cut(config)
 
 
 def codec_names(config: Config) -> Mapping[str, PackageType]:

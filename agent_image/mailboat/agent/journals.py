@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.clock import Clock
-from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism
+from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism, TopicRetentionConfig
 from mailboat.errors import UsageError
 from mailboat.journal.port import TopicSettings
 from mailboat.model.messages import TopicRole
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SMALL_MESSAGE_BYTES: Final = 256 * 1024  # of statuses, commands and announcements, which hold no content
 _LARGE_MESSAGE_BYTES: Final = 1_000_000
 _ANNOUNCEMENTS_BYTES: Final = 64 * 1024 * 1024  # only the newest of each subscriber counts
+_SLACK_SECONDS: Final = 3600.0  # no publisher takes longer from a package's first piece to its message
+_SLACK_SHARE: Final = 4  # a package larger than that share of all that is kept would be cut by the brokers
 _SECTION: Final = "journal.kafka"
 
 
@@ -50,18 +52,44 @@ def make_journal(home: Home, clock: Clock) -> None:
         SqliteJournal.create(home.journal_path, clock).close()
 
 
-def topic_settings(role: TopicRole, retention: RetentionConfig) -> TopicSettings:
-    """How a topic is kept, as fits what it carries."""
-    is_package = role is TopicRole.PACKAGE
+def topic_settings(role: TopicRole, retention: RetentionConfig, *, is_head_kept: bool = False) -> TopicSettings:
+    """How a topic is kept, as fits what it carries.
+
+    Args:
+        role: Of the topic.
+        retention: What the configuration says.
+        is_head_kept: Whether agents move the head of the package topic to borders of whole packages, so that a log
+            that removes by itself has to come after them.
+    """
+    kept = _kept(role, retention)
     return TopicSettings(
-        retention_seconds=retention.package_seconds if is_package else retention.status_seconds,
-        retention_bytes={TopicRole.PACKAGE: retention.package_bytes, TopicRole.DISCOVERY: _ANNOUNCEMENTS_BYTES}.get(
-            role
-        ),
+        retention_seconds=_later(kept.seconds) if is_head_kept and role is TopicRole.PACKAGE else kept.seconds,
+        retention_bytes=_larger(kept.bytes) if is_head_kept and role is TopicRole.PACKAGE else kept.bytes,
         max_message_bytes=_LARGE_MESSAGE_BYTES
         if role in {TopicRole.PACKAGE, TopicRole.EVENT}
         else _SMALL_MESSAGE_BYTES,
     )
+
+
+def _kept(role: TopicRole, retention: RetentionConfig) -> TopicRetentionConfig:
+    own = {
+        TopicRole.PACKAGE: TopicRetentionConfig(retention.package_seconds, retention.package_bytes),
+        TopicRole.STATUS: retention.status,
+        TopicRole.DISCOVERY: retention.discovery,
+        TopicRole.COMMAND: retention.command,
+        TopicRole.EVENT: retention.event,
+    }[role]
+    if own is not None:
+        return own
+    return TopicRetentionConfig(retention.status_seconds, _ANNOUNCEMENTS_BYTES if role is TopicRole.DISCOVERY else None)
+
+
+def _later(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds + _SLACK_SECONDS
+
+
+def _larger(size_bytes: int | None) -> int | None:
+    return None if size_bytes is None else size_bytes + size_bytes // _SLACK_SHARE
 
 
 def kafka_settings(kafka: KafkaConfig, folder: Path) -> KafkaSettings:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mailboat.agent.composition import Workspace
-from mailboat.agent.journals import topic_settings
 from mailboat.errors import TopicMissingError
 from mailboat.journal.port import TopicDifference
 from mailboat.model.identifiers import TopicName
@@ -58,7 +57,7 @@ def ensure_topics(workspace: Workspace) -> Sequence[TopicReport]:
 
 
 def _checked(workspace: Workspace, role: TopicRole) -> TopicReport:
-    topic, wanted = workspace.topic(role), topic_settings(role, workspace.home.config.retention)
+    topic, wanted = workspace.topic(role), workspace.topic_settings(role)
     try:
         found = tuple(workspace.journal.upkeep.differences(topic, wanted))
     except TopicMissingError:
@@ -69,7 +68,7 @@ def _checked(workspace: Workspace, role: TopicRole) -> TopicReport:
 def _ensured(workspace: Workspace, found: TopicReport) -> TopicReport:
     if found.is_right:
         return found
-    settings = topic_settings(found.role, workspace.home.config.retention)
+    settings = workspace.topic_settings(found.role)
     workspace.journal.ensure_topic(found.topic, settings)
     left = tuple(workspace.journal.upkeep.differences(found.topic, settings))
     if left:

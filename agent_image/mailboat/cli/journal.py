@@ -180,7 +180,6 @@ def truncate(
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
-    from mailboat.agent.control.audience import members_below
     from mailboat.agent.upkeep import remove_expired
 
     if (before is None) is not expired:
@@ -192,11 +191,23 @@ def truncate(
                 session.note("this log removes what expired by itself; the topics are told how long to keep it")
             session.show(Report({"removed": removed}, [], lambda: [f"{count_text(removed, 'message')} removed"]))
             return
-        name = workspace.topic(topic)
-        behind = members_below(workspace, Offset(before)) if topic is TopicRole.PACKAGE else []
-        _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=yes)
-        old = workspace.journal.bounds(name)
-        new = workspace.journal.truncate(name, Offset(before))
+        _truncate(session, workspace, topic, Offset(before), is_sure=yes)
+
+
+def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: Offset, *, is_sure: bool) -> None:
+    from mailboat.agent.control.audience import members_below
+    from mailboat.retention.borders import whole_package_border
+
+    name = workspace.topic(role)
+    behind = []
+    if role is TopicRole.PACKAGE:
+        border = whole_package_border(workspace.journal, name, before, workspace.clock)
+        if border != before:
+            session.note(f"{before} is in the midst of a package in pieces, which begins at {border}: it stays whole")
+        before, behind = border, members_below(workspace, border)
+    _ask(session, [f"{one.name} stands at {one.next_offset}" for one in behind], name, before, is_sure=is_sure)
+    old = workspace.journal.bounds(name)
+    new = workspace.journal.truncate(name, before)
     removed = new.earliest_offset - old.earliest_offset
     document = {
         "topic": name,

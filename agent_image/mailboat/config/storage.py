@@ -135,6 +135,15 @@ class ConsumptionConfig(Section):
     ] = 7 * DAY_SECONDS
 
 
+class TopicRetentionConfig(Section):
+    """How long one topic keeps its messages, where that differs from the others."""
+
+    seconds: Annotated[float | None, Setting("Age at which messages may go; null keeps them for ever.", minimum=1)] = (
+        7 * DAY_SECONDS
+    )
+    bytes: Annotated[int | None, Setting("Size beyond which the oldest go; null: no limit.", minimum=1)] = None
+
+
 class RetentionConfig(Section):
     """How long the journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
@@ -149,4 +158,13 @@ class RetentionConfig(Section):
     ] = None
     consumption: Annotated[ConsumptionConfig, Setting("Packages go once everybody who matters has them.")] = field(
         default_factory=ConsumptionConfig
+    )
+    status: Annotated[TopicRetentionConfig | None, Setting("Of statuses; null: as `status_seconds` says.")] = None
+    discovery: Annotated[
+        TopicRetentionConfig | None,
+        Setting("Of announcements; null: as `status_seconds` says, 64 MiB at most. Not below two hours."),
+    ] = None
+    command: Annotated[TopicRetentionConfig | None, Setting("Of commands; null: as `status_seconds` says.")] = None
+    event: Annotated[TopicRetentionConfig | None, Setting("Of distributed events; null: as `status_seconds` says.")] = (
+        None
     )

@@ -29,7 +29,7 @@ from mailboat.journal.kafka_reader import KafkaReader, ReaderSettings
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topic_settings import MAX_MESSAGE, ROOM_BYTES, TopicPlan, differences_of, plan_topic
 from mailboat.journal.kafka_topics import KafkaTopics
-from mailboat.journal.port import NewRecord, Record, Start, TopicDifference, TopicSettings
+from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import check_sizes, journal_closed
 from mailboat.journal.starting import starting_offset
 from mailboat.model.identifiers import Offset, TopicName
@@ -174,7 +174,7 @@ class KafkaJournal:
             self._topics.delete_before(topic, before)
         return self._topics.bounds(topic)
 
-    def remove_expired(self) -> int:
+    def remove_expired(self, border: Border | None = None) -> int:  # noqa: ARG002  # brokers ask nobody
         """See `Journal.remove_expired`: the brokers do it, by whole segments."""
         self._check_open()
         return 0

@@ -14,7 +14,16 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.clock import Clock
-from mailboat.journal.port import NewRecord, ReadLimits, Record, RecordBatch, Start, TopicDifference, TopicSettings
+from mailboat.journal.port import (
+    Border,
+    NewRecord,
+    ReadLimits,
+    Record,
+    RecordBatch,
+    Start,
+    TopicDifference,
+    TopicSettings,
+)
 from mailboat.journal.refusals import check_sizes, journal_closed, out_of_range, topic_missing, topic_replaced
 from mailboat.journal.starting import starting_offset
 from mailboat.journal.topic_settings import differences_of, first_within, settings_as_text
@@ -181,12 +190,17 @@ class MemoryJournal:
             found.remove_before(before)
             return found.bounds()
 
-    def remove_expired(self) -> int:
+    def remove_expired(self, border: Border | None = None) -> int:
         """See `Journal.remove_expired`."""
         now_ms = self._clock.now().timestamp() * 1000
         with self._lock:
             self._check_open()
-            return sum(self._expire(topic, now_ms) for topic in self._log.topics.values())
+            expired = [(name, self._first_kept(topic, now_ms)) for name, topic in self._log.topics.items()]
+            heads = {name: topic.earliest for name, topic in self._log.topics.items()}
+        if border is not None:  # without the lock, as it reads
+            expired = [(name, border(name, first) if first > heads[name] else first) for name, first in expired]
+        with self._lock:
+            return sum(self._find(name).remove_before(first) for name, first in expired)
 
     def close(self) -> None:
         """See `Journal.close`."""
@@ -203,7 +217,7 @@ class MemoryJournal:
     ) -> None:
         self.close()
 
-    def _expire(self, topic: _Topic, now_ms: float) -> int:
+    def _first_kept(self, topic: _Topic, now_ms: float) -> Offset:
         kept_seconds, kept_bytes = topic.settings.retention_seconds, topic.settings.retention_bytes
         end, first = topic.bounds().next_offset, topic.earliest
         if kept_seconds is not None:
@@ -212,7 +226,7 @@ class MemoryJournal:
         if kept_bytes is not None:
             newest_first = ((record.offset, len(record.value)) for record in reversed(topic.records))
             first = max(first, first_within(newest_first, kept_bytes, end))
-        return topic.remove_before(first)
+        return first
 
     def _find(self, topic: TopicName) -> _Topic:
         self._check_open()

@@ -8,7 +8,7 @@ reader belongs to one thread, except for `interrupt`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -53,6 +53,9 @@ class Edge(enum.Enum):
     EARLIEST = "earliest"
     NEXT = "next"
 
+
+Border = Callable[[TopicName, Offset], Offset]
+"""Moves a place for a topic's head back to where nothing that belongs together is cut through."""
 
 Start = Offset | Edge | Position
 """Where a reader begins. A position is an offset that is checked: that it is of this log and, where the log has epochs
@@ -208,8 +211,12 @@ class Journal(Protocol):
         Below the head it does nothing. Raises: PositionOutOfRangeError when `before` is beyond the end.
         """
 
-    def remove_expired(self) -> int:
-        """Apply the topics' retention, where the log does not do so by itself; how many records went."""
+    def remove_expired(self, border: Border | None = None) -> int:
+        """Apply the topics' retention, where the log does not do so by itself; how many records went.
+
+        Args:
+            border: Asked for each topic that something would go from; None: every record stands for itself.
+        """
 
     def close(self) -> None:
         """Release what the journal holds; readers become unusable."""

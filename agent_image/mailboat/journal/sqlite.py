@@ -19,7 +19,7 @@ from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock
 from mailboat.journal.headers import decode_headers
-from mailboat.journal.port import NewRecord, Record, Start, TopicDifference, TopicSettings
+from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
 from mailboat.journal.sqlite_connection import connect, connect_for_reading, mapped_errors
 from mailboat.journal.sqlite_reader import ReaderSettings, SqliteReader
@@ -196,9 +196,12 @@ class SqliteJournal:
         self._remove_before(topic, before)
         return self.bounds(topic)
 
-    def remove_expired(self) -> int:
+    def remove_expired(self, border: Border | None = None) -> int:
         """See `Journal.remove_expired`. Also gives freed space back to the file system."""
-        removed = sum(self._remove_before(topic, before) for topic, before in self._expired())
+        removed = 0
+        for topic, before in self._expired():
+            is_asked = border is not None and before > self.bounds(topic).earliest_offset
+            removed += self._remove_before(topic, border(topic, before) if border and is_asked else before)
         with self._writer.idle_connection() as connection:
             connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")  # `execute` would do one page
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,4 +1,4 @@
-"""Applies retention by consumption: reads what is new, decides, moves the head, carries the registry forward.
+"""Moves a head by consumption, age and size: reads what is new, decides, moves the head, carries the registry forward.
 
 Each turn may be broken off anywhere and done again: nothing is kept but what the log says, the head only moves on, and
 two keepers at once do no more than one. A keeper that starts reads the package topic once, from its head. Called by the
@@ -8,7 +8,7 @@ agent from a thread of its own, and by `mailboat journal retention`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.queues.announced import ALIVE_SECONDS, heard
 from mailboat.retention.marks import LogMarks
-from mailboat.retention.plan import ConsumptionBounds, HeadPlan, plan_head
+from mailboat.retention.plan import ConsumptionBounds, HeadPlan, Holder, plan_head
 from mailboat.retention.registry import REGISTRY_KEY, Registry
 from mailboat.wire.messages import decode_message, encode_message
 
@@ -44,12 +44,14 @@ class RetentionSettings:
         discovery_topic: Where subscribers announce themselves.
         limits: What stays and what goes whoever has it.
         subscriber_timeout_seconds: A durable subscriber silent for so long is dropped; None: never.
+        is_by_consumption: Whether anybody is waited for; if not, the limits of age and size alone count.
     """
 
     package_topic: TopicName
     discovery_topic: TopicName
     limits: ConsumptionBounds
     subscriber_timeout_seconds: float | None = None
+    is_by_consumption: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,33 @@ class Turn:
     registrations: tuple[tuple[Registration, bool], ...]
 
 
+@dataclass(slots=True)
+class RetentionFigures:
+    """What a keeper did, in this run.
+
+    Attributes:
+        turns: Turns that came to their end.
+        moves: How often the head was moved.
+        removed: Messages that went by that, pieces among them.
+        freed_bytes: About how many bytes.
+        losses: How often a subscriber lost packages, as the ceiling won over it.
+        dropped: Durable subscribers that were silent for too long.
+    """
+
+    turns: int = 0
+    moves: int = 0
+    removed: int = 0
+    freed_bytes: int = 0
+    losses: int = 0
+    dropped: int = 0
+
+
 class RetentionKeeper:
     """Keeps one package topic. Belongs to one thread."""
 
     def __init__(self, journal: Journal, settings: RetentionSettings, clock: Clock) -> None:
         """Nothing is read yet."""
-        self.moves = 0
+        self.figures = RetentionFigures()
         self._journal = journal
         self._settings = settings
         self._clock = clock
@@ -107,12 +130,18 @@ class RetentionKeeper:
         bounds = self._catch_up_patiently()
         now_ms = int(self._clock.now().timestamp() * 1000)
         timeout = self._settings.subscriber_timeout_seconds
-        dropped = tuple(self._registry.expire(now_ms, timeout, are_all_heard=self._are_all_heard()))
-        plan = plan_head(bounds, self._registry.holders(), self._marks, self._settings.limits, now_ms)
+        self._marks.forget_orphans(now_ms)
+        dropped: tuple[Registration, ...] = ()
+        holders: Sequence[Holder] = ()
+        if self._settings.is_by_consumption:
+            dropped = tuple(self._registry.expire(now_ms, timeout, are_all_heard=self._are_all_heard()))
+            holders = self._registry.holders()
+        plan = plan_head(bounds, holders, self._marks, self._settings.limits, now_ms)
         freed = self._marks.bytes_behind(bounds.earliest_offset) - self._marks.bytes_behind(plan.head)
         turn = Turn(bounds, plan, freed, dropped, tuple(self._registry.registrations()))
         if is_applied:
             self._apply(turn)
+        self.figures.turns += 1
         return turn
 
     def close(self) -> None:
@@ -199,6 +228,7 @@ class RetentionKeeper:
     # ------------------------------------------------------------------------------------------------------ applying
 
     def _apply(self, turn: Turn) -> None:
+        self.figures.dropped += len(turn.dropped)
         for one in turn.dropped:
             _LOG.warning(
                 "topic %s: %s was silent for too long and holds nothing back any more; it stood at offset %d",
@@ -218,12 +248,15 @@ class RetentionKeeper:
                 turn.plan.head,
             )
         self._journal.truncate(self._settings.package_topic, turn.plan.head)
-        self.moves += 1
+        self.figures.moves += 1
+        self.figures.removed += turn.plan.head - turn.bounds.earliest_offset
+        self.figures.freed_bytes += turn.freed_bytes
+        self.figures.losses += len(turn.plan.losers)
 
     def _carry_registry(self) -> None:
         """Before the head moves: a keeper elsewhere must know whom this one knew."""
         durable, now = self._registry.durable(), self._clock.monotonic()
-        if not durable and not self._carried:
+        if not self._settings.is_by_consumption or (not durable and not self._carried):
             return
         if durable == self._carried and now - self._carried_at < CARRY_SECONDS:
             return

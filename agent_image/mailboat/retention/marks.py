@@ -82,6 +82,10 @@ class LogMarks:
         self._marks = [mark for mark in self._marks if mark.offset >= earliest]
         self._spans = [span for span in self._spans if span.message_offset >= earliest]
 
+    def is_undecided(self, offset: int) -> bool:
+        """Whether packages have pieces before `offset` and their message has not gone by."""
+        return any(first < offset for first, _ in self._open.values())
+
     def border(self, offset: int) -> Offset:
         """The last place at `offset` or before it where no package is cut through."""
         crossing = [first for first, _ in self._open.values() if first < offset]
@@ -141,10 +145,10 @@ class LogMarks:
         self._open.move_to_end(key)  # the one of which nothing came for longest stands first
         if len(self._open) > MAX_OPEN_RUNS:
             self._open.popitem(last=False)
-        self._forget_orphans(record.appended_ms)
+        self.forget_orphans(record.appended_ms)
 
     def _close_run(self, record: Record) -> None:
-        self._forget_orphans(record.appended_ms)
+        self.forget_orphans(record.appended_ms)
         try:
             message = decode_message(record.headers, record.value)
         except UntrustedInputError:
@@ -159,7 +163,8 @@ class LogMarks:
         if begun is not None and begun[0] == run.first_offset:  # the pieces were seen: anyone may claim some
             self._spans.append(Span(run.first_offset, record.offset))
 
-    def _forget_orphans(self, now_ms: int) -> None:
+    def forget_orphans(self, now_ms: int) -> None:
+        """It is `now_ms`: pieces that have waited for their message for too long hold nothing back."""
         oldest = now_ms - int(ORPHAN_SECONDS * 1000)
         while self._open and next(iter(self._open.values()))[1] < oldest:
             self._open.popitem(last=False)

@@ -25,12 +25,16 @@ class ConsumptionBounds:
         min_bytes: So much of the log stays.
         max_seconds: Packages older than this go; None: never.
         max_bytes: What is beyond so many bytes goes; None: never.
+        expire_seconds: Packages older than this go also where nobody is known; None: never.
+        expire_bytes: What is beyond so many bytes goes also where nobody is known; None: never.
     """
 
     min_seconds: float = 3600.0
     min_bytes: int = 0
     max_seconds: float | None = None
     max_bytes: int | None = None
+    expire_seconds: float | None = None
+    expire_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Reason(enum.StrEnum):
     HELD = "the slowest subscriber holds it"
     FLOOR = "what is young, or little, stays in any case"
     CEILING = "what is old, or too much, goes in any case"
+    EXPIRED = "what is before it is older, or more, than is kept at all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +76,13 @@ def plan_head(
     bounds: Bounds, holders: Sequence[Holder], marks: LogMarks, limits: ConsumptionBounds, now_ms: int
 ) -> HeadPlan:
     """Where the head should be."""
-    if not holders:
-        return HeadPlan(bounds.earliest_offset, Reason.NOBODY)
-    slowest = min(holder.next_offset for holder in holders)
-    floor, ceiling = _floor(bounds, marks, limits, now_ms), _ceiling(bounds, marks, limits, now_ms)
-    if slowest < ceiling:
-        wanted, reason = ceiling, Reason.CEILING
-    elif slowest > floor:
-        wanted, reason = floor, Reason.FLOOR
-    else:
-        wanted, reason = slowest, Reason.HELD
+    slowest, wanted, reason = bounds.earliest_offset, bounds.earliest_offset, Reason.NOBODY
+    if holders:
+        slowest = min(holder.next_offset for holder in holders)
+        wanted, reason = _by_consumption(bounds, slowest, marks, limits, now_ms)
+    expired = _beyond(bounds, marks, (limits.expire_seconds, limits.expire_bytes), now_ms)
+    if expired > wanted:
+        wanted, reason = expired, Reason.EXPIRED
     head = max(bounds.earliest_offset, marks.border(min(wanted, bounds.next_offset)))
     return HeadPlan(
         head,
@@ -88,6 +90,16 @@ def plan_head(
         tuple(holder.name for holder in holders if holder.next_offset == slowest),
         tuple(holder for holder in holders if holder.next_offset < head),
     )
+
+
+def _by_consumption(
+    bounds: Bounds, slowest: Offset, marks: LogMarks, limits: ConsumptionBounds, now_ms: int
+) -> tuple[Offset, Reason]:
+    floor = _floor(bounds, marks, limits, now_ms)
+    ceiling = _beyond(bounds, marks, (limits.max_seconds, limits.max_bytes), now_ms)
+    if slowest < ceiling:
+        return ceiling, Reason.CEILING
+    return (floor, Reason.FLOOR) if slowest > floor else (slowest, Reason.HELD)
 
 
 def _floor(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: int) -> Offset:
@@ -102,13 +114,13 @@ def _floor(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: i
     return max(floor, bounds.earliest_offset)
 
 
-def _ceiling(bounds: Bounds, marks: LogMarks, limits: ConsumptionBounds, now_ms: int) -> Offset:
+def _beyond(bounds: Bounds, marks: LogMarks, most: tuple[float | None, int | None], now_ms: int) -> Offset:
     """The head must be here at least: all before it is too old, or too much."""
-    ceiling = bounds.earliest_offset
-    if limits.max_seconds is not None:
-        older = marks.newest_older_than(now_ms - int(limits.max_seconds * 1000))
-        ceiling = max(ceiling, ceiling if older is None else older)
-    if limits.max_bytes is not None:
-        enough = marks.newest_with_bytes_behind(limits.max_bytes)
-        ceiling = max(ceiling, ceiling if enough is None else enough)
-    return ceiling
+    head, (seconds, size_bytes) = bounds.earliest_offset, most
+    if seconds is not None:
+        older = marks.newest_older_than(now_ms - int(seconds * 1000))
+        head = max(head, head if older is None else older)
+    if size_bytes is not None:
+        enough = marks.newest_with_bytes_behind(size_bytes)
+        head = max(head, head if enough is None else enough)
+    return head
