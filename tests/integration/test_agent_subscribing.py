@@ -356,7 +356,7 @@ def test_a_process_that_only_subscribes_does_not_sweep_the_shared_store(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(upkeep, "maintain", lambda _, *, is_sweeping=True: asked.append(is_sweeping))
+    monkeypatch.setattr(upkeep, "maintain", lambda _, *, is_sweeping=True, **_others: asked.append(is_sweeping))
     agents.start(edge())
     eventually(lambda: asked)
     assert asked == [False]
