@@ -106,7 +106,8 @@ def _blocked(blocked: Sequence[Member]) -> Finding:
         return Finding(BLOCKED, Truth.FALSE, "NobodyBlocked", "")
     problem = blocked[0].problem
     reason = "Unknown" if problem is None else problem[0]
-    return Finding(BLOCKED, Truth.TRUE, reason, f"{_listed(blocked)}; {_error_of(blocked[0])}")
+    others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
+    return Finding(BLOCKED, Truth.TRUE, reason, f"{_error_of(blocked[0])}{others}")
 
 
 def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterator[Report]:

@@ -1,0 +1,319 @@
+"""What is decided about pools: their health, how they shrink, what scales and seeds them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.manifests.children import ChildKey, key_of
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.plan.actions import Apply, Delete, Report
+from mailboat_operator.plan.fleet import Fleet, Member, coarse
+from mailboat_operator.plan.health import health_of, shared_identity
+from mailboat_operator.plan.pool import plan_pool
+from mailboat_operator.plan.publisher import plan_publisher
+from mailboat_operator.plan.scaling import departed, next_step
+from mailboat_operator.plan.workload import SecretFound, Surroundings
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+SPEC: dict[str, Any] = {"journalRef": {"name": "main"}, "replicas": 3, "target": {"files": {"volume": {"size": "5Gi"}}}}
+
+
+def stored(kind: str, name: str, spec: dict[str, Any], status: Any = None) -> Any:
+    head = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1}
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": head, "spec": spec}
+    return decode(manifest if status is None else {**manifest, "status": status})
+
+
+JOURNAL = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}})
+
+
+def pool(status: Any = None, **spec: Any) -> Any:
+    return stored("SubscriberPool", "edge", {**SPEC, **spec}, status)
+
+
+def around(**changes: Any) -> Surroundings:
+    return replace(Surroundings(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
+
+
+def fleet(*members: Member) -> Fleet:
+    return Fleet(100, {"author": NOW}, members)
+
+
+def member(number: int, lag: int = 0, **more: Any) -> Member:
+    return Member(f"edge-{number}", "current", lag, **{"is_ready": True, "instance": f"i{number}", **more})
+
+
+def workload(asked: int, pods: int, ready: int) -> dict[ChildKey, Any]:
+    key = ChildKey("StatefulSet", "edge")
+    return {key: {"spec": {"replicas": asked}, "status": {"replicas": pods, "readyReplicas": ready}}}
+
+
+def lagging(plan_or_health: Any) -> str:
+    return next(str(one.status) for one in plan_or_health.findings if one.type == "Lagging")
+
+
+def status_after(fleet_seen: Fleet | None, before: Any = None, **spec: Any) -> Any:
+    return plan_pool(pool(before, **spec), around(fleet=fleet_seen)).status
+
+
+def test_lag_has_two_thresholds_so_that_it_does_not_flicker() -> None:
+    lags = [0, 99, 100, 150, 60, 51, 50, 99, 100]
+    said, status = [], None
+    for lag in lags:
+        status = status_after(fleet(member(0, lag), member(1), member(2)), status) or status
+        said.append(next(one["status"] for one in status["conditions"] if one["type"] == "Lagging"))
+    assert said == ["False", "False", "True", "True", "True", "True", "False", "False", "True"]
+
+
+def test_an_event_tells_when_lag_begins_and_when_it_ends() -> None:
+    begins = plan_pool(pool(), around(fleet=fleet(member(0, 500))))
+    reports = [one for one in begins.actions if isinstance(one, Report)]
+    assert [one.reason for one in reports] == ["Lagging"]
+    assert "More members would not help" in reports[0].message
+    ends = plan_pool(pool(begins.status), around(fleet=fleet(member(0, 3))))
+    assert [one.reason for one in ends.actions if isinstance(one, Report)] == ["NotLagging"]
+
+
+def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
+    health = health_of(pool(), fleet(member(0), member(1), member(2, 90_000, is_ready=False)))
+    assert lagging(health) == "False"
+    assert (health.caught_up, health.max_lag) == (2, 90_000)
+
+
+def test_where_nobody_can_be_asked_what_was_known_stays() -> None:
+    first = status_after(fleet(member(0, 500), member(1, attempts=3, problem=("StorageFull", "full"))))
+    later = status_after(None, first)
+    for status in (first, later):
+        assert (status["maxLag"], status["blocked"], status["lastError"]) == (500, 1, "edge-1: StorageFull: full")
+        assert {one["type"] for one in status["conditions"] if one["status"] == "True"} >= {"Lagging", "Blocked"}
+
+
+def test_a_change_of_lag_within_a_step_writes_nothing() -> None:
+    first = status_after(fleet(member(0, 1201)))
+    assert first["maxLag"] == 1300
+    assert status_after(fleet(member(0, 1299)), first) is None
+
+
+@given(st.integers(0, 10**12))
+@settings(deadline=None, max_examples=200)
+def test_a_coarse_lag_is_never_less_and_at_most_a_tenth_more(lag: int) -> None:
+    found = coarse(lag)
+    assert found is not None
+    assert lag <= found <= lag * 1.1 + 1
+
+
+@pytest.mark.parametrize(
+    ("one", "is_blocked"),
+    [
+        (member(0, attempts=1, problem=("StorageFull", "x")), False),
+        (member(0, attempts=2, problem=("StorageFull", "x")), True),
+        (Member("edge-0", "stopped", problem=("JournalTrimmed", "x")), True),
+        (Member("edge-0", "stopped"), False),
+    ],
+)
+def test_blocked_is_who_failed_twice_or_stopped_in_a_named_state(one: Member, is_blocked: bool) -> None:
+    found = health_of(pool(), fleet(one))
+    assert found.blocked == int(is_blocked)
+    assert [str(one.status) for one in found.findings if one.type == "Blocked"] == [str(is_blocked)]
+
+
+def test_two_pools_of_one_identity_are_told_so_and_nothing_is_made() -> None:
+    plan = plan_pool(pool(), around(fleet=fleet(member(0), member(0, instance="other"), member(1))))
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["reason"] == "IdentityShared"
+    assert not [one for one in plan.actions if isinstance(one, Apply)]
+
+
+def test_a_member_whose_claim_was_replaced_is_no_second_one() -> None:
+    gone = Member("edge-0", "silent", instance="before")
+    assert shared_identity(pool(), fleet(gone, member(0))) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "pods", "ready", "next_count"),
+    [(3, 3, 3, 3), (2, 2, 2, 3), (5, 5, 5, 4), (5, 6, 5, 5), (4, 4, 4, 3), (5, 5, 3, 5), (5, 5, 0, 4)],
+)
+def test_a_pool_shrinks_by_one_and_only_while_enough_others_serve(
+    asked: int, pods: int, ready: int, next_count: int
+) -> None:
+    assert next_step(pool(), workload(asked, pods, ready), None).replicas == next_count
+
+
+def test_a_member_that_does_not_serve_goes_whatever_the_others_do() -> None:
+    seen = fleet(member(0), member(1), member(2, is_ready=False), member(3), member(4, is_ready=False))
+    assert next_step(pool(), workload(5, 5, 3), seen).replicas == 4
+    serving = fleet(member(0), member(3), member(4))
+    step = next_step(pool(), workload(5, 5, 3), serving)
+    assert step.replicas == 5
+    assert step.findings is not None
+    assert step.findings[0].reason == "ScaleDownWaits"
+
+
+@given(st.integers(0, 6), st.integers(0, 12), st.data())
+@settings(deadline=None, max_examples=200)
+def test_no_step_takes_more_than_one_or_leaves_fewer_than_wanted(wanted: int, current: int, data: Any) -> None:
+    ready = data.draw(st.integers(0, current))
+    step = next_step(pool(replicas=wanted), workload(current, current, ready), None)
+    assert step.replicas >= wanted
+    assert step.replicas >= current - 1
+    if step.replicas < current:
+        assert ready == 0 or ready - 1 >= wanted
+
+
+def test_the_workload_is_asked_for_the_step_and_no_event_calls_it_drift() -> None:
+    first = plan_pool(pool(replicas=5), around())
+    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    live[ChildKey("StatefulSet", "edge")] |= {"status": {"replicas": 5, "readyReplicas": 5}}
+    live[ChildKey("Secret", "edge-token")] = {**live[ChildKey("ConfigMap", "edge-config")], "kind": "Secret"}
+    plan = plan_pool(pool(replicas=3), around(children=live))
+    applied = [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    assert [(one["kind"], one["spec"]["replicas"]) for one in applied] == [("StatefulSet", 4)]
+    assert not [one for one in plan.actions if isinstance(one, Report)]
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["reason"] == "ScalingDown"
+
+
+def test_pods_that_somebody_else_added_go_at_once_and_an_event_says_so() -> None:
+    first = plan_pool(pool(), around())
+    live = {key_of(one.manifest): one.manifest for one in first.actions if isinstance(one, Apply)}
+    found = live[ChildKey("StatefulSet", "edge")]
+    live[ChildKey("StatefulSet", "edge")] = {**found, "spec": {**found["spec"], "replicas": 9}}
+    plan = plan_pool(pool(), around(children=live))
+    assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["DriftCorrected"]
+    applied = [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    assert [one["spec"]["replicas"] for one in applied if one["kind"] == "StatefulSet"] == [3]
+
+
+def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -> None:
+    gone = [Member(f"edge-{n}", state) for n, state in [(2, "stopped"), (3, "stopped"), (4, "silent")]]
+    running = Member("edge-5", "current", is_ready=True)
+    seen = fleet(member(0), member(1), *gone, running, Member("edge-x", "stopped"), Member("other-9", "stopped"))
+    assert departed(pool(), workload(3, 3, 3), seen) == ["edge-3", "edge-4"]
+    assert departed(pool(), workload(3, 4, 3), seen) == ["edge-4"]
+    assert departed(pool(), workload(3, 3, 3), None) == ()
+
+
+def autoscaler_of(has_keda: bool, **autoscaling: Any) -> Any:
+    plan = plan_pool(pool(autoscaling={"maxReplicas": 9, **autoscaling}), around(has_keda=has_keda))
+    kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
+    return plan, next(
+        (one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] in kinds), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("has_keda", "said", "kind"),
+    [
+        (False, {"cpuPercent": 70}, "HorizontalPodAutoscaler"),
+        (True, {"cpuPercent": 70}, "ScaledObject"),
+        (True, {"requestsPerSecond": 70}, "HorizontalPodAutoscaler"),
+        (True, {"external": {"name": "orders", "targetAverageValue": 5}}, "HorizontalPodAutoscaler"),
+        (True, {"trigger": {"type": "cron", "metadata": {"start": "0 8 * * *"}}}, "ScaledObject"),
+    ],
+)
+def test_what_scales_a_pool(has_keda: bool, said: dict[str, Any], kind: str) -> None:
+    _, made = autoscaler_of(has_keda, **said)
+    assert made["kind"] == kind
+    assert made["spec"]["scaleTargetRef"] == {
+        "apiVersion": "mailboat.dev/v1alpha1",
+        "kind": "SubscriberPool",
+        "name": "edge",
+    }
+    behavior = (made["spec"].get("advanced") or {}).get("horizontalPodAutoscalerConfig", made["spec"])["behavior"]
+    assert behavior["scaleDown"]["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}]
+
+
+def test_an_unknown_metric_of_a_trigger_takes_nobody_away() -> None:
+    _, made = autoscaler_of(True, minReplicas=2, trigger={"type": "prometheus", "authenticationRef": {"name": "auth"}})
+    assert made["spec"]["fallback"] == {"failureThreshold": 3, "replicas": 2, "behavior": "currentReplicasIfHigher"}
+    assert made["spec"]["triggers"] == [{"type": "prometheus", "metadata": {}, "authenticationRef": {"name": "auth"}}]
+
+
+def test_a_trigger_without_keda_is_told_and_the_members_are_made_all_the_same() -> None:
+    plan, made = autoscaler_of(False, trigger={"type": "cron"})
+    assert made is None
+    assert plan.status["conditions"][0]["reason"] == "KedaMissing"
+    assert [one for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"]
+
+
+def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
+    plan, made = autoscaler_of(False, cpuPercent=70)
+    live = {key_of(made): made}
+    changed = plan_pool(pool(autoscaling={"maxReplicas": 9, "cpuPercent": 70}), around(has_keda=True, children=live))
+    kinds = [
+        one.key.kind if isinstance(one, Delete) else one.manifest["kind"]
+        for one in changed.actions
+        if isinstance(one, Delete | Apply)
+    ]
+    assert kinds.index("HorizontalPodAutoscaler") < kinds.index("ScaledObject")
+    assert plan.status is not None
+
+
+def pod_of(plan: Any) -> Any:
+    found = next(
+        one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "StatefulSet"
+    )
+    return found["spec"]["template"]["spec"]
+
+
+def test_a_seeded_member_restores_before_its_agent_starts() -> None:
+    (init,) = pod_of(plan_pool(pool(seed={"snapshot": "edge"}), around()))["initContainers"]
+    assert init["args"][:6] == [
+        "content",
+        "restore",
+        "blob:edge",
+        "--into",
+        "files:/var/lib/mailboat/content",
+        "--seed",
+    ]
+    assert init["securityContext"]["readOnlyRootFilesystem"] is True
+    assert "initContainers" not in pod_of(plan_pool(pool(), around()))
+
+
+def test_containers_of_the_template_outlive_the_pods_place_in_the_service() -> None:
+    template = {"spec": {"containers": [{"name": "web", "image": "nginx"}]}}
+    pod = pod_of(plan_pool(pool(template=template, drain="7s"), around()))
+    assert pod["containers"][1]["lifecycle"] == {"preStop": {"sleep": {"seconds": 7}}}
+    assert pod["terminationGracePeriodSeconds"] == 52
+    assert "lifecycle" not in pod["containers"][0]
+    assert "lifecycle" not in pod_of(plan_pool(pool(template=template, drain="0s"), around()))["containers"][1]
+
+
+def config_of(plan: Any) -> str:
+    found = next(one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "ConfigMap")
+    return str(found["data"]["mailboat.yaml"])
+
+
+def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
+    spec = {
+        "journalRef": {"name": "main"},
+        "filevaultName": "journal",
+        "limits": {"maxEntries": 10, "maxTotalSize": "1Gi"},
+        "throttle": {"isOff": True},
+        "events": {"silent": "1m", "webhook": {"url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}},
+    }
+    author = stored("Publisher", "author", spec)
+    waiting = plan_publisher(author, around())
+    assert waiting.status is not None
+    assert waiting.status["conditions"][0]["message"] == "missing: Secret hook"
+    made = plan_publisher(author, around(secrets={"hook": SecretFound("1", frozenset({"token"}))}))
+    text = config_of(made)
+    for part in ('"filevault_name": "journal"', '"max_entries": 10', '"max_total_bytes": 1073741824'):
+        assert part in text
+    for part in ('"max_queue_entries": null', '"silent_seconds": 60', "/run/mailboat/webhook/token"):
+        assert part in text
+
+
+def test_the_figures_of_a_publisher_are_those_of_who_follows_it() -> None:
+    author = stored("Publisher", "author", {"journalRef": {"name": "main"}})
+    seen = fleet(member(0, 3), member(0, 3, instance="twice"), replace(member(1, 40), follow=("other",)))
+    status = plan_publisher(author, around(fleet=seen)).status
+    assert status is not None
+    assert (status["nextOffset"], status["subscribers"], status["maxLag"]) == (100, 1, 3)
+    assert status["lastPublishedAt"] == "2026-11-21T12:00:00Z"
