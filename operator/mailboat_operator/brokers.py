@@ -27,6 +27,8 @@ from mailboat_operator.plan.topic import TopicFound
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
 _SECONDS: Final = 8.0
+_CRITICAL: Final = 2
+"""Of syslog. That brokers can't be reached is told as a condition; the library would say it again and again."""
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -70,13 +72,6 @@ class SecretMalformedError(RetryableError):
     """What a Secret holds is not what it should be, such as a certificate in PEM. The message never quotes it."""
 
 
-def _as_warning(record: logging.LogRecord) -> bool:
-    """What the client library calls an error passes, or is told as a condition of the Journal."""
-    if record.levelno > logging.WARNING:
-        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFound:
     """What the brokers say of themselves.
@@ -96,8 +91,7 @@ class Brokers:
     def __init__(self, kafka: Kafka, credentials: Credentials) -> None:
         """Nothing is asked yet; the client connects by itself. Raises: SecretMissingError, SecretMalformedError."""
         self._reason: KafkaError | None = None
-        _LOG.addFilter(_as_warning)  # once, however often it is said
-        hooks: dict[str, Any] = {"logger": _LOG, "error_cb": self._note}
+        hooks: dict[str, Any] = {"logger": _LOG, "log_level": _CRITICAL, "error_cb": self._note}
         options = client_options(kafka, credentials)
         try:
             self._admin = AdminClient({**options, **hooks})
@@ -107,6 +101,7 @@ class Brokers:
 
     async def cluster(self) -> ClusterFound:
         """Ask for the cluster. Raises: BrokersUnreachableError, BrokersRefusedError."""
+        self._admin.poll(0)
         try:
             found = await asyncio.wrap_future(self._admin.describe_cluster(request_timeout=_SECONDS))
         except KafkaException as raised:
