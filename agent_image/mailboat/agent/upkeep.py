@@ -2,47 +2,85 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
-from mailboat.clock import Deadline
-from mailboat.errors import MailboatError
-from mailboat.model.identifiers import AgentName, TopicName
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.workers import Care, Worker
 
 if TYPE_CHECKING:
     from mailboat.agent.inspection import Finding
+    from mailboat.agent.sweeping import SweepReport
+    from mailboat.blobs.sweeping import Fate
 
 MAINTENANCE_SECONDS: Final = 3600.0
 """The journal's retention is applied at most this often, by whoever publishes or subscribes."""
 
-_LOG: Final = logging.getLogger(__name__)
+_LONGEST_SWEEP_SECONDS: Final = 6 * 3600.0
 _MARK: Final = ".maintained"
 _SWEPT_MARK: Final = ".swept"
 
 
-def maintain(workspace: Workspace, *, is_sweeping: bool = True) -> None:
+@dataclass(slots=True)
+class UpkeepFigures:
+    """What looking after journal and blob store came to, in this process.
+
+    Attributes:
+        expired: Messages that age and size removed; brokers do not tell.
+        sweeps: Sweeps that came to their end.
+        swept_blobs: Blobs that they removed.
+        abandoned_uploads: Unfinished uploads that they removed.
+        kept: How many blobs the last sweep kept, by reason; empty before the first.
+        kept_bytes: The bytes of those.
+    """
+
+    expired: int = 0
+    sweeps: int = 0
+    swept_blobs: int = 0
+    abandoned_uploads: int = 0
+    kept: Mapping[Fate, int] = field(default_factory=dict)
+    kept_bytes: Mapping[Fate, int] = field(default_factory=dict)
+
+
+def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepFigures | None = None) -> None:
     """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come.
 
     Args:
         workspace: Whose journal and blob store.
         is_sweeping: False for who only subscribes: it has no right to remove anything from the shared store.
+        figures: What was done is counted there.
     """
+    counted = UpkeepFigures() if figures is None else figures
+
+    def expire() -> bool:
+        counted.expired += remove_expired(workspace)
+        return True
 
     def sweep_store() -> bool:
         from mailboat.agent.sweeping import sweep
 
-        sweep(workspace)
+        _count_sweep(counted, sweep(workspace))
         return True
 
     if not workspace.journal.upkeep.is_automatic:
-        _when_due(workspace, _MARK, MAINTENANCE_SECONDS, lambda: remove_expired(workspace) >= 0)
+        _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
     if is_sweeping and sweep_seconds is not None:
         _when_due(workspace, _SWEPT_MARK, sweep_seconds, sweep_store)
+
+
+def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
+    from mailboat.blobs.sweeping import Fate
+
+    figures.sweeps += 1
+    figures.swept_blobs += report.removed
+    figures.abandoned_uploads += report.abandoned_uploads
+    stayed = [(fate, tally) for fate, tally in report.figures.items() if fate is not Fate.REMOVABLE]
+    figures.kept = {fate: tally.count for fate, tally in stayed}
+    figures.kept_bytes = {fate: tally.total_bytes for fate, tally in stayed}
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
@@ -73,47 +111,44 @@ def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[]
         os.utime(mark, (now, now))
 
 
-class Maintainer:
-    """Applies the retention, and sweeps, from a thread of its own, now and then, while a subscriber runs.
+def maintenance_worker(
+    workspace: Workspace, name: str = "", *, is_sweeping: bool = True, figures: UpkeepFigures | None = None
+) -> Worker:
+    """Applies the retention, and sweeps, now and then: a home whose publishers are silent would keep all for ever.
 
-    A home whose publishers are silent would keep everything for ever. A failure is no reason to stop: it is logged, and
-    the next turn comes in its time. Begin when the subscriber is current, or it takes away what it has yet to import.
+    Begin it when the subscriber is current, or it takes away what that has yet to import.
+
+    Args:
+        workspace: Whose journal and blob store.
+        name: Of the subscriber beside which it works, if it is one.
+        is_sweeping: As for `maintain`.
+        figures: As for `maintain`.
     """
 
-    def __init__(self, workspace: Workspace, *, is_sweeping: bool = True) -> None:
-        """Nothing is done before `begin`; `is_sweeping` as for `maintain`."""
-        self._workspace = workspace
-        self._is_sweeping = is_sweeping
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="maintainer", daemon=True)
+    def turn() -> float:
+        maintain(workspace, is_sweeping=is_sweeping, figures=figures)
+        return MAINTENANCE_SECONDS
 
-    def begin(self) -> None:
-        """Look after the journal now and from now on; again it does nothing. From one thread."""
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def stop(self, deadline: Deadline) -> None:
-        """End the thread after what it does at the moment, if that ends within the deadline. Again it only waits."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(deadline.remaining_seconds())
-
-    def _run(self) -> None:
-        while True:
-            try:
-                maintain(self._workspace, is_sweeping=self._is_sweeping)
-            except (MailboatError, OSError) as error:
-                _LOG.warning("retention or sweep did not come to its end: %s", error)
-            except Exception:  # noqa: BLE001  # a defect must not end the thread for good
-                _LOG.exception("retention or sweep failed by a defect; it is tried again in its time")
-            if self._workspace.clock.wait(self._stopping, MAINTENANCE_SECONDS):
-                return
+    care = Care(
+        "retention or sweep",
+        first_pause_seconds=MAINTENANCE_SECONDS,
+        longest_pause_seconds=MAINTENANCE_SECONDS,
+        stall_seconds=_LONGEST_SWEEP_SECONDS,
+    )
+    return Worker(f"maintainer-{name}" if name else "maintainer", turn, workspace.clock, care)
 
 
 def remove_expired(workspace: Workspace) -> int:
-    """Apply the retention that the configuration says now; how many messages went."""
+    """Apply the retention that the configuration says now, at borders of whole packages; how many messages went."""
+    from mailboat.retention.borders import whole_package_border
+
+    def border(topic: TopicName, before: Offset) -> Offset:
+        if topic != workspace.package_topic:
+            return before
+        return whole_package_border(workspace.journal, topic, before, workspace.clock)
+
     workspace.ensure_topics()
-    return workspace.journal.remove_expired()
+    return workspace.journal.remove_expired(border)
 
 
 def journal_damage(workspace: Workspace) -> Sequence[Finding]:
