@@ -19,6 +19,7 @@ from mailboat.errors import MailboatError, PermanentError, RetryableError
 
 from mailboat_operator.api.conditions import REASON
 from mailboat_operator.manifests.configuration import HTTP_PORT
+from mailboat_operator.plan.build_ground import BuildProgress
 from mailboat_operator.plan.distribution import Delivery
 from mailboat_operator.plan.fleet import Fleet, Member
 
@@ -89,6 +90,15 @@ class Agents:
         """What became of a request. Raises: see `fleet`."""
         path = f"publishers/{address.publisher}/distributions/{quote(request_id, safe='')}"
         return _understood(await self._ask(address, "GET", path), _delivery_of)
+
+    async def build(self, address: AgentAddress, build_id: str) -> BuildProgress | None:
+        """What the log has of a bulk build; None while it has none of its packages. Raises: see `fleet`."""
+        try:
+            return _understood(await self._ask(address, "GET", f"builds/{quote(build_id, safe='')}"), _build_of)
+        except AgentUnansweringError as error:
+            if error.where.get("error") != "BuildMissing":
+                raise
+            return None
 
     async def forget(self, address: AgentAddress, subscriber: str) -> None:
         """Take a subscriber off the books that is gone for good; an unknown one is no error. Raises: see `fleet`."""
@@ -194,6 +204,10 @@ def _delivery_of(document: Any) -> Delivery:
         removed=_texts(document["removed"]),
         failed={_text(name): _problem_of(cause) for name, cause in document["failed"]},
     )
+
+
+def _build_of(document: Any) -> BuildProgress:
+    return BuildProgress(_whole(document["published"]), _whole(document["total"]))
 
 
 def _problem_of(cause: Any) -> tuple[str, str]:

@@ -28,6 +28,8 @@ CHILDREN: Final = (
     ("apps", "v1", "statefulsets"),
     ("autoscaling", "v2", "horizontalpodautoscalers"),
     ("policy", "v1", "poddisruptionbudgets"),
+    ("spark.apache.org", "v1", "sparkapplications"),
+    ("sparkoperator.k8s.io", "v1beta2", "sparkapplications"),
 )
 """Kinds of children whose changes are told; Topics, a Journal's children, are among our own kinds."""
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from mailboat.errors import MailboatError, UntrustedInputError
 
 from mailboat_operator.agents import Agents
+from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
@@ -24,6 +25,7 @@ from mailboat_operator.api.topic import Topic
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.observation.build import look_at_build
 from mailboat_operator.observation.distribution import look_at_distribution
 from mailboat_operator.observation.journal import look_at_journal
 from mailboat_operator.observation.pool import look_at_pool
@@ -130,6 +132,8 @@ class Reconciler:
             return await look_at_journal(self._sight, resource)
         if isinstance(resource, Topic):
             return await look_at_topic(self._sight, resource)
+        if isinstance(resource, PackageBuild):
+            return await look_at_build(self._sight, resource)
         return await look_at_distribution(self._sight, resource)
 
     async def _act(self, owner: Manifest, action: Action) -> None:

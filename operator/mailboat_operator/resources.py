@@ -18,7 +18,7 @@ from mailboat.errors import MailboatError, PermanentError, RetryableError, Usage
 
 from mailboat_operator.api import GROUP, VERSION
 from mailboat_operator.api.kinds import KINDS
-from mailboat_operator.manifests.children import API_VERSIONS, APACHE_APPLICATION, KUBEFLOW_APPLICATION
+from mailboat_operator.manifests.children import APACHE_APPLICATION, API_VERSIONS, KUBEFLOW_APPLICATION
 from mailboat_operator.manifests.names import FIELD_MANAGER
 
 REQUEST_SECONDS: Final = 4.0
@@ -52,10 +52,9 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
         )
     }
     | {
-        kind: create_namespaced_resource(
-            *API_VERSIONS[kind].split("/"), "SparkApplication", "sparkapplications", verbs=_VERBS
-        )
+        kind: create_namespaced_resource(group, version, "SparkApplication", "sparkapplications", verbs=_VERBS)
         for kind in (KUBEFLOW_APPLICATION, APACHE_APPLICATION)
+        for group, _, version in (API_VERSIONS[kind].partition("/"),)
     }
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.connections import Connections
+from mailboat_operator.manifests.pods import AgentImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,9 @@ class Systems:
     Attributes:
         connections: To the brokers.
         claims: Which Topics claim which topics.
+        spark_image: What driver and executors of builds run; None for builds that say it themselves.
     """
 
     connections: Connections = field(default_factory=Connections)
     claims: TopicClaims = field(default_factory=TopicClaims)
+    spark_image: AgentImage | None = None

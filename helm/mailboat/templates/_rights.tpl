@@ -1,13 +1,16 @@
 {{/* What the operator does in the namespaces that it serves: server-side apply needs create and patch. */}}
 {{- define "mailboat.rules" -}}
 - apiGroups: [mailboat.dev]
-  resources: [publishers, subscriberpools, distributions, packagebuilds]
+  resources: [publishers, subscriberpools, distributions]
   verbs: [get, list, watch]
 - apiGroups: [mailboat.dev]  # patched for our finalizer alone
   resources: [journals]
   verbs: [get, list, watch, patch]
 - apiGroups: [mailboat.dev]  # a Journal makes five, and deletes them with reclaimPolicy Delete
   resources: [topics]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [mailboat.dev]  # a schedule makes one for each of its times, and deletes old ones
+  resources: [packagebuilds]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [mailboat.dev]
   resources:
@@ -19,11 +22,14 @@
     - packagebuilds/status
   verbs: [patch]
 - apiGroups: [mailboat.dev]  # children that block the deletion of their owner
-  resources: [journals/finalizers, publishers/finalizers, subscriberpools/finalizers]
+  resources: [journals/finalizers, publishers/finalizers, subscriberpools/finalizers, packagebuilds/finalizers]
   verbs: [update]
 - apiGroups: [mailboat.dev]  # those whose ttlSecondsAfterFinished is over
   resources: [distributions]
   verbs: [delete]
+- apiGroups: [sparkoperator.k8s.io, spark.apache.org]  # where one of Spark's operators is installed
+  resources: [sparkapplications]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [keda.sh]  # where KEDA is installed
   resources: [scaledobjects]
   verbs: [get, create, patch, delete]

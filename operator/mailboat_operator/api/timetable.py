@@ -53,8 +53,8 @@ class Timetable:
     concurrency_policy: Annotated[
         ConcurrencyPolicy,
         Field(
-            "What becomes of a time that comes while an earlier run is on its way: it waits for its end (Forbid), takes "
-            "its place (Replace), or begins beside it (Allow)."
+            "What becomes of a time that comes while an earlier run is on its way: it waits for its end (Forbid), "
+            "takes its place (Replace), or begins beside it (Allow)."
         ),
     ] = ConcurrencyPolicy.FORBID
     starting_deadline_seconds: Annotated[

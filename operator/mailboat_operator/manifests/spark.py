@@ -1,8 +1,8 @@
 """What a bulk build asks of Spark, in words that neither of its operators has: pods, arguments, settings.
 
-`spark_kubeflow` and `spark_apache` write it down for their operator. Pods are restricted ones, like agents': no root, no
-capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes API. Credentials are
-files of mounted Secrets, in driver and executors alike.
+`spark_kubeflow` and `spark_apache` write it down for their operator. Pods are restricted ones, like agents': no root,
+no capabilities, a root file system that can't be written. Only the driver speaks to the Kubernetes API. Credentials
+are files of mounted Secrets, in driver and executors alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ SPARK_VERSION: Final = "4.3.0"
 DRIVER_FILE: Final = "local:///opt/mailboat/bulk_driver.py"
 DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
-MINUTES: Final = 60
 
 _MEBIBYTE: Final = 1 << 20
 _SETTINGS: Final = MappingProxyType(

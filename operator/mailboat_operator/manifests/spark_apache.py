@@ -1,7 +1,7 @@
 """A bulk build for Apache's own operator: `SparkApplication` of spark.apache.org/v1.
 
-Image, account and sizes are settings of Spark's there. Attempts are ours, so it is told to make none; what it made stays
-after a failure, for the driver's log, and goes with the attempt.
+Image, account and sizes are settings of Spark's there. Attempts are ours, so it is told to make none; what it made
+stays after a failure, for the driver's log, and goes with the attempt.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Final
 from mailboat.errors import UntrustedInputError
 
 from mailboat_operator.agents import AgentAddress, AgentRefusedError, Agents, AgentUnansweringError
+from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
@@ -25,7 +26,7 @@ from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
-from mailboat_operator.plan.children import Live
+from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.workload import SecretFound, Surroundings
 from mailboat_operator.systems import Systems
@@ -73,6 +74,12 @@ class Sight:
         """The publishers of a namespace that can be understood, by name."""
         found = map(_decoded, await self.cluster.list("Publisher", namespace))
         return sorted((one for one in found if isinstance(one, Publisher)), key=lambda one: one.metadata.name)
+
+    async def builds(self, namespace: str, owner_uid: str) -> Sequence[PackageBuild]:
+        """The builds that a timetable made."""
+        found = await self.cluster.list("PackageBuild", namespace)
+        made = [_decoded(one) for one in found if controller_uid(one) == owner_uid]
+        return [one for one in made if isinstance(one, PackageBuild)]
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """Where a publisher's agent is asked, with the token of this moment; None while there is no token."""
