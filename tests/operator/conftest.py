@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "tests" / "kind"
 API = "/apis/mailboat.dev/v1alpha1"
 READY_SECONDS = 60.0
+RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
+RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+LEASE_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,166 @@ def empty_api_server(tmp_path: Path) -> Iterator[ApiServer]:
 def namespace(api_server: ApiServer) -> str:
     """A namespace for one test."""
     return api_server.new_namespace()
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """The program, built once."""
+    command = [sys.executable, str(KIND / "builds.py"), "helm"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+class Installation:
+    """The chart's service account, roles and settings, in one namespace; nothing of it runs by itself."""
+
+    def __init__(self, api_server: ApiServer, helm: str, namespace: str, *, is_clusterwide: bool) -> None:
+        self.server, self.namespace = api_server, namespace
+        command = [helm, "template", "mailboat", str(ROOT / "helm" / "mailboat"), "--namespace", namespace]
+        command += [] if is_clusterwide else ["--set", f"namespaces={{{namespace}}}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        self._documents = [one for one in yaml.safe_load_all(done.stdout) if one]
+        for kind, root in (("ServiceAccount", "/api/v1"), *((kind, RIGHTS_API) for kind in RIGHTS)):
+            for one in self._of(kind):
+                place = "" if kind.startswith("Cluster") else f"/namespaces/{namespace}"
+                api_server.http.post(f"{root}{place}/{kind.lower()}s", json=one).raise_for_status()
+
+    def environment(self) -> dict[str, str]:
+        """What the chart tells the operator."""
+        [container] = self._of("Deployment")[0]["spec"]["template"]["spec"]["containers"]
+        return {one["name"]: str(one["value"]) for one in container["env"] if "value" in one}
+
+    def kubeconfig(self, path: Path, server: str | None = None) -> Path:
+        """A kubeconfig with the account's rights and no others, written to `path`; `server` may be another URL."""
+        [account] = self._of("ServiceAccount")
+        url = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account['metadata']['name']}/token"
+        token = self.server.http.post(url, json={"spec": {}}).raise_for_status().json()["status"]["token"]
+        document = json.loads(self.server.kubeconfig.read_text())
+        document["users"][0]["user"] = {"token": token}
+        document["contexts"][0]["context"]["namespace"] = self.namespace
+        if server is not None:
+            document["clusters"][0]["cluster"] = {"server": server}
+        path.write_text(json.dumps(document))
+        return path
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        return [one for one in self._documents if one["kind"] == kind and "helm.sh/hook" not in annotations_of(one)]
+
+
+def annotations_of(document: dict[str, Any]) -> dict[str, str]:
+    """Its annotations."""
+    return document["metadata"].get("annotations") or {}
+
+
+class Replicas:
+    """Operators as processes, with the rights that the chart gives, and no others."""
+
+    def __init__(self, installation: Installation, folder: Path) -> None:
+        self.server, self.namespace, self.folder = installation.server, installation.namespace, folder
+        self.installation = installation
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.ports: dict[str, int] = {}
+
+    def start(self, name: str, server: str | None = None, **settings: object) -> subprocess.Popen[bytes]:
+        """Start one; `server` may be another URL of the API."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.ports[name] = free.getsockname()[1]
+        environment = {
+            **os.environ,
+            **self.installation.environment(),
+            "KUBECONFIG": str(self.installation.kubeconfig(self.folder / f"{name}.kubeconfig", server)),
+            "POD_NAME": name,
+            "MAILBOAT_OPERATOR_LEASE_SECONDS": str(LEASE_SECONDS),
+            "MAILBOAT_OPERATOR_RESYNC_SECONDS": "120",
+            "MAILBOAT_OPERATOR_PORT": str(self.ports[name]),
+            **{f"MAILBOAT_OPERATOR_{key.upper()}": str(value) for key, value in settings.items()},
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "error", "-m", "mailboat_operator.main"], stdout=log, stderr=log, env=environment
+            )
+        self.processes.append(process)
+        return process
+
+    def log(self, name: str) -> str:
+        """What it said."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def probe(self, name: str, path: str) -> httpx.Response:
+        """What it answers the kubelet."""
+        return httpx.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=10)
+
+    def figure(self, name: str, metric: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = self.probe(name, "/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{metric}[ {{]", line))
+
+    def holder(self) -> str:
+        """Who has the lease."""
+        name = self.installation.environment()["MAILBOAT_OPERATOR_LEASE_NAME"]
+        answer = self.server.http.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{name}")
+        return "" if answer.status_code == 404 else str(answer.json()["spec"].get("holderIdentity", ""))
+
+    def leads(self, name: str) -> bool:
+        """Whether it does."""
+        return self.holder().startswith(f"{name}_")
+
+    def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """Make one of our objects."""
+        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        answer = self.server.create(self.namespace, manifest)
+        assert answer.status_code == 201, answer.text
+
+    def url(self, kind: str, name: str = "") -> str:
+        """Of one of our objects."""
+        return f"{API}/namespaces/{self.namespace}/{kind.lower()}s" + (f"/{name}" if name else "")
+
+    def reason(self, kind: str, name: str) -> str:
+        """Why an object is ready or not; empty while nothing is said."""
+        found = self.server.http.get(self.url(kind, name)).json()
+        conditions = (found.get("status") or {}).get("conditions") or [{"reason": ""}]
+        return str(conditions[0]["reason"])
+
+    def has(self, path: str) -> bool:
+        """Whether there is such an object; `{}` stands for the namespace."""
+        found: httpx.Response = self.server.http.get(path.format(f"namespaces/{self.namespace}"))
+        return found.status_code == 200
+
+    def has_workload(self, name: str) -> bool:
+        """Whether there is a StatefulSet."""
+        return self.has(f"/apis/apps/v1/{{}}/statefulsets/{name}")
+
+    def wait(self, holds: Callable[[], bool], seconds: float = 60.0) -> float:
+        """Until it holds; how long that took."""
+        started = time.monotonic()
+        while not holds():
+            logs = "\n".join(path.read_text()[-3000:] for path in self.folder.glob("*.log"))
+            assert time.monotonic() < started + seconds, logs
+            time.sleep(0.05)
+        return time.monotonic() - started
+
+    def end(self) -> None:
+        """Kill them all."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
+    """Operators of one namespace. Ended after the test, whatever it does; none was ever refused a right."""
+    made = Replicas(Installation(api_server, helm, namespace, is_clusterwide=False), tmp_path)
+    yield made
+    made.end()
+    assert "forbidden: User" not in "".join(path.read_text() for path in tmp_path.glob("*.log"))
+
+
+@pytest.fixture
+def clusterwide_replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
+    """Operators of all namespaces; see `replicas`."""
+    made = Replicas(Installation(api_server, helm, namespace, is_clusterwide=True), tmp_path)
+    yield made
+    made.end()
+    assert "forbidden: User" not in "".join(path.read_text() for path in tmp_path.glob("*.log"))
 
 
 def merged(document: Any, change: Any) -> Any:

@@ -3,97 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import httpx
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 3.0  # of the fixture `replicas`
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 PUBLISHER = {"journalRef": {"name": "main"}}
+POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
 
 
-class Replicas:
-    """Operators of one namespace, as processes."""
-
-    def __init__(self, api_server: Any, namespace: str, folder: Path) -> None:
-        self.server, self.namespace, self.folder = api_server, namespace, folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, name: str) -> subprocess.Popen[bytes]:
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.server.kubeconfig),
-            "POD_NAME": name,
-            "MAILBOAT_OPERATOR_AGENT_IMAGE": "mailboat:test",
-            "MAILBOAT_OPERATOR_NAMESPACES": self.namespace,
-            "MAILBOAT_OPERATOR_LEASE_NAMESPACE": self.namespace,
-            "MAILBOAT_OPERATOR_LEASE_SECONDS": str(LEASE_SECONDS),
-            "MAILBOAT_OPERATOR_RESYNC_SECONDS": "2",
-            "MAILBOAT_OPERATOR_PORT": "0",
-        }
-        with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "mailboat_operator.main"], stdout=log, stderr=log, env=environment
-            )
-        self.processes.append(process)
-        return process
-
-    def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()
-
-    def holder(self) -> str:
-        url = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/mailboat-operator"
-        answer = self.server.http.get(url)
-        return "" if answer.status_code == 404 else str(answer.json()["spec"].get("holderIdentity", ""))
-
-    def leads(self, name: str) -> bool:
-        return self.holder().startswith(f"{name}_")
-
-    def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        answer = self.server.create(self.namespace, manifest)
-        assert answer.status_code == 201, answer.text
-
-    def has(self, path: str) -> bool:
-        found: httpx.Response = self.server.http.get(path.format(f"namespaces/{self.namespace}"))
-        return found.status_code == 200
-
-    def has_workload(self, name: str) -> bool:
-        return self.has(f"/apis/apps/v1/{{}}/statefulsets/{name}")
-
-    def wait(self, holds: Callable[[], bool], seconds: float = 60.0) -> float:
-        """Until it holds; how long that took."""
-        started = time.monotonic()
-        while not holds():
-            logs = "\n".join(path.read_text()[-3000:] for path in self.folder.glob("*.log"))
-            assert time.monotonic() < started + seconds, logs
-            time.sleep(0.05)
-        return time.monotonic() - started
-
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-
-@pytest.fixture
-def replicas(api_server: Any, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
-    """Ended after the test, whatever it does."""
-    made = Replicas(api_server, namespace, tmp_path)
-    yield made
-    made.end()
-
-
-def test_what_is_made_is_looked_after_and_put_right_by_itself(replicas: Replicas) -> None:
+def test_what_is_made_is_looked_after_and_put_right_by_itself(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
     replicas.make("Publisher", "early", PUBLISHER)
     replicas.start("one")
@@ -105,7 +27,7 @@ def test_what_is_made_is_looked_after_and_put_right_by_itself(replicas: Replicas
     replicas.wait(lambda: replicas.has("/api/v1/{}/services/late"))
 
 
-def test_an_object_that_waits_for_a_journal_goes_on_when_it_comes(replicas: Replicas) -> None:
+def test_an_object_that_waits_for_a_journal_goes_on_when_it_comes(replicas: Any) -> None:
     replicas.start("one")
     replicas.make("Publisher", "author", PUBLISHER)
     path = f"/apis/mailboat.dev/v1alpha1/namespaces/{replicas.namespace}/publishers/author"
@@ -114,7 +36,7 @@ def test_an_object_that_waits_for_a_journal_goes_on_when_it_comes(replicas: Repl
     replicas.wait(lambda: replicas.has_workload("author"))
 
 
-def test_one_object_that_cannot_be_served_holds_up_no_other(replicas: Replicas) -> None:
+def test_one_object_that_cannot_be_served_holds_up_no_other(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/configmaps": "1"}}}
     url = f"/api/v1/namespaces/{replicas.namespace}"
@@ -131,7 +53,7 @@ def test_one_object_that_cannot_be_served_holds_up_no_other(replicas: Replicas) 
     replicas.wait(lambda: replicas.has_workload("good"))
 
 
-def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replicas: Replicas) -> None:
+def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
     first = replicas.start("one")
     replicas.wait(lambda: replicas.leads("one"))
@@ -144,7 +66,7 @@ def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replic
     assert replicas.leads("two")
 
 
-def test_only_one_of_two_replicas_acts(replicas: Replicas) -> None:
+def test_only_one_of_two_replicas_acts(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
     replicas.start("one")
     replicas.wait(lambda: replicas.leads("one"))
@@ -156,7 +78,43 @@ def test_only_one_of_two_replicas_acts(replicas: Replicas) -> None:
     assert "leads" not in replicas.log("two")
 
 
-def test_sigterm_gives_the_lease_away_and_ends_with_success(replicas: Replicas) -> None:
+def test_with_the_rights_of_the_cluster_all_namespaces_are_looked_after(clusterwide_replicas: Any) -> None:
+    replicas = clusterwide_replicas
+    other = replicas.server.new_namespace()
+    replicas.start("one")
+    replicas.wait(lambda: replicas.leads("one"))
+    for namespace in (replicas.namespace, other):
+        for kind, name, spec in (("Journal", "main", JOURNAL), ("Publisher", "author", PUBLISHER)):
+            manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+            assert replicas.server.create(namespace, manifest).status_code == 201
+        path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/author"
+        replicas.wait(lambda path=path: replicas.has(path))
+
+
+def test_a_childs_drift_is_corrected_at_once_and_not_at_the_next_round(replicas: Any) -> None:
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("SubscriberPool", "edge", POOL)
+    replicas.start("one")
+    replicas.wait(lambda: replicas.has_workload("edge"))
+    root, http = f"namespaces/{replicas.namespace}", replicas.server.http
+    drifts = {
+        f"/api/v1/{root}/configmaps/edge-config": {"data": {"mailboat.yaml": "{}"}},
+        f"/api/v1/{root}/services/edge": {"spec": {"ports": [{"name": "content", "port": 81}]}},
+        f"/apis/apps/v1/{root}/statefulsets/edge": {"spec": {"replicas": 7}},
+        f"/apis/policy/v1/{root}/poddisruptionbudgets/edge": {"spec": {"maxUnavailable": 2}},
+    }
+    for path, change in drifts.items():
+        before = next(iter(http.get(path).json()[next(iter(change))].items()))[1]
+        http.patch(path, json=change, headers={"Content-Type": "application/merge-patch+json"}).raise_for_status()
+        part, field = next(iter(change)), next(iter(next(iter(change.values()))))
+        replicas.wait(lambda p=path, a=part, f=field, b=before: http.get(p).json()[a][f] == b, 20)  # type: ignore[misc]  # the values of this turn
+    for path in drifts:
+        http.delete(path).raise_for_status()
+        replicas.wait(lambda path=path: replicas.has(path), 20)
+    assert replicas.figure("one", "mailboat_operator_events_total") >= len(drifts)
+
+
+def test_sigterm_gives_the_lease_away_and_ends_with_success(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
     replicas.make("Publisher", "author", PUBLISHER)
     process = replicas.start("one")
