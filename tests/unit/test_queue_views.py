@@ -16,8 +16,9 @@ from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBa
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, FailureCause, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path
+from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import Bounds
-from mailboat.queues.entries import decode_entries
+from mailboat.queues.entries import DecodedRecords, decode_entries
 from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.log_view import LogView, Stretch
 from mailboat.queues.names import EntryId, QueueName
@@ -27,7 +28,9 @@ from mailboat.queues.standing import Capability, ItemState, QueueState, Standing
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
+from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import encode_message
+from mailboat.wire.pieces import encode_piece
 
 TOPIC = TopicName("package")
 A, B = AgentName("a"), AgentName("b")
@@ -309,12 +312,10 @@ class TestTrimmingAndReplacement:
     def test_a_view_that_is_overtaken_by_retention_goes_on_where_the_log_begins(self, journal: Counting) -> None:
         journal.append(TOPIC, [package_record(A)] * 1000)
         view = LogView(TOPIC, {A}, Bounds(Offset(0), Offset(0)))
-        view.extend(
-            decode_entries(journal.reader(TOPIC, Offset(0)).read(ReadLimits(10), 0.0).records, {A}).entries, Offset(10)
-        )
+        view.extend(decode_entries(journal.reader(TOPIC, Offset(0)).read(ReadLimits(10), 0.0).records, {A}), Offset(10))
         view.trim(Offset(700))
         view.extend(
-            decode_entries(journal.reader(TOPIC, Offset(700)).read(ReadLimits(300), 0.0).records, {A}).entries,
+            decode_entries(journal.reader(TOPIC, Offset(700)).read(ReadLimits(300), 0.0).records, {A}),
             Offset(1000),
         )
         assert queue_of(journal, view).size() == QueueSize(300, is_exact=True)
@@ -350,11 +351,25 @@ class TestTrimmingAndReplacement:
         view.restart(journal.bounds(TOPIC))
         view.offer_details(Stretch((), Offset(0), Offset(10)), generation)
         assert view.find_details(A, 0, 1) is None
-        assert view.extend_back((), Offset(0), Offset(10), generation) is False
+        assert view.extend_back(DecodedRecords((), 0), Offset(0), Offset(10), generation) is False
+
+    def test_pieces_of_packages_are_no_messages(self, journal: Counting) -> None:
+        piece = NewRecord(encode_piece(PieceMessage(SLING_ID, A, PackageId("p"), 0, b"x")), PIECE_HEADERS)
+        journal.append(TOPIC, [package_record(A), *[piece] * 5, package_record(B)])
+        view = view_of(journal)
+        assert view.messages_from(0) == 7  # nothing is counted yet
+        count_past(view, journal)
+        journal.append(TOPIC, [piece, piece, package_record(A)])
+        LogFollower(view, journal).follow(0.0)
+        assert [view.messages_from(offset) for offset in (0, 1, 3, 7, 9, 10)] == [3, 2, 2, 1, 1, 0]
+        journal.truncate(TOPIC, Offset(3))
+        view.trim(Offset(3))
+        assert view.messages_from(0) == 2
+        assert queue_of(journal, view).size() == QueueSize(1, is_exact=True)
 
     def test_a_log_that_is_shorter_than_the_view_ends_the_page(self, journal: Counting) -> None:
         view = view_of(journal)
-        view.extend((), Offset(50))
+        view.extend(DecodedRecords((), 0), Offset(50))
         page = queue_of(journal, view, 20).page()
         assert page.items == []
         assert page.is_last

@@ -610,6 +610,16 @@ def test_a_package_that_takes_too_long_is_tried_again_and_given_up(engine: Engin
     assert entry.cause.path.startswith("/slow/")
 
 
+def test_during_one_long_import_it_is_importing_and_not_current(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, *(f"/slow/{number}" for number in range(20)), text="x" * 5000)
+    clock: Any = engine.parts.clock
+    notes = Notes()
+    run(engine, store, target=SlowTarget(store, lambda: clock.advance(0.1)), observer=notes)
+    told = [(one.phase, one.next_offset) for one in notes.progress]
+    assert told.count((SubscriberPhase.IMPORTING, 0)) == 1
+    assert told[-2:] == [(SubscriberPhase.CURRENT, 1), (SubscriberPhase.STOPPED, 1)]
+
+
 def test_asked_to_stop_it_finishes_the_package_at_hand(engine: Engine, store: MemoryStore) -> None:
     for number in range(5):
         publish(engine, f"/{number}")

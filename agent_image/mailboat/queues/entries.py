@@ -7,13 +7,14 @@ be decoded; the latter are counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from mailboat.errors import MessageCorruptError
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import decode_message
 
 MAX_TEXT_BYTES: Final = 80
@@ -47,17 +48,22 @@ class Entry(NamedTuple):
 
 
 class DecodedRecords(NamedTuple):
-    """The entries among some records, in order, and how many records could not be decoded."""
+    """The entries among some records, in order, how many could not be decoded, and where pieces of packages stand."""
 
     entries: Sequence[Entry]
     unreadable_count: int
+    pieces: Sequence[Offset] = ()
 
 
-def decode_entries(records: Sequence[Record], publishers: Collection[AgentName]) -> DecodedRecords:
-    """The entries of these publishers among the records."""
+def decode_entries(records: Iterable[Record], publishers: Collection[AgentName] | None) -> DecodedRecords:
+    """The entries of these publishers among the records; None takes those of all."""
     entries: list[Entry] = []
+    pieces: list[Offset] = []
     unreadable_count = 0
     for record in records:
+        if record.headers == PIECE_HEADERS:
+            pieces.append(record.offset)
+            continue
         try:
             message = decode_message(record.headers, record.value)
         except MessageCorruptError:
@@ -65,9 +71,9 @@ def decode_entries(records: Sequence[Record], publishers: Collection[AgentName])
             continue
         if isinstance(message, PackageMessage) and message.action is not Action.TEST:
             publisher = message.pub_agent_name
-            if publisher is not None and publisher in publishers:
+            if publisher is not None and (publishers is None or publisher in publishers):
                 entries.append(_entry(record, message, publisher))
-    return DecodedRecords(entries, unreadable_count)
+    return DecodedRecords(entries, unreadable_count, pieces)
 
 
 def cut_text(text: str) -> str:

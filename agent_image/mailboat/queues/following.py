@@ -13,7 +13,7 @@ from typing import Final
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.queues.entries import Entry, decode_entries
+from mailboat.queues.entries import DecodedRecords, Entry, decode_entries
 from mailboat.queues.log_view import LogView
 
 STEP_LIMITS: Final = ReadLimits(max_records=500, max_bytes=4 * 1024 * 1024)
@@ -43,8 +43,7 @@ class LogFollower:
         except (PositionOutOfRangeError, JournalReplacedError):
             self._restart()
             return 0
-        decoded = decode_entries(batch.records, self._view.publishers)
-        self._view.extend(decoded.entries, batch.next_offset, decoded.unreadable_count)
+        self._view.extend(decode_entries(batch.records, self._view.publishers), batch.next_offset)
         self._view.trim(self._journal.bounds(self._view.topic).earliest_offset)
         return len(batch.records)
 
@@ -78,23 +77,26 @@ def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> boo
     generation = view.generation
     reader = journal.reader(view.topic, begin)
     try:
-        entries = _entries_until(reader, end, view.publishers)
+        decoded = _decoded_until(reader, end, view.publishers)
     except PositionOutOfRangeError:  # retention was faster
         view.trim(journal.bounds(view.topic).earliest_offset)
         return view.known_from > view.bounds.earliest_offset
     finally:
         reader.close()
-    view.extend_back(entries, begin, end, generation)
+    view.extend_back(decoded, begin, end, generation)
     return begin > view.bounds.earliest_offset
 
 
-def _entries_until(reader: JournalReader, end: Offset, publishers: Collection[AgentName]) -> list[Entry]:
-    """All entries before `end`; of the records, which may be large, no more than one batch is held at a time."""
+def _decoded_until(reader: JournalReader, end: Offset, publishers: Collection[AgentName]) -> DecodedRecords:
+    """All that is before `end`; of the records, which may be large, no more than one batch is held at a time."""
     entries: list[Entry] = []
+    pieces: list[Offset] = []
     while reader.next_offset < end:
         limits = ReadLimits(min(STEP_LIMITS.max_records, end - reader.next_offset), STEP_LIMITS.max_bytes)
         batch = reader.read(limits, READ_WAIT_SECONDS)
-        entries += (entry for entry in decode_entries(batch.records, publishers).entries if entry.offset < end)
+        decoded = decode_entries(batch.records, publishers)
+        entries += (entry for entry in decoded.entries if entry.offset < end)
+        pieces += (offset for offset in decoded.pieces if offset < end)
         if not batch.records and batch.is_at_end:
             break
-    return entries
+    return DecodedRecords(entries, 0, pieces)

@@ -21,7 +21,7 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.positions import Bounds
 from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import DecodedRecords, Entry
 from mailboat.queues.offsets import OffsetColumns, QueueSize
 
 DETAILS_BUDGET_BYTES: Final = 64 * 1024 * 1024
@@ -111,21 +111,21 @@ class LogView:
             self._blocks.clear()
             self._details_bytes = 0
 
-    def extend(self, entries: Sequence[Entry], known_to: Offset, unreadable_count: int = 0) -> None:
-        """Take in what the follower read: all entries up to `known_to`, in order."""
+    def extend(self, decoded: DecodedRecords, known_to: Offset) -> None:
+        """Take in what the follower read: all that is up to `known_to`, in order."""
         with self._lock:
             begin = self._offsets.known_to
-            self._offsets.extend(entries, known_to)
+            self._offsets.extend(decoded.entries, known_to, decoded.pieces)
             self._bounds = Bounds(self._bounds.earliest_offset, max(self._bounds.next_offset, known_to))
-            self.counts.unreadable_records += unreadable_count
-            self._extend_details(entries, begin, known_to)
+            self.counts.unreadable_records += decoded.unreadable_count
+            self._extend_details(decoded.entries, begin, known_to)
 
-    def extend_back(self, entries: Sequence[Entry], known_from: Offset, known_to: Offset, generation: int) -> bool:
+    def extend_back(self, decoded: DecodedRecords, known_from: Offset, known_to: Offset, generation: int) -> bool:
         """Take in a part of the past, if it ends where the known stretch begins; otherwise somebody was faster."""
         with self._lock:
             if known_to != self._offsets.known_from or known_from >= known_to or generation != self.generation:
                 return False
-            self._offsets.extend_back(entries, known_from)
+            self._offsets.extend_back(decoded.entries, known_from, decoded.pieces)
             return True
 
     def trim(self, earliest: Offset) -> None:
@@ -145,6 +145,11 @@ class LogView:
         self._check(publisher)
         with self._lock:
             return self._offsets.size_after(publisher, last_done, self._bounds)
+
+    def messages_from(self, offset: int) -> int:
+        """How many messages there are from an offset on. Pieces of packages count only where they are not known yet."""
+        with self._lock:
+            return self._offsets.messages_from(offset, self._bounds)
 
     def nth_after(self, publisher: AgentName, last_done: int, number: int) -> Offset | None:
         """The `number`-th package after a position; None when that is not known, or there are not so many."""

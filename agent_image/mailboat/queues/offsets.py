@@ -36,17 +36,20 @@ class OffsetColumns:
     def __init__(self, publishers: Collection[AgentName], known: Offset) -> None:
         """Know nothing but that the stretch begins and ends at `known`."""
         self._columns: Mapping[AgentName, array[int]] = {publisher: array("q") for publisher in publishers}
+        self._pieces = array("q")
         self.known_from = known
         self.known_to = known
 
-    def extend(self, entries: Iterable[Entry], known_to: Offset) -> None:
+    def extend(self, entries: Iterable[Entry], known_to: Offset, pieces: Iterable[Offset] = ()) -> None:
         """Take in what follows at the end, up to `known_to`."""
+        self._pieces.extend(pieces)
         for entry in entries:
             self._columns[entry.publisher].append(entry.offset)
         self.known_to = known_to
 
-    def extend_back(self, entries: Iterable[Entry], known_from: Offset) -> None:
+    def extend_back(self, entries: Iterable[Entry], known_from: Offset, pieces: Iterable[Offset] = ()) -> None:
         """Take in what lies before the beginning, from `known_from` on."""
+        self._pieces = array("q", pieces) + self._pieces
         earlier = {publisher: array("q") for publisher in self._columns}
         for entry in entries:
             earlier[entry.publisher].append(entry.offset)
@@ -55,7 +58,7 @@ class OffsetColumns:
 
     def trim(self, before: Offset) -> None:
         """Forget what the log no longer holds."""
-        for column in self._columns.values():
+        for column in (*self._columns.values(), self._pieces):
             del column[: bisect_left(column, before)]
         self.known_from = max(self.known_from, before)
         self.known_to = max(self.known_to, before)
@@ -67,6 +70,12 @@ class OffsetColumns:
         count = len(column) - bisect_left(column, first_waiting)
         unknown = max(0, self.known_from - first_waiting)
         return QueueSize(count + unknown, not unknown)
+
+    def messages_from(self, offset: int, bounds: Bounds) -> int:
+        """How many messages the log holds from an offset on, without the pieces of packages that are known."""
+        first = max(offset, bounds.earliest_offset)
+        pieces = len(self._pieces) - bisect_left(self._pieces, first)
+        return max(0, bounds.next_offset - first - pieces)
 
     def next_from(self, publisher: AgentName, offset: int) -> Offset | None:
         """The first package of a publisher at an offset or after it, in the stretch that is known; None without."""
@@ -88,4 +97,5 @@ class OffsetColumns:
     @property
     def size_bytes(self) -> int:
         """What the columns cost."""
-        return sum(column.buffer_info()[1] * column.itemsize for column in self._columns.values())
+        columns = (*self._columns.values(), self._pieces)
+        return sum(column.buffer_info()[1] * column.itemsize for column in columns)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import ImportTimeoutError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
+
+_SLOW_SECONDS: Final = 1.0
 
 
 class StopAskedError(Exception):
@@ -27,6 +29,7 @@ class ImportGuard:
         stopping: Somebody wants the subscriber to end.
         woken: There is news for a subscriber that waits: a command, or the wish to stop.
         is_cleared: Tells whether a command drops the package at hand; None where nobody takes commands.
+        when_slow: Called once in a batch that takes longer than a moment, from the subscriber's thread.
     """
 
     def __init__(self, clock: Clock, timeout_seconds: float | None) -> None:
@@ -36,6 +39,8 @@ class ImportGuard:
         self.stopping = threading.Event()
         self.woken = threading.Event()
         self.is_cleared: Callable[[], bool] | None = None
+        self.when_slow: Callable[[], None] | None = None
+        self._slow_at: float | None = None
         self._stop_by: Deadline | None = None
 
     def stop(self, deadline: Deadline | None) -> None:
@@ -48,6 +53,10 @@ class ImportGuard:
         """Tell the subscriber that there is news."""
         self.woken.set()
 
+    def begin(self) -> None:
+        """A batch begins."""
+        self._slow_at = self._clock.monotonic() + _SLOW_SECONDS
+
     def check(self) -> None:
         """Go on, unless the subscriber should have stopped by now, or the package at hand is not wanted any more.
 
@@ -57,6 +66,10 @@ class ImportGuard:
             raise StopAskedError
         if self.is_cleared is not None and self.woken.is_set() and self.is_cleared():
             raise StopAskedError
+        if self._slow_at is not None and self._clock.monotonic() >= self._slow_at:
+            self._slow_at = None
+            if self.when_slow is not None:
+                self.when_slow()
 
     def deadline(self) -> Deadline | None:
         """The time of a package that begins now; None is without end."""

@@ -46,6 +46,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._snapshot = SubscriberStatistics()
         self._is_at_end = False
+        guard.when_slow = self.importing
         self.gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
         self.is_wanted: Callable[[], bool] | None = None
         self.stored_offset: Offset | None = None
@@ -86,6 +87,12 @@ class Reporter:
     def current(self) -> None:
         """There is nothing to do."""
         self._tell_phase(SubscriberPhase.CURRENT if self._is_at_end else SubscriberPhase.IMPORTING)
+
+    def importing(self) -> None:
+        """What is imported takes longer than a moment: it is not current meanwhile, and says so."""
+        if self.statistics.phase in {SubscriberPhase.STARTING, SubscriberPhase.CURRENT}:
+            self._set(phase=SubscriberPhase.IMPORTING)
+            self._tell()
 
     def advanced(self, position: Position, outcome: Outcome, *, is_committed: bool, has_more: bool) -> None:
         """Records were done."""

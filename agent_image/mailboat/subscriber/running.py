@@ -224,6 +224,7 @@ class ImportRun:
         records = self._todo.portion()
         self._reporter.gauge.take_up(records[0].appended_ms or None)
         began = self._measuring.begin()
+        self._guard.begin()
         try:
             outcome, is_committed = self._import(records)
         except StopAskedError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mailboat.agent.control.audience import Member
 from mailboat.agent.control.views import CauseView, QueueItemView, QueueView, SubscriberStatusView
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import FailureCause
 from mailboat.queues.entries import Entry
 from mailboat.queues.failures import ErrorItem, ErrorQueue
@@ -17,9 +17,9 @@ def cause_view(cause: FailureCause | None) -> CauseView | None:
     return None if cause is None else CauseView(cause.code, cause.message, cause.path, cause.trace_excerpt)
 
 
-def status_view(one: Member, next_of_log: Offset) -> SubscriberStatusView:
-    """A subscriber, as it is now."""
-    lag, rate = one.lag(next_of_log), one.rate_per_second
+def status_view(one: Member, lag: int | None) -> SubscriberStatusView:
+    """A subscriber, as it is now, with so many packages before it."""
+    rate = one.rate_per_second
     return SubscriberStatusView(
         name=one.name,
         state=str(one.state),

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.control.audience import Audience
+from mailboat.agent.composition import Workspace, are_pieces_cut
+from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
 from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.followers import Followers
@@ -46,6 +46,8 @@ from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
+_MOST_COUNTED: Final = 5_000
+"""A command on a home reads so much of the log at most, to tell packages from pieces of packages."""
 
 _T = TypeVar("_T")
 
@@ -105,7 +107,7 @@ class ControlRoom:
         return StatusView(
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
-            subscribers=tuple(status_view(one, end) for one in members),
+            subscribers=tuple(status_view(one, self._lag(one, end)) for one in members),
             unreadable_announcements=self._picture.roster.unreadable,
         )
 
@@ -182,6 +184,18 @@ class ControlRoom:
     def forget(self, subscriber: str) -> ForgottenView:
         """See `Control`."""
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
+
+    def _lag(self, one: Member, end: Offset) -> int | None:
+        """Packages between a position and the end; on a home the log is read for that where it may hold pieces."""
+        lag = one.lag(end)
+        if not lag or one.next_offset is None:
+            return lag
+        if not self._followers.are_running:
+            if not are_pieces_cut(self._workspace.home.config) or lag > _MOST_COUNTED:
+                return lag
+            self._picture.hear_packages()
+            self._picture.count_down_to(one.next_offset)
+        return min(lag, self._picture.view.messages_from(one.next_offset))
 
     def _room(self, publisher: str) -> PublisherRoom:
         for name, room in self._rooms.items():
