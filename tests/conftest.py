@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +71,28 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server for the tests of one process; a test that kills it starts it again."""
     with S3Server(S3ServerSettings(tmp_path_factory.mktemp("s3")), SystemClock()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real Spark session on two threads, for the tests of one process; its Java machine ends with it."""
+    from mailboat.bulk.spark.session import SessionSettings, open_session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms256m"
+    properties = {
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what PySpark says while it starts is its own matter
+        with open_session(SessionSettings("local[2]", "mailboat tests", "1g", quick, properties)) as session:
+            machine = session.sparkContext._gateway.proc
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                yield session
+    assert machine.poll() is not None, "Spark's Java machine is still there"
 
 
 Serve = Callable[..., HttpServer]

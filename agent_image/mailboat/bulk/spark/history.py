@@ -1,0 +1,198 @@
+"""The distribution history as tables: `mailboat.packages` is the package topic, `mailboat.statuses` the status topic.
+
+    spark.read.format("mailboat.packages").load(".mailboat").where("offset >= 100").groupBy("publisher").count()
+
+One row for each record, at the bounds of the moment of planning; those that can't be decoded are rows with an `error`,
+so nothing is left out in silence. The options `from` and `before` say which offsets are read, `offsetsPerTask` how many
+by one task, `pushdown` that conditions on `offset` do (`pushdown.py`). Payloads are no column: `mailboat package`
+fetches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
+from mailboat.bulk.spark.pushdown import is_pushed, wanted_range, within
+from mailboat.errors import UntrustedInputError
+from mailboat.journal.port import Record
+from mailboat.model.messages import CommandResult, Message, PackageMessage, StatusMessage, TopicRole
+from mailboat.wire.messages import decode_message
+
+_TEXTS: Final = pa.list_(pa.string())
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+class Row(NamedTuple):
+    """A record and what it says; `error` is why it says nothing."""
+
+    record: Record
+    message: Message | None
+    error: str | None
+
+
+def _package(row: Row) -> PackageMessage | None:
+    return row.message if isinstance(row.message, PackageMessage) else None
+
+
+def _status(row: Row) -> StatusMessage | CommandResult | None:
+    return row.message if isinstance(row.message, StatusMessage | CommandResult) else None
+
+
+def time_of(milliseconds: int | None) -> datetime | None:
+    """Wall time of milliseconds since 1970 UTC."""
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _of_package(name: str) -> Any:
+    return lambda row: getattr(_package(row), name, None)
+
+
+def _of_status(name: str) -> Any:
+    return lambda row: getattr(_status(row), name, None)
+
+
+def _of_cause(name: str) -> Any:
+    return lambda row: getattr(getattr(_status(row), "cause", None), name, None)
+
+
+def _of_part(name: str) -> Any:
+    return lambda row: getattr(getattr(_package(row), "bulk", None), name, None)
+
+
+def _transport(row: Row) -> str | None:
+    message = _package(row)
+    if message is None:
+        return None
+    if message.payload is not None:
+        return "inline"
+    return "none" if message.payload_ref is None else "reference"
+
+
+_COMMON: Final[dict[str, Column[Row]]] = {
+    "offset": Column("BIGINT", pa.int64(), lambda row: row.record.offset),
+    "appended_at": Column("TIMESTAMP", _TIME, lambda row: time_of(row.record.appended_ms)),
+}
+_ERROR: Final[dict[str, Column[Row]]] = {"error": Column("STRING", pa.string(), lambda row: row.error)}
+
+PACKAGE_COLUMNS: Final[dict[str, Column[Row]]] = {
+    **_COMMON,
+    "package_id": Column("STRING", pa.string(), _of_package("package_id")),
+    "action": Column("STRING", pa.string(), _of_package("action")),
+    "publisher": Column("STRING", pa.string(), _of_package("pub_agent_name")),
+    "paths": Column("ARRAY<STRING>", _TEXTS, _of_package("paths")),
+    "deep_paths": Column("ARRAY<STRING>", _TEXTS, _of_package("deep_paths")),
+    "package_type": Column("STRING", pa.string(), _of_package("package_type")),
+    "length_bytes": Column("BIGINT", pa.int64(), _of_package("package_length_bytes")),
+    "transport": Column("STRING", pa.string(), _transport),
+    "tree_digest": Column("BINARY", pa.binary(), _of_package("tree_digest")),
+    "request_id": Column("STRING", pa.string(), _of_package("request_id")),
+    "user": Column("STRING", pa.string(), _of_package("user_id")),
+    "requested_at": Column("TIMESTAMP", _TIME, lambda row: time_of(_of_package("created_ms")(row))),
+    "build_id": Column("STRING", pa.string(), _of_part("build_id")),
+    "sequence": Column("INT", pa.int32(), _of_part("sequence")),
+    "total": Column("INT", pa.int32(), _of_part("total")),
+    **_ERROR,
+}
+
+STATUS_COLUMNS: Final[dict[str, Column[Row]]] = {
+    **_COMMON,
+    "subscriber": Column("STRING", pa.string(), _of_status("sub_agent_name")),
+    "instance": Column("STRING", pa.string(), _of_status("sub_sling_id")),
+    "publisher": Column("STRING", pa.string(), _of_status("pub_agent_name")),
+    "package_offset": Column("BIGINT", pa.int64(), _of_status("offset")),
+    "status": Column("STRING", pa.string(), lambda row: _of_status("status")(row) or _of_status("state")(row)),
+    "package_id": Column("STRING", pa.string(), _of_status("package_id")),
+    "command": Column("STRING", pa.string(), _of_status("verb")),
+    "attempts": Column("INT", pa.int32(), _of_status("attempts")),
+    "cause": Column("STRING", pa.string(), _of_cause("code")),
+    "message": Column("STRING", pa.string(), lambda row: _of_cause("message")(row) or _of_status("message")(row)),
+    **_ERROR,
+}
+
+
+class PackageHistory(DataSource):
+    """`mailboat.packages`: one row for each message of the package topic."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "mailboat.packages"
+
+    def schema(self) -> str:
+        """All columns."""
+        return default_ddl(PACKAGE_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns that are asked for."""
+        kind = PushingTopicReader if is_pushed(self.options) else TopicReader
+        return kind(place_of(self.options), TopicRole.PACKAGE, schema.names)
+
+
+class StatusHistory(DataSource):
+    """`mailboat.statuses`: one row for each confirmation, and each answer to a command."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "mailboat.statuses"
+
+    def schema(self) -> str:
+        """All columns."""
+        return default_ddl(STATUS_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns that are asked for."""
+        kind = PushingTopicReader if is_pushed(self.options) else TopicReader
+        return kind(place_of(self.options), TopicRole.STATUS, schema.names)
+
+
+class TopicReader(DataSourceReader):
+    """Reads one topic by stretches of offsets."""
+
+    def __init__(self, place: LogPlace, role: TopicRole, names: Sequence[str]) -> None:
+        """Raises: UsageError for a column that the table does not have."""
+        self._place = place
+        self._role = role
+        self._names = list(names)
+        self._wanted = place.offsets
+        chosen(self._known(), self._names)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Stretches of what the topic holds now."""
+        with self._place.open() as workspace:
+            topic = workspace.topic(self._role)
+            return stretches(workspace.journal, topic, self._wanted, self._place.stretch_offsets)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a stretch."""
+        assert isinstance(partition, StretchPartition)  # noqa: S101  # from `partitions`
+        with self._place.open() as workspace:
+            records = records_between(workspace.journal, workspace.topic(self._role), partition)
+            yield from batches(chosen(self._known(), self._names), map(_row, records))
+
+    def _known(self) -> dict[str, Column[Row]]:
+        return PACKAGE_COLUMNS if self._role is TopicRole.PACKAGE else STATUS_COLUMNS
+
+
+class PushingTopicReader(TopicReader):
+    """Reads the offsets only that can match."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
+        """Take what the conditions say of offsets; Spark checks all conditions, too."""
+        self._wanted = within(self._wanted, wanted_range(filters, "offset"))
+        return filters
+
+
+def _row(record: Record) -> Row:
+    try:
+        return Row(record, decode_message(record.headers, record.value), None)
+    except UntrustedInputError as error:
+        return Row(record, None, str(error))

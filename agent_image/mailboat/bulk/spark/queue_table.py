@@ -1,0 +1,142 @@
+"""`mailboat.queues`: every package that waits for a subscriber, as a row for each pair.
+
+    spark.read.format("mailboat.queues").load(".mailboat").groupBy("subscriber").count()
+
+A queue is a view, so the table is made of positions (asked once, when the query is planned) and the package topic after
+the lowest of them, read once for all subscribers. Options are those of `mailboat.packages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.control.audience import audience_of
+from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.history import time_of
+from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
+from mailboat.bulk.spark.pushdown import MAX_OFFSET, is_pushed, wanted_range, wanted_texts, within
+from mailboat.journal.port import Record
+from mailboat.model.identifiers import AgentName
+from mailboat.queues.entries import Entry, decode_entries
+
+
+class Waiter(NamedTuple):
+    """Who waits for what: a subscriber with its position, for one query."""
+
+    name: AgentName
+    instance: str
+    next_offset: int
+    attempts: int
+    follow: tuple[AgentName, ...]
+
+    def waits_for(self, entry: Entry) -> bool:
+        """Whether the package is in its queue."""
+        return entry.offset >= self.next_offset and (not self.follow or entry.publisher in self.follow)
+
+
+class Waiting(NamedTuple):
+    """A package and a subscriber that has not imported it."""
+
+    waiter: Waiter
+    entry: Entry
+
+
+QUEUE_COLUMNS: Final[dict[str, Column[Waiting]]] = {
+    "subscriber": Column("STRING", pa.string(), lambda row: row.waiter.name),
+    "instance": Column("STRING", pa.string(), lambda row: row.waiter.instance),
+    "publisher": Column("STRING", pa.string(), lambda row: row.entry.publisher),
+    "offset": Column("BIGINT", pa.int64(), lambda row: row.entry.offset),
+    "package_id": Column("STRING", pa.string(), lambda row: row.entry.package_id),
+    "action": Column("STRING", pa.string(), lambda row: row.entry.action),
+    "first_path": Column("STRING", pa.string(), lambda row: row.entry.first_path),
+    "path_count": Column("INT", pa.int32(), lambda row: row.entry.path_count),
+    "length_bytes": Column("BIGINT", pa.int64(), lambda row: row.entry.length_bytes),
+    "appended_at": Column("TIMESTAMP", pa.timestamp("us", tz="UTC"), lambda row: time_of(row.entry.appended_ms)),
+    "user": Column("STRING", pa.string(), lambda row: row.entry.user_id),
+    "attempts": Column(
+        "INT", pa.int32(), lambda row: row.waiter.attempts if row.entry.offset == row.waiter.next_offset else 0
+    ),
+}
+
+
+class QueueTable(DataSource):
+    """`mailboat.queues`. A subscriber that has no position yet waits for all that the log holds."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "mailboat.queues"
+
+    def schema(self) -> str:
+        """All columns."""
+        return default_ddl(QUEUE_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns that are asked for."""
+        kind = PushingQueueReader if is_pushed(self.options) else QueueReader
+        return kind(place_of(self.options), schema.names)
+
+
+class QueuePartition(StretchPartition):
+    """A stretch, and who waits for what of it."""
+
+    def __init__(self, stretch: StretchPartition, waiters: tuple[Waiter, ...]) -> None:
+        super().__init__(stretch.low, stretch.high)
+        self.waiters = waiters
+
+
+class QueueReader(DataSourceReader):
+    """Reads the package topic from the lowest position on."""
+
+    def __init__(self, place: LogPlace, names: Sequence[str]) -> None:
+        """Raises: UsageError for a column that the table does not have."""
+        self._place = place
+        self._columns = list(chosen(QUEUE_COLUMNS, names))
+        self._offsets = place.offsets
+        self._subscribers: frozenset[str] | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Stretches from the lowest position on; asks everybody's position."""
+        with self._place.open() as workspace:
+            waiters = tuple(_waiters(workspace, self._subscribers))
+            lowest = min((one.next_offset for one in waiters), default=MAX_OFFSET)
+            wanted = range(max(lowest, self._offsets.start), self._offsets.stop)
+            found = stretches(workspace.journal, workspace.package_topic, wanted, self._place.stretch_offsets)
+            return [QueuePartition(one, waiters) for one in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a stretch."""
+        assert isinstance(partition, QueuePartition)  # noqa: S101  # from `partitions`
+        with self._place.open() as workspace:
+            records = records_between(workspace.journal, workspace.package_topic, partition)
+            rows = (row for record in records for row in _rows(record, partition.waiters))
+            yield from batches(chosen(QUEUE_COLUMNS, self._columns), rows)
+
+
+class PushingQueueReader(QueueReader):
+    """Reads the offsets only that can match, for the subscribers that can."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
+        """Take what the conditions say of offsets and subscribers; Spark checks all conditions, too."""
+        self._offsets = within(self._offsets, wanted_range(filters, "offset"))
+        self._subscribers = wanted_texts(filters, "subscriber")
+        return filters
+
+
+def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
+    for entry in decode_entries((record,), None).entries:
+        for one in waiters:
+            if one.waits_for(entry):
+                yield Waiting(one, entry)
+
+
+def _waiters(workspace: Workspace, names: frozenset[str] | None) -> Iterator[Waiter]:
+    for one in audience_of(workspace).members():
+        if one.has_queues and (names is None or one.name in names):
+            yield Waiter(one.name, one.key.sling_id, one.next_offset or 0, one.attempts, one.follow)

@@ -1,0 +1,150 @@
+"""A Spark session of ours: what it is told, the formats that it knows, and an end that leaves no Java machine behind.
+
+Executors run this interpreter with this Mailboat; a cluster's nodes need both at the same place, or an image of ours
+(docs/spark.md). A session that is active already, as in a notebook, is used as it is and left open. Called by the jobs
+of this package and their tests.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, Any, Final
+
+from mailboat.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_END_SECONDS: Final = 20.0
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_LOOPBACK: Final = "127.0.0.1"
+_PROPERTIES: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class SparkMissingError(UsageError):
+    """Bulk builds need Spark, and PySpark or Java is not there.
+
+    `pip install "mailboat[spark]"` brings PySpark; it wants Java 17 or newer, found by JAVA_HOME or on the path.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session is told.
+
+    Attributes:
+        master: `local[*]`, `spark://HOST:PORT`, `k8s://…`; None is what `spark-submit` was told.
+        name: What Spark calls the application.
+        driver_memory: The heap of the driver's Java machine, as Spark writes sizes. Counts when a machine is started.
+        java_options: Further options of that machine.
+        properties: Further settings of Spark's, which come before ours.
+    """
+
+    master: str | None = "local[*]"
+    name: str = "mailboat"
+    driver_memory: str = "1g"
+    java_options: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def all_properties(self) -> dict[str, str]:
+        """Every setting that the session gets."""
+        found = dict(_PROPERTIES)
+        if self.master is not None:  # spark-submit and operators choose these by themselves
+            options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {self.java_options}".strip()
+            found |= {"spark.driver.memory": self.driver_memory, "spark.driver.extraJavaOptions": options}
+        if self.master is not None and self.master.startswith("local"):
+            found |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+        return found | dict(self.properties)
+
+
+@contextmanager
+def open_session(settings: SessionSettings) -> Iterator[SparkSession]:
+    """A session with our formats; ended, with its Java machine, unless it was there before.
+
+    Raises:
+        SparkMissingError: PySpark or Java is not installed.
+    """
+    spark_session = _session_class()
+    active = spark_session.getActiveSession()
+    if active is not None:
+        register_formats(active)
+        yield active
+        return
+    session = _start(spark_session, settings)
+    try:
+        register_formats(session)
+        yield session
+    finally:
+        _end(session)
+
+
+def register_formats(session: SparkSession) -> None:
+    """Let a session know `mailboat` and the tables of the distribution history."""
+    from mailboat.bulk.spark.history import PackageHistory, StatusHistory
+    from mailboat.bulk.spark.queue_table import QueueTable
+    from mailboat.bulk.spark.source import MailboatFormat
+
+    for one in (MailboatFormat, PackageHistory, StatusHistory, QueueTable):
+        session.dataSource.register(one)
+
+
+def _session_class() -> type[SparkSession]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what PySpark's imports say is not the user's to mend
+            from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissingError(
+            f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
+        ) from error
+    return SparkSession
+
+
+def _start(spark_session: type[SparkSession], settings: SessionSettings) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+
+    builder = spark_session.builder.appName(settings.name)
+    if settings.master is not None:
+        builder = builder.master(settings.master)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark is told by the environment alone
+    try:
+        return builder.config(map={**settings.all_properties()}).getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getErrorClass() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SparkMissingError(
+            "Spark's Java machine did not start", next_step="install Java 17 or newer, and name it in JAVA_HOME"
+        ) from error
+
+
+def _end(session: SparkSession) -> None:
+    """Stop the session and wait until its Java machine is gone, where this process started it."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark has no public way to end the machine
+    session.stop()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # the next session starts a machine of its own
+    process.stdin.close()  # the machine ends with it
+    with suppress(TimeoutExpired):
+        process.wait(JAVA_END_SECONDS)
+    if process.poll() is None:
+        process.kill()
+        process.wait()

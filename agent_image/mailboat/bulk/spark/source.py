@@ -1,0 +1,196 @@
+"""`mailboat`: the nodes of any SOURCE of the command line as a table, one row for each.
+
+    spark.read.format("mailboat").load("./site").where("path LIKE '/en/%'").groupBy("type").sum("content_bytes")
+
+Options: `paths` (a JSON list of content paths, `["/"]` if left out), `types` (a JSON list of node types, all if left
+out), `tasks` (about how many there will be), `pushdown` (`pushdown.py`: conditions on `path` and `type` decide what is
+read, for one query). A schema of fewer columns is read with less work. Targets and zips are read at one state: one that
+changed since the query was planned ends it by SourceChangedError. A plain folder has no such state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from mailboat.agent.locations import open_source
+from mailboat.bulk.listing import Branch, outermost, plan_branches
+from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
+from mailboat.bulk.spark.log_reading import number_of
+from mailboat.bulk.spark.pushdown import asked_alone, asked_below, is_pushed, wanted_texts
+from mailboat.bulk.spark.source_state import state_of
+from mailboat.bulk.spark.stages import runs_of
+from mailboat.content.binaries import content_bytes_of
+from mailboat.content.digest import node_digest
+from mailboat.content.port import Source
+from mailboat.errors import SourceChangedError, UsageError
+from mailboat.model.nodes import Binary, Node, Property
+from mailboat.model.paths import ROOT, NodePath, name_of, parent_of, parse_path
+
+DEFAULT_TASKS: Final = 64
+_PROPERTY: Final = pa.struct(
+    [("name", pa.string()), ("type", pa.string()), ("values", pa.list_(pa.string())), ("is_multiple", pa.bool_())]
+)
+
+
+def _property(one: Property) -> dict[str, Any]:
+    values = [_reference(value) if isinstance(value, Binary) else value for value in one.values]
+    return {"name": one.name, "type": one.type.name, "values": values, "is_multiple": one.is_multiple}
+
+
+def _reference(binary: Binary) -> str:
+    return f"sha256:{binary.digest.hex()}:{binary.length_bytes}"
+
+
+def _data(node: Node) -> bytes | None:
+    if node.data is None:
+        return None
+    with closing(node.data.open()) as stream:
+        return stream.read()
+
+
+NODE_COLUMNS: Final[dict[str, Column[Node]]] = {
+    "path": Column("STRING", pa.string(), lambda node: node.path),
+    "parent": Column("STRING", pa.string(), lambda node: None if node.path == ROOT else parent_of(node.path)),
+    "name": Column("STRING", pa.string(), lambda node: name_of(node.path)),
+    "type": Column("STRING", pa.string(), lambda node: node.primary_type),
+    "mixins": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda node: list(node.mixin_types)),
+    "properties": Column(
+        "ARRAY<STRUCT<name: STRING, type: STRING, values: ARRAY<STRING>, is_multiple: BOOLEAN>>",
+        pa.list_(_PROPERTY),
+        lambda node: list(map(_property, node.properties)),
+    ),
+    "child_order": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda node: node.child_order),
+    "content_bytes": Column("BIGINT", pa.int64(), content_bytes_of),
+    "digest": Column("BINARY", pa.binary(), node_digest),
+    "data": Column("BINARY", pa.binary(), _data, is_default=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceQuery:
+    """What is read.
+
+    Attributes:
+        source: As a user gives it.
+        roots: Content paths; what is at and below them is read.
+        types: The node types that are read; None is all.
+        tasks: About how many tasks share the work.
+    """
+
+    source: str
+    roots: tuple[NodePath, ...] = (ROOT,)
+    types: frozenset[str] | None = None
+    tasks: int = DEFAULT_TASKS
+
+
+def query_of(options: Mapping[str, str]) -> SourceQuery:
+    """What a query's options say. Raises: UsageError, PathRefusedError."""
+    source = options.get("path")
+    if source is None:
+        raise UsageError('name the source: spark.read.format("mailboat").load(SOURCE)')
+    tasks = number_of(options, "tasks", DEFAULT_TASKS)
+    if tasks == 0:
+        raise UsageError("tasks is 0, and wants a number above it")
+    roots = texts_of(options, "paths") or ["/"]
+    types = texts_of(options, "types")
+    return SourceQuery(source, outermost(map(parse_path, roots)), None if types is None else frozenset(types), tasks)
+
+
+def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:
+    """An option that is a JSON list of texts; None when it is left out. Raises: UsageError."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{name} is no JSON list: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or not found:
+        raise UsageError(f'{name} wants a JSON list of texts, such as ["/en", "/de"]')
+    return found
+
+
+class BranchesPartition(InputPartition):
+    """What one task reads, and of which state of the source."""
+
+    def __init__(self, branches: Sequence[Branch], state: str | None) -> None:
+        super().__init__(tuple(branches))
+        self.branches = tuple(branches)
+        self.state = state
+
+
+class MailboatFormat(DataSource):
+    """`mailboat`: one row for each node of a source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "mailboat"
+
+    def schema(self) -> str:
+        """All columns but `data`."""
+        return default_ddl(NODE_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns that are asked for."""
+        kind = PushingNodeReader if is_pushed(self.options) else NodeReader
+        return kind(query_of(self.options), schema.names)
+
+
+class NodeReader(DataSourceReader):
+    """Reads the nodes of a source by branches."""
+
+    def __init__(self, query: SourceQuery, names: Sequence[str]) -> None:
+        """Raises: UsageError for a column that the table does not have."""
+        self._query = query
+        self._names = list(chosen(NODE_COLUMNS, names))
+        self._roots = list(query.roots)
+        self._alone: list[NodePath] | None = None
+        self._types = query.types
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Branches of the tree as it is now."""
+        state = state_of(self._query.source)
+        with closing(open_source(self._query.source)) as source:
+            branches = self._branches(source)
+        return [BranchesPartition(run, state) for run in runs_of(branches, self._query.tasks)]
+
+    def _branches(self, source: Source) -> list[Branch]:
+        if self._alone is not None:
+            return [Branch(path, is_deep=False) for path in self._alone]
+        asked = self._query.roots  # these must be there; what a condition named need not
+        roots = [root for root in self._roots if root in asked or source.node(root) is not None]
+        return plan_branches(source, roots, self._query.tasks) if roots else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some branches."""
+        assert isinstance(partition, BranchesPartition)  # noqa: S101  # from `partitions`
+        with closing(open_source(self._query.source)) as source:
+            walked = (source.walk(one.path, is_deep=one.is_deep) for one in partition.branches)
+            nodes = (
+                node for walk in walked for node in walk if self._types is None or node.primary_type in self._types
+            )
+            yield from batches(chosen(NODE_COLUMNS, self._names), nodes, content_bytes_of)
+        if state_of(self._query.source) != partition.state:
+            raise SourceChangedError(f"{self._query.source} changed since the query was planned")
+
+
+class PushingNodeReader(NodeReader):
+    """Reads the paths and types only that can match."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
+        """Take what the conditions say of paths and types; Spark checks all conditions, too."""
+        self._alone = asked_alone(filters, self._roots)
+        self._roots = asked_below(filters, self._roots)
+        types = wanted_texts(filters, "type")
+        if types is not None:
+            self._types = types if self._types is None else types & self._types
+        return filters

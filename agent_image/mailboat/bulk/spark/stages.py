@@ -1,0 +1,208 @@
+"""Stages of a job: work that the driver hands out, one piece for each task, and rows that come back in bounded memory.
+
+A stage is a DataFrame: the pieces are its rows, one to a partition, and `mapInArrow` does them, so nothing is shuffled.
+Its results are kept on the executors' disks and fetched partition by partition. A task that Spark runs twice, because
+it failed or was slow, must give the same rows again. Called by the jobs of this package, in the driver.
+"""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+
+from mailboat.bulk.spark.columns import Columns, batches
+from mailboat.errors import RetryableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_Item = TypeVar("_Item")
+
+_WORK: Final = "task INT, work BINARY"
+_LOOK_SECONDS: Final = 0.2
+
+Advance = Callable[[int], None]
+"""Told how many items of a stage are done; a task tells when it ends, so this comes in steps."""
+
+
+class SparkJobFailedError(RetryableError):
+    """Spark gave a job up: executors were lost, or a task failed more often than Spark tries it.
+
+    The message has the first words of Spark's reason; its log has the rest. What was built is in the blob store: the
+    same command again goes on from there, and what no package refers to is swept.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """How a stage went.
+
+    Attributes:
+        name: `cut`, `build`, `compare`.
+        seconds: From its beginning until its last task was done.
+        tasks: How many.
+        slowest_seconds: Of the task that took longest.
+        median_seconds: Of half of the tasks.
+    """
+
+    name: str
+    seconds: float
+    tasks: int
+    slowest_seconds: float
+    median_seconds: float
+
+    @property
+    def skew(self) -> float:
+        """How much longer the slowest task took than half of them; 1 is even."""
+        return self.slowest_seconds / self.median_seconds if self.median_seconds > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a stage does.
+
+    Attributes:
+        name: For figures.
+        columns: Of its rows, which each have `task` and `elapsed_seconds` besides; `task` counts from 0.
+        perform: Runs in the executor with a piece of work; gives records for the columns.
+    """
+
+    name: str
+    columns: Columns[Any]
+    perform: Callable[[bytes], Iterable[Any]]
+
+
+class StageRunner:
+    """Runs stages of one session, one at a time."""
+
+    def __init__(self, session: SparkSession, advance: Advance | None = None) -> None:
+        """Nothing runs yet."""
+        self._session = session
+        self._advance = advance
+        self.figures: list[StageFigures] = []
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks can run at the same time."""
+        return max(1, self._session.sparkContext.defaultParallelism)
+
+    def frame(self, stage: Stage, works: Sequence[bytes]) -> DataFrame:
+        """The stage as a DataFrame that nobody has computed yet."""
+        context = self._session.sparkContext
+        pieces = context.parallelize(list(enumerate(map(bytearray, works))), max(1, len(works)))
+        done = context.accumulator(0)
+        self._done = done
+        ddl = ", ".join(f"{name} {one.ddl}" for name, one in stage.columns.items())
+        given = self._session.createDataFrame(pieces, _WORK)
+        return given.mapInArrow(_in_arrow(stage, done), f"task INT, elapsed_seconds DOUBLE, {ddl}")
+
+    def run(self, stage: Stage, works: Sequence[bytes]) -> Iterator[Any]:
+        """The rows of a stage, as they are fetched from the executors, task by task.
+
+        Raises:
+            SparkJobFailedError: Spark gave up.
+        """
+        from pyspark import StorageLevel
+
+        began = time.monotonic()
+        elapsed = dict.fromkeys(range(len(works)), 0.0)
+        kept = self.frame(stage, works).persist(StorageLevel.DISK_ONLY)
+        try:
+            with _failures_of(stage), self._watched():
+                kept.write.format("noop").mode("overwrite").save()
+            seconds = time.monotonic() - began
+            with _failures_of(stage):
+                for row in kept.toLocalIterator(prefetchPartitions=True):
+                    elapsed[row.task] = max(elapsed[row.task], row.elapsed_seconds)
+                    yield row
+        finally:
+            kept.unpersist()
+        times = sorted(elapsed.values()) or [0.0]
+        self.figures.append(StageFigures(stage.name, seconds, len(works), times[-1], statistics.median(times)))
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        if self._advance is None:
+            yield
+            return
+        ended, done, advance = threading.Event(), self._done, self._advance
+
+        def look() -> None:
+            while not ended.wait(_LOOK_SECONDS):
+                advance(done.value)
+
+        watcher = threading.Thread(target=look, name="stage-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+            advance(done.value)
+
+
+def _in_arrow(stage: Stage, done: Any) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does. Nothing of the driver but the stage goes with it."""
+
+    def run(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began = time.monotonic()
+        for pieces in given:
+            for task, work in zip(pieces.column(0).to_pylist(), pieces.column(1).to_pylist(), strict=True):
+                count = 0
+                for found in batches(stage.columns, stage.perform(bytes(work)), _row_bytes):
+                    count += found.num_rows
+                    yield _stamped(found, task, time.monotonic() - began)
+                done.add(count)
+
+    return run
+
+
+def _row_bytes(record: object) -> int:
+    size = getattr(record, "row_bytes", 0)
+    return size if isinstance(size, int) else 0
+
+
+def _stamped(batch: pa.RecordBatch, task: int, elapsed_seconds: float) -> pa.RecordBatch:
+    rows = batch.num_rows
+    front = [pa.array([task] * rows, pa.int32()), pa.array([elapsed_seconds] * rows, pa.float64())]
+    return pa.RecordBatch.from_arrays([*front, *batch.columns], names=["task", "elapsed_seconds", *batch.schema.names])
+
+
+@contextmanager
+def _failures_of(stage: Stage) -> Iterator[None]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        reason = next((line for line in reversed(str(error).strip().splitlines()) if "Error: " in line), str(error))
+        raise SparkJobFailedError(f"the stage {stage.name} failed: {reason.strip()[:500]}") from error
+
+
+def even_groups(weights: Sequence[int], wanted: int) -> list[list[int]]:
+    """Indices of the items as at most `wanted` groups of about equal weight, the heaviest group first."""
+    count = max(1, min(wanted, len(weights)))
+    groups: list[list[int]] = [[] for _ in range(count)]
+    lightest = [(0, number) for number in range(count)]
+    for index in sorted(range(len(weights)), key=lambda index: -weights[index]):
+        weight, number = heapq.heappop(lightest)
+        groups[number].append(index)
+        heapq.heappush(lightest, (weight + weights[index], number))
+    return [sorted(groups[number]) for _, number in sorted(lightest, reverse=True) if groups[number]]
+
+
+def runs_of(items: Sequence[_Item], wanted: int) -> list[Sequence[_Item]]:
+    """The items as at most `wanted` runs of neighbours; one empty run when there are none."""
+    count = max(1, min(wanted, len(items)))
+    borders = [len(items) * number // count for number in range(count + 1)]
+    return [items[low:high] for low, high in pairwise(borders)]
