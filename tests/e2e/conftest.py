@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import signal
@@ -16,6 +17,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -219,6 +222,47 @@ def s3(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     with server, socket.create_server((cluster.host_address, server.port)) as listening:
         threading.Thread(target=accept_for, args=(listening, server.port), daemon=True).start()
         yield f"http://{cluster.host_address}:{server.port}"
+
+
+@dataclass
+class Demand:
+    """How much is asked of a pool, told by an HTTP server on this machine as `{"demand": …}`.
+
+    Attributes:
+        url: Where KEDA reads it.
+        value: What it says.
+    """
+
+    url: str
+    value: int = 0
+
+
+@pytest.fixture(scope="session")
+def demand(cluster: Cluster) -> Iterator[Demand]:
+    """A demand of zero."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"demand": told.value}).encode()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer((cluster.host_address, 0), Handler) as server:
+        told = Demand(f"http://{cluster.host_address}:{server.server_port}/")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield told
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def keda(cluster: Cluster) -> None:
+    """KEDA, in the cluster as long as that is there."""
+    _script("keda")
 
 
 def accept_for(listening: socket.socket, port: int) -> None:

@@ -211,6 +211,34 @@ def test_kubectl_mailboat_tells_how_far_the_members_are(story: Story) -> None:
     assert "there is no Publisher in the namespace" in done.stderr
 
 
+def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
+    story: Story, keda: None, demand: Any
+) -> None:
+    demand.value = 60
+    trigger = {"type": "metrics-api", "metadata": {"url": demand.url, "valueLocation": "demand", "targetValue": "10"}}
+    at_once = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "mailboat.dev/v1alpha1", "kind": "SubscriberPool", "name": "edge"},
+        "pollingInterval": 2,
+        "minReplicaCount": 2,
+        "maxReplicaCount": 6,
+        "advanced": {"horizontalPodAutoscalerConfig": at_once},
+        "triggers": [trigger],
+    }
+    document = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "edge"}, "spec": spec}
+    story.namespace.apply(yaml.safe_dump(document))
+    story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=6")
+    story.wait("pod/edge-5", "create")
+    story.wait("pod/edge-5", "condition=Ready")
+    story.assert_content("edge-5")
+
+    demand.value = 20
+    story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=2")
+    story.wait("pod/edge-2", "delete")
+    assert story.served_members() == {"edge-0", "edge-1"}
+    story.namespace.kubectl("delete", "scaledobject/edge", "--timeout=60s")
+
+
 def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_operator_its_definitions(
     story: Story, cluster: Any, kafka: str
 ) -> None:
@@ -219,7 +247,7 @@ def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_op
     story.wait("pod/edge-0 pod/author-0", "delete", 120)
     story.namespace.kubectl("delete", "pod/filler")
     claims = story.namespace.kubectl("get", "persistentvolumeclaims", "-o", "name").decode().split()
-    assert len(claims) == 7  # the site, the publisher's state, and five members' content
+    assert len(claims) == 8  # the site, the publisher's state, and six members' content
     left = story.namespace.kubectl("get", "mailboat,all,configmaps,secrets,pdb,hpa", "-o", "name").decode().split()
     assert set(left) == {"configmap/kube-root-ca.crt", "secret/mailboat-s3"}
 
