@@ -159,6 +159,56 @@ def test_binaries_are_opened_by_digest_whether_the_message_names_them_or_not(
         payloads.opener(())(b"\3" * 32)
 
 
+def with_binaries(store: NotingStore, *contents: bytes) -> PackageMessage:
+    infos = [store.put(io.BytesIO(content)) for content in contents]
+    binaries = tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in infos)
+    return message(b"inline", payload_ref=None, payload=b"inline", binaries=binaries)
+
+
+def test_binaries_are_fetched_ahead_while_the_target_asks_for_them(payloads: Payloads, store: NotingStore) -> None:
+    coming = [with_binaries(store, b"one", b"two"), with_binaries(store, b"three")]
+    payloads.expect(coming)
+    assert store.opened == [], "nobody asked for a binary yet"
+    for number, one in enumerate(coming):
+        for binary in one.binaries:
+            with payloads.opener(one.binaries)(binary.digest) as stream:
+                assert hashlib.sha256(stream.read()).digest() == binary.digest
+        payloads.expect(coming[number + 1 :])
+    assert [thread for thread, _ in store.opened] == ["MainThread", "MainThread", "prefetch"]
+
+
+def test_binaries_that_the_target_holds_are_fetched_ahead_no_more(payloads: Payloads, store: NotingStore) -> None:
+    first, held, last = (with_binaries(store, bytes([number])) for number in range(3))
+    with payloads.opener(first.binaries)(first.binaries[0].digest) as stream:
+        stream.read()
+    payloads.expect([held])
+    payloads.expect([last])  # nobody opened it
+    payloads.expect([last])
+    opened = {digest for _, digest in store.opened}
+    assert last.binaries[0].digest.hex() not in opened
+
+
+def test_a_binary_fetched_ahead_whose_bytes_are_others_is_never_given(payloads: Payloads, store: NotingStore) -> None:
+    first, evil = with_binaries(store, b"first"), with_binaries(store, b"good")
+    digest = evil.binaries[0].digest
+    store._blobs[digest] = (store._blobs[digest][0], b"evil")
+    payloads.opener(first.binaries)(first.binaries[0].digest).close()
+    payloads.expect([evil])
+    with pytest.raises(BlobCorruptError):
+        payloads.opener(evil.binaries)(digest)
+
+
+def test_no_more_binaries_are_fetched_ahead_than_may_be_in_memory_or_on_disk(
+    payloads: Payloads, store: NotingStore
+) -> None:
+    first = with_binaries(store, b"first")
+    payloads.opener(first.binaries)(first.binaries[0].digest).close()
+    huge = message(b"x", payload_ref=None, binaries=(Binary(digest=b"\2" * 32, length_bytes=1 << 29),))
+    payloads.expect([huge, with_binaries(store, *(bytes([number]) * 9 for number in range(9)))])
+    payloads.close()
+    assert len([thread for thread, _ in store.opened if thread == "prefetch"]) <= 4
+
+
 def test_signed_references_are_demanded_where_there_is_a_key(store: NotingStore) -> None:
     payloads = Payloads(store, ReferenceCodec(b"k" * 16), no_pieces(), max_bytes=1 << 30)
     with pytest.raises(ReferenceRefusedError, match="not signed"):

@@ -164,7 +164,7 @@ class Importer:
             if outcome.content_bytes > _HEAVY_BYTES or is_stopping():
                 outcome.done = index + 1
                 return outcome
-            if message.payload_ref is not None:
+            if message.payload_ref is not None or message.binaries:
                 self._expect(records[index + 1 : index + 1 + _AHEAD_RECORDS])
         return outcome
 
@@ -289,13 +289,14 @@ class Importer:
 
     def _apply(self, batch: Batch, offset: Offset, message: PackageMessage) -> ChangeCount:
         codec, limits, deadline = self._codec(message), self._settings.limits, self._guard.deadline()
-        opener = self._payloads.opener(message.binaries) if message.binaries else self._open_any_blob
+        check = partial(self._guard.check_in_time, deadline)
+        opener = self._payloads.opener(message.binaries, check) if message.binaries else self._open_any_blob
         if message.payload is not None:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
             _check_owned(message, change)
             return batch.apply(self._guard.guarded(change, deadline), offset)
-        with self._payloads.open(message, offset, partial(self._guard.check_in_time, deadline)) as stream:
+        with self._payloads.open(message, offset, check) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
                 change = reader.change()

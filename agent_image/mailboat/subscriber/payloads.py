@@ -1,7 +1,8 @@
-"""Packages that do not travel in their message: fetched to disk, checked, a few ahead of time, applied in order.
+"""Packages that do not travel in their message, and large binaries: fetched to disk, checked, a few ahead, in order.
 
 Nothing of a package is parsed before all of it was read and has the digest and the length that the message promises.
-Memory is bounded: up to 1 MiB a package is kept in memory, larger ones on disk, a handful at a time.
+Memory is bounded: up to 1 MiB of each is kept in memory, the rest on disk, a handful at a time. Binaries are fetched
+ahead as long as the target asks for them: one that it holds already is not asked for, and ends that until the next is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ _MOST_RUNNING: Final = 2 * _AHEAD
 """Where so many fetches hang, dropped ones among them, none is begun ahead of time."""
 
 _AHEAD_BYTES: Final = 64 * 1024 * 1024
+_BINARY: Final = "binary:"
+
+
+def _wait_on() -> None:
+    """Waits as long as it takes."""
 
 
 class Payloads:
@@ -44,6 +50,7 @@ class Payloads:
         self._max_bytes = max_bytes
         self._coming: dict[str, Fetch] = {}
         self._running: list[Fetch] = []
+        self._are_binaries_asked_for = False
 
     def open(self, message: PackageMessage, offset: Offset, check: Callable[[], None]) -> BinaryIO:
         """The whole package, checked, as a seekable stream that the caller closes.
@@ -71,24 +78,36 @@ class Payloads:
 
     def expect(self, messages: Iterable[PackageMessage]) -> None:
         """These come next, and nothing else: start to fetch them. What goes wrong is told when they are opened."""
-        coming = list(messages)
-        wanted = {message.payload_ref for message in coming}
-        for passed in [one for one in self._coming if one not in wanted]:
+        wanted = dict[str, BlobReference | None]()
+        for message in messages:
+            if message.payload_ref is not None:
+                wanted.setdefault(message.payload_ref, self._reference_of(message))
+            for binary in message.binaries:
+                wanted.setdefault(_name(binary.digest), BlobReference(binary.digest, binary.length_bytes))
+        for passed in [name for name in self._coming if name not in wanted]:
             self._coming.pop(passed).drop()  # passed by without being opened
+            self._are_binaries_asked_for &= not passed.startswith(_BINARY)
         self._running = [one for one in self._running if one.is_running]
-        for message in coming:
-            text = message.payload_ref
-            if text is None or text in self._coming or len(self._coming) >= _AHEAD:
-                continue
+        for name, reference in wanted.items():
             if len(self._running) >= _MOST_RUNNING:
                 return
-            try:
-                reference = self._references.parse(text)
-                _check_digest(message, reference)
-            except MailboatError:
-                continue  # it is refused when its turn comes
-            if reference.length_bytes <= _AHEAD_BYTES:
-                self._coming[text] = self._begin(reference, "prefetch")
+            if self._is_fetched_ahead(name, reference) and reference is not None:
+                self._coming[name] = self._begin(reference, "prefetch")
+
+    def _is_fetched_ahead(self, name: str, reference: BlobReference | None) -> bool:
+        if reference is None or name in self._coming or len(self._coming) >= _AHEAD:
+            return False
+        is_asked_for = self._are_binaries_asked_for or not name.startswith(_BINARY)
+        return is_asked_for and reference.length_bytes <= _AHEAD_BYTES
+
+    def _reference_of(self, message: PackageMessage) -> BlobReference | None:
+        """What it refers to; None where that is refused when its turn comes, or travels otherwise."""
+        try:
+            reference = self._references.parse(message.payload_ref or "")
+            _check_digest(message, reference)
+        except MailboatError:
+            return None
+        return reference
 
     def forget(self) -> None:
         """Drop what was fetched ahead. Does not wait for it."""
@@ -101,12 +120,21 @@ class Payloads:
         self.forget()
         self.pieces.close()
 
-    def opener(self, binaries: Sequence[Binary]) -> OpenBinary:
-        """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError."""
-        lengths = {one.digest: one.length_bytes for one in binaries}
-        return lambda digest: self._open_blob(digest, lengths.get(digest))
+    def opener(self, binaries: Sequence[Binary], check: Callable[[], None] = _wait_on) -> OpenBinary:
+        """Opens the binaries of a message by digest. Raises when called: BlobMissingError, BlobCorruptError.
 
-    def _open_blob(self, digest: bytes, length_bytes: int | None) -> BinaryIO:
+        Args:
+            binaries: Those that the message names.
+            check: As for `open`, while one is waited for that is fetched ahead.
+        """
+        lengths = {one.digest: one.length_bytes for one in binaries}
+        return lambda digest: self._open_blob(digest, lengths.get(digest), check)
+
+    def _open_blob(self, digest: bytes, length_bytes: int | None, check: Callable[[], None]) -> BinaryIO:
+        self._are_binaries_asked_for = True
+        coming = self._coming.pop(_name(digest), None)
+        if coming is not None:
+            return coming.result(check)
         if length_bytes is None:
             known = self._blobs.stat(digest)
             if known is None:
@@ -145,6 +173,10 @@ class Payloads:
             spool.close()
             raise
         return spool
+
+
+def _name(digest: bytes) -> str:
+    return f"{_BINARY}{digest.hex()}"
 
 
 def _check_digest(message: PackageMessage, reference: BlobReference) -> None:
