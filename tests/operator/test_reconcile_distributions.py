@@ -1,0 +1,439 @@
+"""Distributions, and what publishers and pools tell of themselves, with a real API server and real agents.
+
+The agents run on this machine; where a publisher's Service would lead is passed to the operator's client of agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.server
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+from mailboat_operator.agents import AgentAddress, Agents, AgentUnansweringError
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
+from mailboat_operator.resources import ClusterUnavailableError
+
+API = "apis/mailboat.dev/v1alpha1"
+JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
+PUBLISHER = {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}}
+POOL = {"journalRef": {"name": "main"}, "replicas": 2, "target": {"files": {"volume": {"size": "5Gi"}}}}
+DEADLINE_SECONDS = 60.0
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Harbour:
+    """A namespace, the operator's one step in it, and agents on this machine."""
+
+    def __init__(self, api_server: Any, namespace: str, folder: Path) -> None:
+        self.server, self.namespace, self.folder = api_server, namespace, folder
+        self.url = NOWHERE
+        self.writes: Counter[str] = Counter()
+        self.failing: str | None = None
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    @property
+    def http(self) -> httpx.Client:
+        client: httpx.Client = self.server.http
+        return client
+
+    def path(self, kind: str, name: str = "", root: str = API) -> str:
+        return f"/{root}/namespaces/{self.namespace}/{kind.lower()}s" + (f"/{name}" if name else "")
+
+    def make(self, kind: str, name: str, spec: dict[str, Any]) -> str:
+        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        answer = self.server.create(self.namespace, manifest)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["metadata"]["uid"])
+
+    def distribute(self, name: str, action: str = "Add", *paths: str, **spec: Any) -> str:
+        depth = {"deep": True} if action == "Add" else {}
+        said = {"paths": [{"path": one, **depth} for one in paths]} if paths else {}
+        return self.make("Distribution", name, {"publisherRef": {"name": "author"}, "action": action, **said, **spec})
+
+    def status(self, kind: str, name: str) -> dict[str, Any]:
+        answer = self.http.get(self.path(kind, name))
+        answer.raise_for_status()
+        return dict(answer.json().get("status") or {})
+
+    def condition(self, kind: str, name: str, condition: str = "Ready") -> tuple[str, str]:
+        found = next(one for one in self.status(kind, name)["conditions"] if one["type"] == condition)
+        return found["status"], found["reason"]
+
+    def patch(self, url: str, change: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self.http.patch(url, json=change, headers=headers).raise_for_status()
+
+    def reconcile(self, kind: str, name: str) -> Outcome:
+        async def step() -> Outcome:
+            cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
+            agents = Agents(lambda _namespace, _name: self.url)
+            try:
+                reconciler = Reconciler(cluster, agents, AgentImage("mailboat:test"), [].append)
+                return await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
+            finally:
+                await agents.close()
+                await cluster.close()
+
+        return asyncio.run(step())
+
+    def _count(self, verb: str, kind: str) -> None:
+        if verb == self.failing:
+            raise ClusterUnavailableError("the operator dies here")
+        self.writes[f"{verb} {kind}"] += 1
+
+    def follow(self, name: str, state: str) -> dict[str, Any]:
+        """Look at a Distribution until it has come so far."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            self.reconcile("Distribution", name)
+            found = self.status("Distribution", name)
+            if found["state"] == state:
+                return found
+            assert time.monotonic() < end, found
+            time.sleep(0.1)
+
+    @property
+    def token(self) -> str:
+        secret = self.http.get(self.path("secret", "author-token", "api/v1")).json()
+        return base64.b64decode(secret["data"]["token"]).decode()
+
+    def run_agent(self, name: str, agents: dict[str, Any], **document: Any) -> str:
+        """Start an agent on the journal of this folder; where its API is."""
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        whole = {
+            "journal": {"path": "../journal.db"},
+            "blobs": {"path": "../blobs"},
+            "http": {"port": 0},
+            "subscriber": {"announce_seconds": 0.2, "max_retries": 0},
+            "agents": agents,
+            **document,
+        }
+        (home / "agent.yaml").write_text(json.dumps(whole))
+        words = [
+            sys.executable,
+            "-m",
+            "mailboat.cli",
+            "agent",
+            "run",
+            "--config",
+            str(home / "agent.yaml"),
+            "-o",
+            "json",
+        ]
+        with (home / "errors").open("a") as errors:
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True)
+        self._processes[name] = process
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (home / "errors").read_text()
+        return str(json.loads(line)["url"])
+
+    def run_author(self) -> None:
+        """The publisher's agent, with the token that the operator made."""
+        site = self.folder / "site"
+        (site / "en").mkdir(parents=True, exist_ok=True)
+        (site / "en" / "index.html").write_text("<h1>hello</h1>")
+        (self.folder / "token").write_text(self.token)
+        tokens = [{"name": "operator", "token": {"file": str(self.folder / "token")}, "verbs": ["admin"]}]
+        self.url = self.run_agent(
+            "author",
+            {"publishers": [{"name": "author", "source": str(site)}]},
+            http={"port": 0, "tokens": tokens, "requests_per_second": 1000, "burst_requests": 1000},
+        )
+
+    def run_member(self, name: str, **more: Any) -> None:
+        self.run_agent(name, {"subscribers": [{"name": name, "target": "files:content", "is_editable": True, **more}]})
+
+    def stop(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.terminate()
+        process.communicate(timeout=DEADLINE_SECONDS)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.communicate()
+
+    def ask(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = httpx.get(f"{self.url}/api/v1/{path}", headers=headers, trust_env=False)
+        answer.raise_for_status()
+        return answer.json()
+
+    def know(self, *names: str) -> None:
+        """Wait until the publisher knows exactly these subscribers."""
+        eventually(lambda: sorted(one["name"] for one in self.ask("subscribers")) == sorted(names))
+
+    def let_pods_be_ready(self, name: str, count: int) -> None:
+        """As the kubelet would; there is none here."""
+        for number in range(count):
+            pod = self.path("pod", f"{name}-{number}", "api/v1")
+            eventually(lambda pod=pod: self.http.get(pod).status_code == 200)  # type: ignore[misc]  # one pod each
+            now = "2026-01-01T00:00:00Z"
+            conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": now}]
+            self.patch(f"{pod}/status", {"status": {"phase": "Running", "conditions": conditions}})
+        workload = self.path("statefulset", name, "apis/apps/v1")
+        eventually(lambda: self.http.get(workload).json()["status"].get("readyReplicas") == count)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def harbour(api_server: Any, namespace: str, tmp_path: Path) -> Iterator[Harbour]:
+    """A namespace with a journal and a publisher whose token is made, and whose agent does not run yet."""
+    made = Harbour(api_server, namespace, tmp_path)
+    made.make("Journal", "main", JOURNAL)
+    made.make("Publisher", "author", PUBLISHER)
+    made.reconcile("Publisher", "author")
+    yield made
+    made.close()
+
+
+def test_a_distribution_goes_its_whole_way(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", POOL)
+    harbour.distribute("release", "Add", "/en")
+    assert harbour.reconcile("Distribution", "release").again_seconds is not None
+    assert harbour.condition("Distribution", "release", "Distributed") == ("False", "AgentUnanswering")
+    assert harbour.status("Distribution", "release")["state"] == "Pending"
+    harbour.run_author()
+    harbour.reconcile("Distribution", "release")
+    found = harbour.status("Distribution", "release")
+    assert (found["state"], found["done"]) == ("Published", "0/2")
+    assert found["packageId"].startswith("dstrpck-")
+    harbour.run_member("edge-0")
+    harbour.run_member("edge-1")
+    found = harbour.follow("release", "Distributed")
+    assert (found["done"], found["pools"]) == ("2/2", [{"name": "edge", "done": 2, "members": 2}])
+    assert (harbour.folder / "edge-1" / "content" / "en" / "index.html").exists()
+    waited = harbour.server.kubectl(
+        "-n", harbour.namespace, "wait", "mbdist/release", "--for=condition=Distributed", "--timeout=20s"
+    )
+    assert waited.returncode == 0, waited.stderr
+
+
+def test_an_operator_that_dies_between_request_and_status_publishes_once(harbour: Harbour) -> None:
+    harbour.run_author()
+    harbour.make("SubscriberPool", "edge", POOL)
+    uid = harbour.distribute("release", "Add", "/en")
+    harbour.failing = "status"
+    for _ in range(3):
+        with suppress(ClusterUnavailableError):
+            harbour.reconcile("Distribution", "release")
+    assert harbour.status("Distribution", "release") == {}
+    harbour.failing = None
+    harbour.reconcile("Distribution", "release")
+    assert harbour.ask("status")["journal"]["next_offset"] == 1
+    assert harbour.ask(f"publishers/author/distributions/{uid}")["offset"] == 0
+    assert harbour.status("Distribution", "release")["offset"] == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "paths"), [("Add", ["/en"]), ("Delete", ["/en"]), ("Invalidate", ["/en"]), ("Test", [])]
+)
+def test_each_kind_of_request_is_published(harbour: Harbour, action: str, paths: list[str]) -> None:
+    harbour.run_author()
+    uid = harbour.distribute("release", action, *paths)
+    found = harbour.follow("release", "Distributed")
+    assert found["done"] == "0/0"
+    seen = harbour.ask(f"publishers/author/distributions/{uid}")
+    assert (seen["action"], seen["paths"]) == (action.upper(), paths)
+
+
+def test_what_the_publisher_refuses_has_failed(harbour: Harbour) -> None:
+    harbour.run_author()
+    harbour.distribute("release", "Add", "/nowhere")
+    found = harbour.follow("release", "Failed")
+    status, reason = harbour.condition("Distribution", "release", "Stalled")
+    assert (status, reason) == ("True", "SourceMissing")
+    assert "finishedAt" in found
+    assert "packageId" not in found
+
+
+def test_what_a_member_gave_up_has_failed_and_names_it(harbour: Harbour) -> None:
+    harbour.run_author()
+    harbour.make("SubscriberPool", "edge", POOL)
+    harbour.run_member("edge-0")
+    harbour.run_member("edge-1", hooks={"before": ["false"]})
+    harbour.distribute("release", "Add", "/en")
+    found = harbour.follow("release", "Failed")
+    assert (found["done"], found["pools"][0]["failed"]) == ("1/2", ["edge-1"])
+    assert harbour.condition("Distribution", "release", "Distributed") == ("False", "GivenUp")
+
+
+def test_a_finished_one_goes_after_its_time(harbour: Harbour) -> None:
+    harbour.run_author()
+    harbour.distribute("release", "Test", ttlSecondsAfterFinished=0)
+    harbour.distribute("kept", "Test", ttlSecondsAfterFinished=3600)
+    for name in ("release", "kept"):
+        harbour.follow(name, "Distributed")
+        harbour.reconcile("Distribution", name)
+    assert harbour.http.get(harbour.path("Distribution", "release")).status_code == 404
+    assert harbour.http.get(harbour.path("Distribution", "kept")).status_code == 200
+    assert (harbour.reconcile("Distribution", "kept").again_seconds or 0) > 3000
+
+
+def test_it_waits_for_a_publisher_that_is_missing_or_suspended(harbour: Harbour) -> None:
+    harbour.run_author()
+    harbour.make("Distribution", "lost", {"publisherRef": {"name": "nobody"}, "action": "Test"})
+    harbour.reconcile("Distribution", "lost")
+    assert harbour.condition("Distribution", "lost") == ("False", "PublisherMissing")
+    harbour.patch(harbour.path("Publisher", "author"), {"spec": {"suspend": True}})
+    harbour.distribute("release", "Test")
+    harbour.reconcile("Distribution", "release")
+    assert harbour.condition("Distribution", "release") == ("False", "PublisherSuspended")
+    assert harbour.ask("status")["journal"]["next_offset"] == 0
+    harbour.patch(harbour.path("Publisher", "author"), {"spec": {"suspend": False}})
+    harbour.follow("release", "Distributed")
+
+
+def test_a_token_that_is_not_known_yet_is_waited_for(harbour: Harbour) -> None:
+    harbour.run_author()
+    other = base64.b64encode(b"another-token").decode()
+    harbour.patch(harbour.path("secret", "author-token", "api/v1"), {"data": {"token": other}})
+    harbour.distribute("release", "Test")
+    harbour.reconcile("Distribution", "release")
+    status = harbour.status("Distribution", "release")
+    assert (status["state"], harbour.condition("Distribution", "release")[1]) == ("Pending", "Unauthorized")
+    harbour.http.delete(harbour.path("secret", "author-token", "api/v1")).raise_for_status()
+    harbour.reconcile("Distribution", "release")
+    assert harbour.condition("Distribution", "release")[1] == "SecretMissing"
+
+
+def test_publisher_and_pool_tell_what_their_agents_announce(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", POOL)
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.run_author()
+    harbour.run_member("edge-0")
+    harbour.run_member("edge-1")
+    harbour.know("edge-0", "edge-1")
+    harbour.distribute("release", "Add", "/en")
+    harbour.follow("release", "Distributed")
+    harbour.let_pods_be_ready("author", 1)
+    harbour.let_pods_be_ready("edge", 2)
+    assert harbour.reconcile("Publisher", "author").again_seconds == 30.0
+    told = harbour.status("Publisher", "author")
+    assert (told["nextOffset"], told["subscribers"], told["maxLag"]) == (1, 2, 0)
+    assert "lastPublishedAt" in told
+    harbour.reconcile("SubscriberPool", "edge")
+    told = harbour.status("SubscriberPool", "edge")
+    assert (told["caughtUpReplicas"], told["maxLag"], told["blocked"]) == (2, 0, 0)
+    assert harbour.condition("SubscriberPool", "edge", "Lagging") == ("False", "Following")
+    harbour.writes.clear()
+    harbour.reconcile("Publisher", "author")
+    harbour.reconcile("SubscriberPool", "edge")
+    assert not harbour.writes
+    table = harbour.server.kubectl("-n", harbour.namespace, "get", "mbpub,mbpool,mbdist").stdout
+    assert "LAST PUBLISHED" in table
+    assert "CAUGHT UP" in table
+
+
+def test_a_member_that_was_scaled_away_is_waited_for_no_more(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", POOL)
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.run_author()
+    harbour.run_member("edge-0")
+    harbour.run_member("edge-1")
+    harbour.know("edge-0", "edge-1")
+    harbour.let_pods_be_ready("author", 1)
+    harbour.reconcile("Publisher", "author")
+    harbour.patch(harbour.path("SubscriberPool", "edge"), {"spec": {"replicas": 1}})
+    harbour.reconcile("SubscriberPool", "edge")
+    workload = harbour.path("statefulset", "edge", "apis/apps/v1")
+    eventually(lambda: harbour.http.get(workload).json()["status"]["replicas"] == 1)
+    harbour.stop("edge-1")
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.know("edge-0")
+    harbour.distribute("release", "Add", "/en")
+    assert harbour.follow("release", "Distributed")["done"] == "1/1"
+
+
+def test_the_token_appears_nowhere(harbour: Harbour, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    harbour.distribute("release", "Test")
+    harbour.reconcile("Distribution", "release")
+    harbour.run_author()
+    harbour.follow("release", "Distributed")
+    token = harbour.token
+    events = harbour.http.get(harbour.path("event", root="api/v1")).text
+    stored = harbour.http.get(harbour.path("Distribution", "release")).text
+    assert "Distributed" in events
+    assert not [text for text in (events, stored, caplog.text) if token in text]
+    assert token not in repr(AgentAddress("shop", "author", token))
+
+
+STRANGE = {
+    "no JSON": (200, "text/html", b"<html>"),
+    "another document": (200, "application/json", b"[1, 2]"),
+    "a number as a name": (200, "application/json", b'{"journal": {"next_offset": 1}, "publishers": [{"name": 7}]}'),
+    "a negative offset": (
+        200,
+        "application/json",
+        b'{"journal": {"next_offset": -1}, "publishers": [], "subscribers": []}',
+    ),
+    "a time beyond time": (
+        200,
+        "application/json",
+        b'{"journal": {"next_offset": 1}, "publishers": [{"name": "a", "last_published_ms": 9e99}], "subscribers": []}',
+    ),
+    "more than it can be": (200, "application/json", b"[" + b"1," * (9 << 20)),
+    "a page of a proxy": (502, "text/html", b"bad gateway"),
+    "a redirect": (302, "text/plain", b""),
+    "a reason that no condition takes": (
+        503,
+        "application/json",
+        b'{"title": "no reason!", "retry_after_seconds": "x"}',
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", STRANGE.values(), ids=STRANGE)
+def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes]) -> None:
+    status, media_type, body = answer
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", media_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Location", "http://169.254.169.254/")
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002  # the library's name
+
+    async def ask(url: str) -> None:
+        agents = Agents(lambda _namespace, _name: url)
+        try:
+            await agents.fleet(AgentAddress("shop", "author", "token"))
+        finally:
+            await agents.close()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(AgentUnansweringError) as caught:
+            asyncio.run(ask(f"http://127.0.0.1:{server.server_port}"))
+        server.shutdown()
+    assert len(str(caught.value)) < 600
