@@ -64,7 +64,7 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
     """
     image, agents, slots = AgentImage(settings.agent_image, settings.pull_policy), Agents(), Slots(settings.workers)
     cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
-    spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.pull_policy)
+    spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
     systems = Systems(Connections(slots.given_back), spark_image=spark)
     workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)

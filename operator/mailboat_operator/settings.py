@@ -19,6 +19,7 @@ class OperatorSettings:
         agent_image: What agents run.
         pull_policy: Of that image; None leaves it to the cluster.
         spark_image: What drivers and executors of bulk builds run; None where each build says it itself.
+        spark_pull_policy: Of that image; None leaves it to the cluster.
         namespaces: Those that are looked after; empty looks after all.
         lease_namespace: Where the lease of the leader is; None for the operator's own namespace.
         lease_name: What it is called.
@@ -35,6 +36,7 @@ class OperatorSettings:
     agent_image: str
     pull_policy: str | None = None
     spark_image: str | None = None
+    spark_pull_policy: str | None = None
     namespaces: tuple[str, ...] = ()
     lease_namespace: str | None = None
     lease_name: str = "mailboat-operator"
@@ -71,6 +73,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         agent_image=image,
         pull_policy=text("PULL_POLICY"),
         spark_image=text("SPARK_IMAGE"),
+        spark_pull_policy=text("SPARK_PULL_POLICY"),
         namespaces=tuple((text("NAMESPACES") or "").replace(",", " ").split()),
         lease_namespace=text("LEASE_NAMESPACE"),
         lease_name=text("LEASE_NAME") or "mailboat-operator",

@@ -25,6 +25,7 @@ COMBINATIONS = {
     "monitoring.labels.release=prometheus,monitoring.prometheusRule.blockedFor=1h30m",
     "in namespaces": "namespaces={shop,news},serviceAccount.name=mine",
     "placed": "nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,imagePullSecrets[0].name=pull",
+    "with builds": "builds.namespaces={shop,news},sparkImage.tag=1",
     "loose definitions": "crds.keep=false",
     "no definitions": "crds.install=false",
 }
@@ -112,6 +113,16 @@ def test_the_rights_are_those_that_were_looked_at(
     if request.config.getoption("--update-golden"):
         file.write_text(text)
     assert text == file.read_text()
+
+
+def test_drivers_of_builds_have_an_account_with_rights_over_pods_in_their_namespaces_alone(helm: str) -> None:
+    plain, with_builds = rendered(helm), rendered(helm, "--set", "builds.namespaces={shop}")
+    added = [one for one in with_builds if one not in plain]
+    assert {(one["kind"], one["metadata"]["name"], one["metadata"]["namespace"]) for one in added} == {
+        (kind, "mailboat-spark", "shop") for kind in ("ServiceAccount", "Role", "RoleBinding")
+    }
+    (role,) = of_kind(added, "Role")
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"pods", "configmaps", "services"}
 
 
 def test_secrets_are_never_listed_and_no_right_is_a_wildcard(helm: str) -> None:

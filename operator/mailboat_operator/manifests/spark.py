@@ -35,6 +35,7 @@ _SETTINGS: Final = MappingProxyType(
     {
         "spark.kubernetes.driver.podTemplateContainerName": DRIVER_CONTAINER,
         "spark.kubernetes.executor.podTemplateContainerName": EXECUTOR_CONTAINER,
+        "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",  # no right over claims is needed then
         "spark.ui.enabled": "false",  # progress is in the resource, and a port less is open
     }
 )
