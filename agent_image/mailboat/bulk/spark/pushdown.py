@@ -1,8 +1,8 @@
 """What of a query's conditions a reader can use to read less: ranges of numbers, sets of texts, subtrees of paths.
 
 Every condition stays Spark's to check, too; what is taken here only leaves out what can't match. Conditions are pushed
-down where the option `pushdown` is `true`, and a table read so answers ONE query: up to 4.3 Spark keeps what the first
-one left of it (SPARK-51575 plans the partitions with the conditions), and gives it to those after it, without a word.
+down where the option `pushdown` is `true`, and a table read so answers ONE query: Spark (4.3) keeps the partitions that
+were planned with its conditions (SPARK-51575), and gives them to a query without conditions, too, without a word.
 """
 
 from __future__ import annotations

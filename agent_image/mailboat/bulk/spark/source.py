@@ -2,7 +2,7 @@
 
     spark.read.format("mailboat").load("./site").where("path LIKE '/en/%'").groupBy("type").sum("content_bytes")
 
-Options: `paths` (a JSON list of content paths, `["/"]` if left out), `types` (a JSON list of node types, all if left
+Options: `roots` (a JSON list of content paths, `["/"]` if left out), `types` (a JSON list of node types, all if left
 out), `tasks` (about how many there will be), `pushdown` (`pushdown.py`: conditions on `path` and `type` decide what is
 read, for one query). A schema of fewer columns is read with less work. Targets and zips are read at one state: one that
 changed since the query was planned ends it by SourceChangedError. A plain folder has no such state.
@@ -99,7 +99,7 @@ def query_of(options: Mapping[str, str]) -> SourceQuery:
     tasks = number_of(options, "tasks", DEFAULT_TASKS)
     if tasks == 0:
         raise UsageError("tasks is 0, and wants a number above it")
-    roots = texts_of(options, "paths") or ["/"]
+    roots = texts_of(options, "roots") or ["/"]
     types = texts_of(options, "types")
     return SourceQuery(source, outermost(map(parse_path, roots)), None if types is None else frozenset(types), tasks)
 

@@ -1,0 +1,138 @@
+"""Verification: whether targets hold what the source has, node by node, by canonical digests.
+
+One stage over the branches of the source: each task compares its part with every target, in bounded memory, and gives
+what differs. So the differences are a DataFrame, as long as there are differences and not as the trees are large.
+Executors read the targets where they are; each can be read there, by a path that is the same for all of them. Called by
+`mailboat bulk verify` and from notebooks.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from mailboat.agent.locations import open_source
+from mailboat.bulk.listing import Branch, plan_branches
+from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
+from mailboat.content.branches import children_of
+from mailboat.content.differences import changed_parts, differences
+from mailboat.content.digest import node_digest
+from mailboat.content.port import Source
+from mailboat.errors import MailboatError
+from mailboat.model.nodes import Node
+from mailboat.model.paths import NodePath, child_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BRANCHES_PER_CORE: Final = 16
+TASKS_PER_CORE: Final = 4
+_KINDS: Final = {"added": "missing", "removed": "extra", "changed": "changed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        source: As a user gives it.
+        targets: What should equal it, each as a user gives it: anything that can be a source.
+        roots: Content paths; what is at and below them is compared.
+    """
+
+    source: str
+    targets: tuple[str, ...]
+    roots: tuple[NodePath, ...]
+
+
+class TargetDifference(NamedTuple):
+    """A node of a target that is not as in the source.
+
+    Attributes:
+        target: Which one.
+        path: Where.
+        kind: `missing` in the target, `extra` there, `changed`, or `failed`: it could not be compared from here on.
+        details: Of a changed node what changed; of a failure what failed.
+    """
+
+    target: str
+    path: str
+    kind: str
+    details: tuple[str, ...] = ()
+
+
+DIFFERENCE_COLUMNS: Final[dict[str, Column[TargetDifference]]] = {
+    "target": Column("STRING", pa.string(), lambda row: row.target),
+    "path": Column("STRING", pa.string(), lambda row: row.path),
+    "kind": Column("STRING", pa.string(), lambda row: row.kind),
+    "details": Column("ARRAY<STRING>", pa.list_(pa.string()), lambda row: row.details),
+}
+
+
+def difference_frame(runner: StageRunner, comparison: Comparison) -> DataFrame:
+    """The differences as a DataFrame with `target`, `path`, `kind` and `details`, which is computed when it is used.
+
+    Raises:
+        SourceMissingError: A root is not in the source.
+    """
+    return runner.frame(*compare_stage(runner, comparison)).select(*DIFFERENCE_COLUMNS)
+
+
+def find_differences(runner: StageRunner, comparison: Comparison) -> Iterator[TargetDifference]:
+    """The differences, in no order. Raises: SourceMissingError, SparkJobFailedError."""
+    for row in runner.run(*compare_stage(runner, comparison)):
+        yield TargetDifference(row.target, row.path, row.kind, tuple(row.details))
+
+
+def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, list[bytes]]:
+    """The stage that compares, and its work. Raises: SourceMissingError."""
+    with closing(open_source(comparison.source)) as source:
+        branches = plan_branches(source, comparison.roots, runner.parallelism * BRANCHES_PER_CORE)
+    runs = runs_of(branches, runner.parallelism * TASKS_PER_CORE)
+    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), [pickle.dumps((comparison, tuple(run))) for run in runs]
+
+
+def compare_work(work: bytes) -> Iterator[TargetDifference]:
+    """Compare some branches with every target: what a task does."""
+    comparison, branches = pickle.loads(work)  # noqa: S301  # of our own driver
+    with closing(open_source(comparison.source)) as source:
+        for target in comparison.targets:
+            try:
+                with closing(open_source(target)) as other:
+                    for branch in branches:
+                        yield from _compared(source, target, other, branch)
+            except MailboatError as error:
+                yield TargetDifference(target, branches[0].path, "failed", (error.name, error.message))
+
+
+def _compared(source: Source, target: str, other: Source, branch: Branch) -> Iterator[TargetDifference]:
+    if branch.is_deep:
+        yield from _below(source, target, other, branch.path)
+        return
+    path = branch.path
+    kind, details = _node_difference(other.node(path), source.node(path))
+    if kind is not None:
+        yield TargetDifference(target, path, kind, details)
+    known = frozenset(children_of(source, path))  # these are branches of their own
+    for name in children_of(other, path):
+        if name not in known:
+            yield from _below(source, target, other, child_of(path, name))
+
+
+def _below(source: Source, target: str, other: Source, path: NodePath) -> Iterator[TargetDifference]:
+    for one in differences(other, source, path):
+        yield TargetDifference(target, one.path, _KINDS[one.kind], one.details)
+
+
+def _node_difference(held: Node | None, wanted: Node | None) -> tuple[str | None, tuple[str, ...]]:
+    if held is None or wanted is None:
+        return None if held is wanted else "missing" if held is None else "extra", ()
+    if node_digest(held) == node_digest(wanted):
+        return None, ()
+    return "changed", changed_parts(held, wanted)

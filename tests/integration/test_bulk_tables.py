@@ -1,0 +1,168 @@
+"""Sources and the distribution history as tables of Spark: what is read, what conditions leave out, what is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.bulk.spark.source import NODE_COLUMNS
+from mailboat.content.differences import keyed_digests
+from mailboat.content.keys import path_of
+from mailboat.content.sources.folder import FolderSource
+from mailboat.model.paths import ROOT
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Two languages, a hot folder, one path that is deep."""
+    site = tmp_path / "site"
+    for language in ("en", "de"):
+        (site / language / "news").mkdir(parents=True)
+        for number in range(30):
+            (site / language / "news" / f"{number}.html").write_text(f"{language} {number}")
+    deep = site.joinpath("deep", *(f"d{level}" for level in range(20)))
+    deep.mkdir(parents=True)
+    (deep / "end.txt").write_text("the end")
+    (site / "en" / "logo.png").write_bytes(bytes(70_000))
+    return site
+
+
+def names_of(rows: list[Any]) -> set[str]:
+    return {row.path for row in rows}
+
+
+def test_a_source_is_a_table_with_a_row_for_each_node_and_its_digest(spark: SparkSession, site: Path) -> None:
+    rows = spark.read.format("mailboat").option("tasks", 8).load(str(site)).collect()
+    expected = {path_of(key): digest for key, digest in keyed_digests(FolderSource(site), ROOT)}
+    assert {row.path: bytes(row.digest) for row in rows} == expected
+    logo = next(row for row in rows if row.name == "logo.png")
+    assert (logo.type, logo.parent, logo.content_bytes) == ("nt:file", "/en", 70_000)
+    assert logo.properties[0].values[0].endswith(":70000")
+
+
+def test_every_node_is_in_one_partition_and_there_are_as_many_as_asked_for(spark: SparkSession, site: Path) -> None:
+    table = spark.read.format("mailboat").option("tasks", 8).schema("path STRING").load(str(site))
+    assert table.rdd.getNumPartitions() == 8
+    assert table.count() == table.distinct().count() == len(list(keyed_digests(FolderSource(site), ROOT)))
+
+
+def pushed(spark: SparkSession, site: Path) -> Any:
+    """A table whose conditions decide what is read: for one query, as `pushdown.py` says."""
+    return spark.read.format("mailboat").option("tasks", 4).option("pushdown", "true").load(str(site))
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("path LIKE '/en/%' AND type = 'nt:file'", 31),
+        ("path = '/en/logo.png'", 1),
+        ("path IN ('/en/logo.png', '/en/news', '/fr')", 2),
+        ("path LIKE '/en/%' AND path LIKE '/deep/%'", 0),
+        ("path LIKE '/fr/%'", 0),
+    ],
+)
+def test_conditions_that_are_pushed_down_leave_out_what_is_not_read(
+    spark: SparkSession, site: Path, condition: str, count: int
+) -> None:
+    (site / "de" / "secret.html").symlink_to("/nowhere")  # reading it would end the query
+    assert pushed(spark, site).where(condition).count() == count
+
+
+def test_a_query_ends_where_it_meets_what_cannot_be_read(spark: SparkSession, site: Path) -> None:
+    (site / "de" / "secret.html").symlink_to("/nowhere")
+    with pytest.raises(PySparkException, match="leads outside"):
+        pushed(spark, site).where("path LIKE '/d%'").count()
+
+
+def test_a_table_answers_all_queries_rightly_unless_conditions_are_pushed_down(spark: SparkSession, site: Path) -> None:
+    table = spark.read.format("mailboat").option("types", '["nt:file"]').load(str(site))
+    assert (table.where("path LIKE '/en/%'").count(), table.where("path LIKE '/de/%'").count()) == (31, 30)
+    once = pushed(spark, site)
+    once.where("path LIKE '/en/%'").count()
+    assert once.count() < len(list(keyed_digests(FolderSource(site), ROOT))), "Spark is mended: push down by default"
+
+
+def test_a_source_that_changed_since_the_query_was_planned_is_not_read(
+    spark: SparkSession, boat: Any, site: Path, tmp_path: Path
+) -> None:
+    boat.do("publish", site, "/en")
+    boat.do("subscribe", "web", "--into", f"sqlite:{tmp_path / 'web.db'}", "--until", "caught-up")
+    table = spark.read.format("mailboat").load(f"sqlite:{tmp_path / 'web.db'}")
+    assert table.where("type = 'nt:file'").count() == 31
+    boat.do("publish", site, "/de")
+    boat.do("subscribe", "web", "--until", "caught-up")
+    with pytest.raises(PySparkException, match="SourceChanged"):
+        table.count()
+
+
+def test_roots_and_columns_can_be_chosen_and_the_bytes_of_files_are_one(spark: SparkSession, site: Path) -> None:
+    reader = spark.read.format("mailboat").option("roots", json.dumps(["/en", "/en/news"]))
+    rows = reader.schema("path STRING, data BINARY").load(str(site)).where("path LIKE '%.html'").collect()
+    assert {row.path: bytes(row.data) for row in rows}["/en/news/7.html"] == b"en 7"
+    assert len(rows) == 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tasks": "none"}, "tasks is 'none'"),
+        ({"roots": "/en"}, "no JSON list"),
+        ({"roots": "[]"}, "wants a JSON list"),
+        ({"roots": '["en"]'}, "does not start with '/'"),
+        ({"roots": '["/fr"]'}, "SourceMissing"),
+        ({"pushdown": "yes"}, "wants true or false"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_by_name(
+    spark: SparkSession, site: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        spark.read.format("mailboat").options(**options).load(str(site)).count()
+
+
+def test_a_column_that_the_table_does_not_have_is_refused_with_those_it_has(spark: SparkSession, site: Path) -> None:
+    with pytest.raises(PySparkException, match=r"no column .size.*path, parent, name, type"):
+        spark.read.format("mailboat").schema("size BIGINT").load(str(site)).count()
+    assert "data" in NODE_COLUMNS
+
+
+@pytest.fixture
+def published(boat: Any, site: Path) -> Any:
+    """A home with six packages, a subscriber that has two of them, and a record that nobody can read."""
+    for language in ("en", "de"):
+        for number in range(3):
+            boat.do("publish", site, f"/{language}/news/{number}.html")
+    return boat
+
+
+def test_the_package_topic_is_a_table(spark: SparkSession, published: Any) -> None:
+    table = spark.read.format("mailboat.packages").option("offsetsPerTask", 2).load(str(published.home))
+    assert table.rdd.getNumPartitions() == 3
+    rows = table.orderBy("offset").collect()
+    assert [row.paths for row in rows][:2] == [["/en/news/0.html"], ["/en/news/1.html"]]
+    assert {(row.action, row.transport, row.error) for row in rows} == {("ADD", "inline", None)}
+    assert table.where("offset >= 4 AND offset < 9").select("offset").collect() == [(4,), (5,)]
+    some = spark.read.format("mailboat.packages").option("from", 1).option("before", 3).load(str(published.home))
+    assert [row.offset for row in some.collect()] == [1, 2]
+
+
+@pytest.mark.parametrize(("condition", "offsets"), [("offset = 77", []), ("offset >= 4 AND offset < 9", [4, 5])])
+def test_offsets_that_are_pushed_down_are_all_that_is_read(
+    spark: SparkSession, published: Any, condition: str, offsets: list[int]
+) -> None:
+    table = spark.read.format("mailboat.packages").option("pushdown", "true").load(str(published.home))
+    assert [row.offset for row in table.where(condition).collect()] == offsets
+
+
+def test_statuses_and_queues_are_tables_of_who_has_what(spark: SparkSession, published: Any, tmp_path: Path) -> None:
+    published.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--editable", "--until", "caught-up")
+    published.do("publish", tmp_path / "site", "/en/logo.png")
+    queues = spark.read.format("mailboat.queues").load(str(published.home))
+    assert [(row.subscriber, row.offset, row.first_path) for row in queues.collect()] == [("web", 6, "/en/logo.png")]
+    assert queues.where("subscriber = 'nobody'").count() == 0
+    statuses = spark.read.format("mailboat.statuses").load(str(published.home))
+    assert statuses.groupBy("subscriber", "status").count().collect() == [("web", "IMPORTED", 6)]
