@@ -59,7 +59,7 @@ def _decided(ground: Ground, seen: BuildSurroundings) -> Plan:
         return _retried(ground, seen, build.status.retry_at)
     attempt = build.status.attempt or 1
     found = seen.around.children.get(application_key(build, attempt))
-    if found is None:
+    if found is None or build.status.attempt is None:
         return _started(ground, seen, attempt)
     return _followed(ground, seen, application_of(build.spec.engine, found))
 

@@ -76,7 +76,7 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
         return _plan(build, build.status, runs, suspended(), now)
     try:
         times = times_around(build, build.spec.schedule, runs, now)
-    except (CronSimError, StopIteration, OSError, ValueError) as error:
+    except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
         message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {error}"
         return _plan(build, build.status, runs, stalled("ScheduleImpossible", message), now)
     actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
@@ -93,7 +93,7 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     Raises:
         CronSimError: the fields make no time.
         StopIteration: no time comes within the years that are looked at.
-        OSError, ValueError: there is no such zone.
+        KeyError, OSError, ValueError: there is no such zone.
     """
     zone = ZoneInfo(schedule.time_zone)
     local = now.astimezone(zone)

@@ -1,0 +1,497 @@
+"""What becomes of PackageBuilds: attempts, deadlines, timetables, and both Spark operators' states, decided purely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
+from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.api.decoding import decode, decode_as
+from mailboat_operator.api.kinds import KINDS_BY_NAME
+from mailboat_operator.manifests.children import key_of
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.spark import SPARK_VERSION
+from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
+from mailboat_operator.plan.build import plan_build
+from mailboat_operator.plan.build_ground import BuildProgress, BuildSurroundings
+from mailboat_operator.plan.spark_state import APACHE_STATES, KUBEFLOW_STATES, ApplicationState, application_of
+from mailboat_operator.plan.timetable import plan_timetable, run_of
+from mailboat_operator.plan.workload import SecretFound, Surroundings
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
+UID = "6f1c0de0-0000-4000-8000-000000000001"
+BLOBS = {"s3": {"bucket": "shop", "credentialsSecretRef": {"name": "keys"}}}
+SECRETS = {"keys": SecretFound("7", frozenset({"accessKeyId", "secretAccessKey"}))}
+
+
+def made(kind: str, name: str, spec: dict[str, Any], uid: str = UID) -> Any:
+    """An object as the API server would give it, read."""
+    metadata = {"name": name, "namespace": "shop", "uid": uid, "generation": 1}
+    metadata["creationTimestamp"] = "2026-11-21T00:00:00Z"
+    return decode({"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+
+
+JOURNAL = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, "blobs": BLOBS})
+PUBLISHER = made("Publisher", "author", {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}})
+
+
+def build(status: dict[str, Any] | None = None, **spec: Any) -> Any:
+    """A build, as far as `status` says."""
+    one = made("PackageBuild", "first", {"publisherRef": {"name": "author"}, "roots": ["/"], **spec})
+    return replace(one, status=replace(PackageBuildStatus(), **(status or {})))
+
+
+def seen(*children: dict[str, Any], now: datetime = NOW, **changes: Any) -> BuildSurroundings:
+    """Everything is there, and the children that are given."""
+    live = {key_of(one): one for one in children}
+    around = Surroundings(changes.pop("journal", JOURNAL), SECRETS, live, AgentImage("mailboat:1"), now)
+    return replace(BuildSurroundings(around, PUBLISHER, image=AgentImage("spark:1", "Never")), **changes)
+
+
+def applications(plan: Plan) -> list[dict[str, Any]]:
+    """The applications that are asked for."""
+    return [
+        one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] == "SparkApplication"
+    ]
+
+
+def condition(plan: Plan, kind: str = "Ready") -> dict[str, Any]:
+    assert plan.status is not None
+    return next(one for one in plan.status["conditions"] if one["type"] == kind)
+
+
+def reasons(plan: Plan) -> list[str]:
+    """Of the Events."""
+    return [one.reason for one in plan.actions if isinstance(one, Report)]
+
+
+def after(one: PackageBuild, plan: Plan) -> PackageBuild:
+    """The build once the plan's status was written."""
+    assert plan.status is not None
+    manifest = {
+        "apiVersion": "mailboat.dev/v1alpha1",
+        "kind": "PackageBuild",
+        "metadata": {"name": one.metadata.name},
+        "spec": {"publisherRef": {"name": "author"}, "roots": ["/"]},
+        "status": dict(plan.status),
+    }
+    read: Any = decode_as(KINDS_BY_NAME["PackageBuild"], manifest)
+    return replace(one, status=read.status)
+
+
+def told(manifest: dict[str, Any], state: str, *, age: float = 5.0, **more: Any) -> dict[str, Any]:
+    """An application of kubeflow's, as its operator tells of it."""
+    created = (NOW - timedelta(seconds=age)).isoformat()
+    return {
+        **manifest,
+        "metadata": {**manifest["metadata"], "creationTimestamp": created},
+        "status": {"applicationState": {"state": state, "errorMessage": more.pop("error", "")}, **more},
+    }
+
+
+RUNNING = {"executorState": {"first-1-exec-1": "RUNNING"}}
+
+
+def started(**spec: Any) -> tuple[PackageBuild, dict[str, Any]]:
+    """A build whose first attempt was asked for, and its application."""
+    one = build(**spec)
+    plan = plan_build(one, seen())
+    (application,) = applications(plan)
+    return after(one, plan), application
+
+
+def test_a_build_becomes_one_application_in_the_name_of_its_first_attempt() -> None:
+    plan = plan_build(build(), seen())
+    (application,) = applications(plan)
+    assert application["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
+    assert application["metadata"]["name"] == "first-1"
+    assert f"--build-id={UID}" in application["spec"]["arguments"]
+    assert plan.status is not None
+    assert (plan.status["phase"], plan.status["attempt"]) == ("Starting", 1)
+    assert (condition(plan)["status"], condition(plan, "Reconciling")["status"]) == ("False", "True")
+
+
+def test_the_other_engine_s_application_is_of_its_own_group() -> None:
+    (application,) = applications(plan_build(build(engine="apache"), seen()))
+    assert application["apiVersion"] == "spark.apache.org/v1"
+    assert application["kind"] == "SparkApplication"
+
+
+def test_an_application_from_before_a_crash_is_not_made_again_and_never_changed() -> None:
+    one, application = started()
+    changed = replace(one, spec=replace(one.spec, executors=replace(one.spec.executors, instances=9)))
+    assert applications(plan_build(replace(changed, status=PackageBuildStatus()), seen(application))) == []
+    assert applications(plan_build(changed, seen(told(application, "SUBMITTED")))) == []
+
+
+def test_a_running_build_tells_how_many_packages_are_in_the_journal() -> None:
+    one, application = started()
+    plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(12, 40)))
+    assert plan.status is not None
+    assert (plan.status["phase"], plan.status["packages"]) == ("Running", "12/40")
+    assert "12 of 40 packages" in condition(plan)["message"]
+    assert (
+        plan_build(after(one, plan), seen(told(application, "RUNNING"), progress=BuildProgress(12, 40))).status is None
+    )
+
+
+def test_a_driver_whose_executors_wait_for_room_is_starting_still() -> None:
+    one, application = started()
+    waiting = told(application, "RUNNING", executorState={"first-1-exec-1": "PENDING"})
+    plan = plan_build(one, seen(waiting))
+    assert plan.status is not None
+    assert plan.status["phase"] == "Starting"
+
+
+def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> None:
+    one, application = started()
+    plan = plan_build(one, seen(told(application, "COMPLETED"), progress=BuildProgress(40, 40)))
+    assert (condition(plan)["status"], condition(plan, "Complete")["status"]) == ("True", "True")
+    assert reasons(plan) == ["Complete"]
+    assert not [action for action in plan.actions if isinstance(action, Delete)]
+    assert plan_build(after(one, plan), seen()) == Plan((), None)
+
+
+def test_a_failed_attempt_is_followed_by_another_of_the_same_build_id_after_a_pause() -> None:
+    one, application = started(retries=1)
+    failed = told(application, "FAILED", error="driver container failed with exit code 1")
+    plan = plan_build(one, seen(failed))
+    assert (condition(plan)["reason"], plan.again_seconds) == ("ApplicationFailed", 5.0)
+    assert "exit code 1" in condition(plan)["message"]
+    waiting = after(one, plan)
+    early = plan_build(waiting, seen(failed, now=NOW + timedelta(seconds=2)))
+    assert (early.actions, early.status) == ((), None)
+    again = plan_build(waiting, seen(failed, now=NOW + timedelta(seconds=5)))
+    (second,) = applications(again)
+    assert second["metadata"]["name"] == "first-2"
+    assert second["spec"]["arguments"] == application["spec"]["arguments"]
+    assert [one.key.name for one in again.actions if isinstance(one, Delete)] == ["first-1"]
+
+
+def test_the_last_attempt_that_fails_ends_the_build_and_leaves_the_driver_s_log() -> None:
+    one, application = started(retries=0)
+    plan = plan_build(one, seen(told(application, "FAILED", error="no")))
+    assert plan.status is not None
+    assert plan.status["phase"] == "Failed"
+    assert (condition(plan, "Stalled")["status"], condition(plan, "Complete")["status"]) == ("True", "False")
+    assert [type(action) for action in plan.actions] == [Report]
+
+
+def test_pods_that_never_run_end_an_attempt_by_our_own_deadline_and_go() -> None:
+    one, application = started(startDeadline="1m", retries=0)
+    assert applications(plan_build(one, seen(told(application, "SUBMITTED", age=59)))) == []
+    plan = plan_build(one, seen(told(application, "SUBMITTED", age=61)))
+    assert condition(plan)["reason"] == "StartDeadlineExceeded"
+    assert "can't be pulled" in condition(plan)["message"]
+    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+
+
+def test_a_build_that_ran_is_held_to_no_start_deadline() -> None:
+    one, application = started(startDeadline="1m")
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING))))
+    plan = plan_build(ran, seen(told(application, "UNKNOWN", age=600)))
+    assert plan.status is None
+
+
+def test_all_attempts_together_have_a_deadline() -> None:
+    one, application = started(activeDeadlineSeconds=60)
+    plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), now=NOW + timedelta(seconds=60)))
+    assert condition(plan)["reason"] == "DeadlineExceeded"
+    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+
+
+def test_suspending_takes_the_pods_and_going_on_begins_where_it_stopped() -> None:
+    one, application = started()
+    held = replace(one, spec=replace(one.spec, suspend=True))
+    plan = plan_build(held, seen(told(application, "RUNNING", **RUNNING)))
+    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+    resumed = replace(after(held, plan), spec=one.spec)
+    (again,) = applications(plan_build(resumed, seen()))
+    assert (again["metadata"]["name"], again["spec"]["arguments"]) == ("first-1", application["spec"]["arguments"])
+
+
+def test_what_finished_goes_when_its_time_is_over() -> None:
+    one = build({"finished_at": NOW}, ttlSecondsAfterFinished=60)
+    assert plan_build(one, seen(now=NOW + timedelta(seconds=20))).again_seconds == 40
+    (action,) = plan_build(one, seen(now=NOW + timedelta(seconds=60))).actions
+    assert isinstance(action, Delete)
+    assert action.key == ("PackageBuild", "first")
+
+
+def test_a_name_that_is_somebody_else_s_is_left_alone() -> None:
+    _, application = started()
+    foreign = {**application, "metadata": {**application["metadata"], "ownerReferences": []}}
+    plan = plan_build(build(), seen(foreign))
+    assert (condition(plan)["reason"], plan.actions) == ("NameTaken", ())
+
+
+NO_SOURCE = made("Publisher", "author", {"journalRef": {"name": "main"}}, "u-2")
+NO_BLOBS = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}}, "u-3")
+OBSTACLES = {
+    "PublisherMissing": {"publisher": None},
+    "JournalMissing": {"journal": None},
+    "BucketMissing": {"journal": NO_BLOBS},
+    "SourceMissing": {"publisher": NO_SOURCE},
+    "ImageMissing": {"image": None},
+    "EngineMissing": {"is_served": False},
+}
+
+
+@pytest.mark.parametrize(("reason", "changes"), OBSTACLES.items(), ids=OBSTACLES)
+def test_what_is_missing_is_named_and_nothing_is_asked_for(reason: str, changes: dict[str, Any]) -> None:
+    plan = plan_build(build(), seen(**changes))
+    assert (condition(plan)["reason"], plan.actions, plan.again_seconds) == (reason, (), 15.0)
+    assert plan.status is not None
+    assert plan.status["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("engine", SparkOperator)
+def test_a_missing_spark_operator_says_where_to_get_it(engine: SparkOperator) -> None:
+    message = condition(plan_build(build(engine=str(engine)), seen(is_served=False)))["message"]
+    assert "install that Spark operator (https://" in message
+
+
+def test_a_build_s_own_source_and_image_go_before_the_usual_ones() -> None:
+    own = build(source={"volumeClaim": {"name": "mine", "folder": "live"}}, image="mine:2")
+    (application,) = applications(plan_build(own, seen(publisher=NO_SOURCE)))
+    assert application["spec"]["image"] == "mine:2"
+    volumes = {one["name"]: one for one in application["spec"]["executor"]["template"]["spec"]["volumes"]}
+    assert volumes["source"]["persistentVolumeClaim"] == {"claimName": "mine", "readOnly": True}
+
+
+@pytest.mark.parametrize("engine", SparkOperator)
+def test_applications_are_rendered_as_they_were(engine: SparkOperator, request: pytest.FixtureRequest) -> None:
+    plan = plan_build(build(engine=str(engine), executors={"cores": 2, "cpuRequest": "500m"}), seen())
+    text = yaml.safe_dump_all(
+        [*(one.manifest for one in plan.actions if isinstance(one, Apply)), {"status": plan.status}], sort_keys=True
+    )
+    file = Path(__file__).parent / "golden" / f"build-{engine}.yaml"
+    if request.config.getoption("--update-golden"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("engine", SparkOperator)
+def test_every_pod_is_a_restricted_one_and_only_the_driver_has_a_token(engine: SparkOperator) -> None:
+    (application,) = applications(plan_build(build(engine=str(engine)), seen()))
+    spec = application["spec"]
+    templates = (
+        [spec[role]["template"] for role in ("driver", "executor")]
+        if engine is SparkOperator.KUBEFLOW
+        else [spec[f"{role}Spec"]["podTemplateSpec"] for role in ("driver", "executor")]
+    )
+    for one in templates:
+        (container,) = one["spec"]["containers"]
+        security = container["securityContext"]
+        assert one["spec"]["securityContext"]["runAsNonRoot"]
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert [one["spec"]["automountServiceAccountToken"] for one in templates] == [True, False]
+
+
+def test_the_version_that_is_named_is_the_one_that_is_locked() -> None:
+    assert f"pyspark=={SPARK_VERSION} " in (ROOT / "requirements" / "spark.txt").read_text()
+
+
+@pytest.mark.parametrize(("word", "state"), KUBEFLOW_STATES.items())
+def test_every_state_of_kubeflow_s_operator_has_a_meaning(word: str, state: ApplicationState) -> None:
+    manifest = told({"metadata": {}}, word, **RUNNING)
+    assert application_of(SparkOperator.KUBEFLOW, manifest).state is state
+
+
+def test_the_states_are_those_of_kubeflow_s_own_source() -> None:
+    assert set(KUBEFLOW_STATES) == {
+        "",
+        "SUBMITTED",
+        "RUNNING",
+        "COMPLETED",
+        "FAILED",
+        "SUBMISSION_FAILED",
+        "PENDING_RERUN",
+        "INVALIDATING",
+        "SUCCEEDING",
+        "FAILING",
+        "SUSPENDING",
+        "SUSPENDED",
+        "RESUMING",
+        "UNKNOWN",
+    }
+
+
+def apache(*words: str) -> dict[str, Any]:
+    """An application of Apache's after these states."""
+    history = {str(number): {"currentStateSummary": word} for number, word in enumerate(words)}
+    status = {"currentState": {"currentStateSummary": words[-1]}, "stateTransitionHistory": history}
+    return {"metadata": {"creationTimestamp": NOW.isoformat()}, "status": status}
+
+
+@pytest.mark.parametrize(("word", "state"), APACHE_STATES.items())
+def test_every_state_of_apache_s_operator_has_a_meaning(word: str, state: ApplicationState) -> None:
+    assert application_of(SparkOperator.APACHE, apache("Submitted", word)).state is state
+
+
+@pytest.mark.parametrize("last", ["ResourceReleased", "TerminatedWithoutReleaseResources"])
+@pytest.mark.parametrize("outcome", ["Succeeded", "Failed", "DriverEvicted", "SchedulingFailure"])
+def test_how_it_went_is_read_from_the_history_once_all_is_tidied(outcome: str, last: str) -> None:
+    words = [*["Submitted", "DriverRequested", "DriverStarted", "DriverReady"] * 3, outcome, last]
+    assert application_of(SparkOperator.APACHE, apache(*words)).state is APACHE_STATES[outcome]
+
+
+def test_an_application_that_is_tidied_without_an_outcome_did_not_succeed() -> None:
+    assert (
+        application_of(SparkOperator.APACHE, apache("Submitted", "ResourceReleased")).state is ApplicationState.FAILED
+    )
+
+
+@given(
+    engine=st.sampled_from(SparkOperator),
+    status=st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: st.dictionaries(
+            st.sampled_from(["applicationState", "state", "executorState", "currentState", "currentStateSummary"]),
+            inner,
+        ),
+        max_leaves=5,
+    ),
+)
+def test_a_status_of_any_form_breaks_nothing(engine: SparkOperator, status: Any) -> None:
+    manifest = {"metadata": {"creationTimestamp": NOW.isoformat()}, "status": status}
+    assert application_of(engine, manifest).state in ApplicationState
+
+
+NIGHTLY = {"cron": "30 2 * * *", "timeZone": "Europe/Zurich"}
+NIGHT = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
+"""When it is 02:30 in Zurich."""
+
+
+def nightly(status: dict[str, Any] | None = None, **schedule: Any) -> Any:
+    return build(status, schedule={**NIGHTLY, **schedule})
+
+
+def run(time: datetime, phase: BuildPhase | None = None) -> Any:
+    """A run of the timetable."""
+    is_over = phase in {BuildPhase.COMPLETED, BuildPhase.FAILED}
+    status = {"phase": phase, "finished_at": time if is_over else None}
+    one = build(status)
+    name = f"first-{int(time.timestamp()) // 60}"
+    found = run_of(one, replace(one, metadata=replace(one.metadata, name=name)))
+    assert found is not None
+    return found
+
+
+def runs_of(plan: Plan) -> list[str]:
+    """Names of the runs that begin."""
+    return [one.manifest["metadata"]["name"] for one in plan.actions if isinstance(one, Apply)]
+
+
+def removed(plan: Plan) -> list[str]:
+    return [one.key.name for one in plan.actions if isinstance(one, Delete)]
+
+
+def test_a_time_becomes_one_run_that_is_called_by_its_minute() -> None:
+    plan = plan_timetable(nightly(), [], NIGHT)
+    assert runs_of(plan) == [f"first-{int(NIGHT.timestamp()) // 60}"]
+    (manifest,) = [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    assert "schedule" not in manifest["spec"]
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == UID
+    assert plan.status is not None
+    assert plan.status["lastScheduleTime"] == "2026-11-21T01:30:00Z"
+    assert plan.status["nextScheduleTime"] == "2026-11-22T01:30:00Z"
+
+
+def test_nothing_begins_before_its_time_nor_for_a_time_before_the_build_was_made() -> None:
+    before = plan_timetable(nightly(), [], NIGHT - timedelta(seconds=10))
+    assert (runs_of(before), before.again_seconds) == ([], 10.0)
+
+
+@pytest.mark.parametrize("status", [{}, {"last_schedule_at": NIGHT}])
+def test_an_operator_that_starts_anew_runs_nothing_twice(status: dict[str, Any]) -> None:
+    later = NIGHT + timedelta(minutes=5)
+    assert runs_of(plan_timetable(nightly(status), [run(NIGHT)], later)) == []
+    assert runs_of(plan_timetable(nightly({"last_schedule_at": NIGHT}), [], later)) == []
+
+
+def test_of_times_that_passed_unseen_the_last_one_becomes_a_run() -> None:
+    plan = plan_timetable(nightly({"last_schedule_at": NIGHT}), [], NIGHT + timedelta(days=3, hours=2))
+    assert runs_of(plan) == [f"first-{int((NIGHT + timedelta(days=3)).timestamp()) // 60}"]
+
+
+def test_a_time_beyond_its_starting_deadline_is_missed_and_told_once() -> None:
+    one, later = nightly(startingDeadline="1h"), NIGHT + timedelta(hours=2)
+    plan = plan_timetable(one, [], later)
+    assert (runs_of(plan), reasons(plan)) == ([], ["ScheduleMissed"])
+    assert plan_timetable(replace(one, status=replace(one.status, last_missed_at=NIGHT)), [], later).actions == ()
+
+
+def test_a_time_waits_for_an_earlier_run_unless_told_otherwise() -> None:
+    active = run(NIGHT - timedelta(days=1), BuildPhase.RUNNING)
+    waiting = plan_timetable(nightly(), [active], NIGHT)
+    assert (runs_of(waiting), condition(waiting)["reason"], condition(waiting)["status"]) == ([], "Waiting", "True")
+    beside = plan_timetable(nightly(concurrencyPolicy="Allow"), [active], NIGHT)
+    assert (len(runs_of(beside)), removed(beside)) == (1, [])
+    instead = plan_timetable(nightly(concurrencyPolicy="Replace"), [active], NIGHT)
+    assert (len(runs_of(instead)), removed(instead)) == (1, [active.name])
+
+
+def test_a_suspended_timetable_begins_nothing() -> None:
+    one = nightly()
+    plan = plan_timetable(replace(one, spec=replace(one.spec, suspend=True)), [], NIGHT)
+    assert (plan.actions, condition(plan)["status"]) == ((), "Unknown")
+
+
+def test_finished_runs_beyond_the_limits_go_the_oldest_first() -> None:
+    days = [NIGHT - timedelta(days=number) for number in range(1, 7)]
+    runs = [run(day, BuildPhase.COMPLETED) for day in days[:4]] + [run(day, BuildPhase.FAILED) for day in days[4:]]
+    plan = plan_timetable(
+        nightly({"last_schedule_at": NIGHT}, successfulHistoryLimit=3, failedHistoryLimit=0), runs, NIGHT
+    )
+    assert removed(plan) == [runs[3].name, runs[5].name, runs[4].name]
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"cron": "0 0 30 2 *"}, {"timeZone": "Europe/Nowhere"}, {"cron": "30-20 1 * * *"}]
+)
+def test_a_timetable_that_never_comes_stalls(schedule: dict[str, str]) -> None:
+    plan = plan_timetable(nightly(**schedule), [], NOW)
+    assert (condition(plan)["reason"], condition(plan, "Stalled")["status"]) == ("ScheduleImpossible", "True")
+
+
+@given(minutes=st.integers(min_value=0, max_value=3 * 24 * 60))
+def test_looking_at_any_moment_and_again_makes_each_run_once(minutes: int) -> None:
+    one, now = nightly({"last_schedule_at": NIGHT}), NIGHT + timedelta(minutes=minutes)
+    begun = runs_of(plan_timetable(one, [], now))
+    known = [run(datetime.fromtimestamp(int(name.rsplit("-", 1)[1]) * 60, UTC)) for name in begun]
+    assert len(begun) == (1 if minutes >= 24 * 60 else 0)
+    assert runs_of(plan_timetable(one, known, now)) == []
+
+
+def test_a_night_with_no_half_past_two_still_has_its_run() -> None:
+    spring = datetime(2026, 3, 29, 12, 0, tzinfo=UTC)
+    one = replace(nightly(), metadata=replace(nightly().metadata, created_at=spring - timedelta(hours=20)))
+    assert len(runs_of(plan_timetable(one, [], spring))) == 1
+
+
+def test_a_build_of_another_name_is_no_run() -> None:
+    one = build()
+    for name in ("first-by-hand", "other-29395710", "first-", "first-99999999999"):
+        assert run_of(one, replace(one, metadata=replace(one.metadata, name=name))) is None
+
+
+def test_conditions_keep_their_time_while_nothing_changes() -> None:
+    one, application = started()
+    plan = plan_build(one, seen(told(application, "SUBMITTED", age=5)))
+    later = plan_build(after(one, plan), seen(told(application, "SUBMITTED"), now=NOW + timedelta(seconds=9)))
+    assert later.status is None
+    kept = after(one, plan).status.conditions
+    assert {type(entry) for entry in kept} == {Condition}
+    assert Truth.TRUE in {entry.status for entry in kept}
