@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -25,7 +26,9 @@ from mailboat_operator.plan.fleet import Fleet, Member
 
 T = TypeVar("T")
 _CONNECT_SECONDS: Final = 3.0
-_ANSWER_SECONDS: Final = 20.0
+_ANSWER_SECONDS: Final = 15.0
+_PACKAGING_SECONDS: Final = 50.0
+"""A package of a large tree is made before the answer; one that takes longer is found by the same request later."""
 _LARGEST_ANSWER: Final = 16 << 20
 _LONGEST_TEXT: Final = 512
 _SUCCESS: Final = range(200, 300)
@@ -42,6 +45,9 @@ class AgentUnansweringError(RetryableError):
 
 class AgentRefusedError(PermanentError):
     """A publisher's agent refused a request for the reason that the message gives; the same again is refused again."""
+
+
+Waiting = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,15 @@ def service_url(namespace: str, publisher: str) -> str:
 class Agents:
     """The agents of all publishers."""
 
-    def __init__(self, url_of: Callable[[str, str], str] = service_url) -> None:
-        """Connect to nobody yet; `url_of` gives an agent's URL from namespace and publisher."""
+    def __init__(self, url_of: Callable[[str, str], str] = service_url, waiting: Waiting = nullcontext) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            url_of: Gives an agent's URL from namespace and publisher.
+            waiting: Entered while somebody waits for an agent.
+        """
         self._url_of = url_of
+        self._waiting = waiting
         timeout = httpx2.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
         self._client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
 
@@ -84,7 +96,8 @@ class Agents:
     async def distribute(self, address: AgentAddress, order: Mapping[str, Any]) -> Delivery:
         """Publish a request; one that was published before under its id is found. Raises: see `fleet`."""
         path = f"publishers/{address.publisher}/distributions"
-        return _understood(await self._ask(address, "POST", path, json=dict(order)), _delivery_of)
+        timeout = httpx2.Timeout(_PACKAGING_SECONDS, connect=_CONNECT_SECONDS)
+        return _understood(await self._ask(address, "POST", path, json=dict(order), timeout=timeout), _delivery_of)
 
     async def delivery(self, address: AgentAddress, request_id: str) -> Delivery:
         """What became of a request. Raises: see `fleet`."""
@@ -116,7 +129,7 @@ class Agents:
         url = f"{self._url_of(address.namespace, address.publisher)}/api/v1/{path}"
         headers = {"Authorization": f"Bearer {address.token}"}
         try:
-            async with self._client.stream(method, url, headers=headers, **content) as answer:
+            async with self._waiting(), self._client.stream(method, url, headers=headers, **content) as answer:
                 body = await _bounded(answer)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             reason = str(error) or type(error).__name__

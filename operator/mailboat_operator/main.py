@@ -62,7 +62,8 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
 
     Raises: whatever ended a part of us that should never end.
     """
-    image, agents, slots = AgentImage(settings.agent_image, settings.pull_policy), Agents(), Slots(settings.workers)
+    image, slots = AgentImage(settings.agent_image, settings.pull_policy), Slots(settings.workers)
+    agents = Agents(waiting=slots.given_back)
     cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
     spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
     systems = Systems(Connections(slots.given_back), spark_image=spark)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 
@@ -31,6 +33,13 @@ class OperatorMetrics:
         self._silent = Gauge(
             "mailboat_operator_silent_objects", "Objects whose changes no watch told of.", registry=self._registry
         )
+        self._pools = {
+            name: Gauge(f"mailboat_operator_{name}", text, ["namespace", "name"], registry=self._registry)
+            for name, text in (
+                ("pool_lag_packages", "Packages that the slowest member of a pool is behind."),
+                ("pool_blocked_members", "Members of a pool that stand at a package they can't import."),
+            )
+        }
         self._leading = Gauge("mailboat_operator_leading", "1 while this replica acts.", registry=self._registry)
 
     def looked(self, kind: str, outcome: str, seconds: float) -> None:
@@ -54,6 +63,15 @@ class OperatorMetrics:
     def silent(self, count: int) -> None:
         """So many objects were changed, and no watch told of it."""
         self._silent.set(count)
+
+    def figures(self, kind: str, namespace: str, name: str, figures: Mapping[str, float]) -> None:
+        """What is known of an object by now; of a pool without figures nothing is known, or it is gone."""
+        if kind == "SubscriberPool":
+            for figure, gauge in self._pools.items():
+                if figure in figures:
+                    gauge.labels(namespace, name).set(figures[figure])
+                else:
+                    gauge.remove(namespace, name)
 
     def leads(self) -> None:
         """From now on this replica acts."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from mailboat.errors import MailboatError, UntrustedInputError
@@ -71,10 +72,12 @@ class Outcome(NamedTuple):
     Attributes:
         is_ready: Whether the object is as it should be, so that the next look can wait for news.
         again_seconds: When the plan wants to look again at the latest; None leaves it to news and the resync.
+        figures: For metrics; none of an object that is gone.
     """
 
     is_ready: bool
     again_seconds: float | None = None
+    figures: Mapping[str, float] = MappingProxyType({})
 
 
 class Reconciler:
@@ -112,7 +115,9 @@ class Reconciler:
             await self._act(found, action)
         if plan.status is not None:
             await self._cluster.write_status(found, plan.status)
-        return Outcome(_is_ready(found.get("status") if plan.status is None else plan.status), plan.again_seconds)
+        return Outcome(
+            _is_ready(found.get("status") if plan.status is None else plan.status), plan.again_seconds, plan.figures
+        )
 
     async def refuse(self, key: ObjectKey, error: MailboatError) -> None:
         """Say in the object's status that the API refused what was planned. Raises: see `reconcile`."""

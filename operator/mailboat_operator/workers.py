@@ -152,6 +152,7 @@ class Workers:
             return await self._failed(key, error)
         self._metrics.looked(key.kind, "ready" if outcome.is_ready else "pending", time.monotonic() - started)
         self._failures.pop(key, None)
+        self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         if outcome.again_seconds is not None:
             return outcome.again_seconds
         return None if outcome.is_ready else _PENDING_SECONDS

@@ -69,7 +69,7 @@ def test_it_is_distributed_once_everybody_has_it() -> None:
     assert condition(plan) == ("True", "Distributed")
     assert condition(plan, "Ready") == ("True", "Distributed")
     assert [one.reason for one in plan.actions if isinstance(one, Report)] == ["Distributed"]
-    assert plan.again_seconds is None
+    assert plan.again_seconds == 3600.0
 
 
 def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboat_operator.manifests.children import ChildKey, Manifest
@@ -148,8 +148,10 @@ class Plan:
         actions: In order.
         status: The whole status to be; None leaves it as it is.
         again_seconds: When to look again at the latest, for what no watch tells; None leaves it to news and the resync.
+        figures: For the operator's metrics, by their names.
     """
 
     actions: tuple[Action, ...]
     status: Mapping[str, Any] | None
     again_seconds: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)

@@ -128,7 +128,7 @@ def plan_finished(distribution: Distribution, now: datetime) -> Plan:
     """What finished is not touched any more, but for going away when its time is over."""
     ttl, finished_at = distribution.spec.ttl_seconds_after_finished, distribution.status.finished_at
     if ttl is None or finished_at is None:
-        return Plan((), None)
+        return Plan((), None, _LONGEST_SLEEP_SECONDS)
     rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
     if rest <= 0:
         return Plan((Delete(ChildKey("Distribution", distribution.metadata.name)),), None)
@@ -166,7 +166,7 @@ def _finished(
         findings = [*stalled(problem, text), _distributed(Truth.FALSE, problem, text)]
         report = Report(Severity.WARNING, problem, text)
     ttl = distribution.spec.ttl_seconds_after_finished
-    again = None if ttl is None else min(float(ttl), _LONGEST_SLEEP_SECONDS)
+    again = _LONGEST_SLEEP_SECONDS if ttl is None else min(float(ttl), _LONGEST_SLEEP_SECONDS)
     return replace(_plan(distribution, status, findings, now), actions=(report,), again_seconds=again)
 
 

@@ -7,8 +7,8 @@ has everything before it, and `CaughtUp` tells of that. Where nobody can be aske
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from mailboat_operator.api.conditions import Condition, Truth
@@ -19,6 +19,8 @@ from mailboat_operator.plan.fleet import Fleet, Member, coarse, max_lag
 
 LAGGING: Final = "Lagging"
 BLOCKED: Final = "Blocked"
+LAG_FIGURE: Final = "pool_lag_packages"
+BLOCKED_FIGURE: Final = "pool_blocked_members"
 _SHOWN: Final = 5
 _LONGEST_ERROR: Final = 400
 
@@ -34,6 +36,7 @@ class Health:
         last_error: What keeps the first of them.
         findings: Conditions.
         reports: Events about conditions that changed.
+        figures: For metrics.
     """
 
     caught_up: int | None
@@ -42,6 +45,7 @@ class Health:
     last_error: str | None
     findings: tuple[Finding, ...]
     reports: tuple[Report, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
@@ -61,6 +65,7 @@ def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
         last_error=_error_of(blocked[0]) if blocked else None,
         findings=findings,
         reports=tuple(_reports(findings, known)),
+        figures={LAG_FIGURE: float(max_lag(members) or 0), BLOCKED_FIGURE: float(len(blocked))},
     )
 
 

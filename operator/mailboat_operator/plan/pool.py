@@ -126,6 +126,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
         (*actions, *health.reports),
         None if status == pool.status else encode(status),
         FOLLOW_SECONDS if is_settled else None,
+        health.figures,
     )
 
 
