@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -221,9 +220,9 @@ class Replicas:
         return httpx.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=10)
 
     def figure(self, name: str, metric: str) -> float:
-        """The sum of a metric over its labels."""
+        """The sum of a metric over its labels, unless they are named with it."""
         lines = self.probe(name, "/metrics").text.splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{metric}[ {{]", line))
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{metric} ", f"{metric}{{")))
 
     def holder(self) -> str:
         """Who has the lease."""

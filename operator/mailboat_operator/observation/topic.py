@@ -5,7 +5,9 @@ What the plan asks of the brokers is done here, while looking, since the status 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Final
 
 from mailboat_operator.api.conditions import ReclaimPolicy
 from mailboat_operator.api.journal import Journal
@@ -23,8 +25,18 @@ from mailboat_operator.plan.reclaiming import (
     plan_waiting,
     reason_to_keep,
 )
-from mailboat_operator.plan.topic import Rivals, plan_made, plan_rival, plan_topic, plan_topic_status, wanted_topic
+from mailboat_operator.plan.topic import (
+    Rivals,
+    TopicFound,
+    plan_made,
+    plan_rival,
+    plan_topic,
+    plan_topic_status,
+    wanted_topic,
+)
 from mailboat_operator.plan.workload import is_paused
+
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
@@ -53,7 +65,7 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
         brokers = await connect(sight, journal)
         plan = plan_topic(topic, wanted, await brokers.topic(wanted.name), sight.now)
         if await _act(brokers, plan):
-            made = plan_made(topic, wanted, await brokers.topic(wanted.name), sight.now)
+            made = plan_made(topic, wanted, await _seen(brokers, wanted.name), sight.now)
             plan = replace(plan, status=made.status)
     except UPSTREAM_ERRORS as error:
         plan = plan_topic_status(topic, wanted, None, problem_of(error), sight.now)
@@ -75,6 +87,16 @@ async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
     except UPSTREAM_ERRORS as error:
         return replace(plan_waiting(topic, error, sight.now), again_seconds=pause_of(error))
     return plan
+
+
+async def _seen(brokers: Connection, name: str) -> TopicFound | None:
+    """A topic that was just made or changed; the brokers may need a moment to tell of it."""
+    for pause in _PAUSES:
+        found = await brokers.topic(name)
+        if found is not None:
+            return found
+        await asyncio.sleep(pause)
+    return None
 
 
 async def _act(brokers: Connection, plan: Plan) -> bool:

@@ -21,6 +21,7 @@ from mailboat_operator.plan.conditions import READY, Finding, conditions_after, 
 
 _MILLISECONDS: Final = 1000
 _REPLACED: Final = "TopicReplaced"
+_MADE: Final = "TopicMade"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
     if found is None:
         return _plan_missing(topic, wanted, now)
     if known is None:
-        return _plan_known(topic, wanted, found, [_adopted(wanted, found)], now)
+        is_ours = any(one.type == READY and one.reason == _MADE for one in topic.status.conditions)
+        return _plan_known(topic, wanted, found, [] if is_ours else [_adopted(wanted, found)], now)
     if known == found.topic_id:
         return _plan_known(topic, wanted, found, [], now)
     if topic.metadata.annotations.get(ACCEPTED_TOPIC) == found.topic_id:
@@ -89,7 +91,7 @@ def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
 def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
     """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
     if found is None:
-        findings = under_way("TopicMade", f"{wanted.name} is made; not all brokers know of it yet")
+        findings = under_way(_MADE, f"{wanted.name} is made; not all brokers know of it yet")
         return plan_topic_status(topic, wanted, None, findings, now)
     findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
     return plan_topic_status(topic, wanted, found, findings, now)
@@ -143,7 +145,7 @@ def plan_topic_status(
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
     """Make it. One that was there once is forgotten first: a crash in between makes no stranger of the new one."""
     if topic.status.topic_id is None:
-        plan = plan_topic_status(topic, wanted, None, under_way("TopicMade", f"{wanted.name} is being made"), now)
+        plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being made"), now)
         return replace(plan, actions=(CreateTopic(wanted),))
     message = f"topic {wanted.name} is gone, and is made anew: what it held is lost"
     plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
