@@ -149,6 +149,9 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
             return {name.removeprefix("mailboat-") for name in process.liveness().stuck}
 
         until(lambda: stuck() == expected)
+        scraped = process.observability.render().content.decode()
+        assert "mailboat_retention_turns_total 1.0" in scraped
+        assert "mailboat_sweep_failures_total 0.0" in scraped
         assert process.stop(process.deadline()) == 0
         assert process.liveness().is_alive
     lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.running"]

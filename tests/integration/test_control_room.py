@@ -25,6 +25,7 @@ from mailboat.config.document import (
     PublisherAgentConfig,
     PublisherConfig,
     ThrottleConfig,
+    Transfer,
 )
 from mailboat.discovery.topology import MAX_SUBSCRIBERS
 from mailboat.errors import (
@@ -42,7 +43,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.journal.sqlite_reader import SqliteReader
-from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     CommandMessage,
     CommandResult,
@@ -57,6 +58,7 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
+from mailboat.model.pieces import PieceMessage
 from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.queues.subscriber_queue import RemovalRefusedError
@@ -264,6 +266,25 @@ class TestStatus:
         assert (seen(room).lag, queue_of(room).count) == (0, 0)
         edge.announce(0)
         assert (seen(room).lag, queue_of(room).count) == (2, 2)
+
+    @pytest.mark.parametrize("is_running", [True, False])
+    def test_lag_counts_packages_and_not_their_pieces(self, harbour: Harbour, is_running: bool) -> None:
+        harbour.home.config = replace(harbour.home.config, publisher=PublisherConfig(transfer=Transfer.CHUNKS))
+        for number in range(5):
+            harbour.append(TopicRole.PACKAGE, PieceMessage(SLING_ID, AUTHOR, PackageId("p"), number, b"x"))
+        room = harbour.room(is_running=is_running)
+        publish(room, 2)
+        harbour.subscriber().announce(-1, next_offset=Offset(0))
+        await_until(lambda: [one.lag for one in room.status().subscribers] == [2])
+
+    def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        (made,) = publish(room)
+        harbour.subscriber(publishers=(OTHER,)).announce(-1, next_offset=Offset(0), follows_all=True)
+        assert seen(room).follow == ()
+        assert room.distribution(AUTHOR, made.package_id).waiting == ("edge",)
+        assert [one.count for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [1]
 
     def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, room: ControlRoom) -> None:
         publish(room, 3)

@@ -9,11 +9,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.agent.upkeep import UpkeepFigures
+from mailboat.blobs.sweeping import Fate
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
+from mailboat.retention.keeping import RetentionFigures
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
@@ -24,6 +27,7 @@ from mailboat.telemetry.fleet import FleetFigures, QueueFigures
 from mailboat.telemetry.hooks import measured
 from mailboat.telemetry.page import metrics_page
 from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import WebhookStatistics
 from mailboat.testing.clocks import ManualClock
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
@@ -210,6 +214,30 @@ def test_a_publisher_is_measured_through_its_port(bench: Bench) -> None:
     assert bench.value("mailboat_publisher_refused_requests_total", publisher="author", error="KeyError") == 1
 
 
+def test_packages_in_pieces_are_counted_with_their_pieces(bench: Bench) -> None:
+    meter = bench.metrics.publisher("author")
+    meter.appended_in_pieces(7)
+    meter.appended_in_pieces(3)
+    assert bench.value("mailboat_publisher_pieces_total", publisher="author") == 10
+    assert bench.value("mailboat_publisher_packages_in_pieces_total", publisher="author") == 2
+
+
+def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:
+    retention, sweeps = RetentionFigures(), UpkeepFigures()
+    upkeep = UpkeepMetrics(retention, sweeps)
+    bench.metrics.add(upkeep)
+    assert bench.value("mailboat_sweep_runs_total") is None
+    upkeep.retention_failures, upkeep.sweep_failures = lambda: 2, lambda: 1
+    retention.removed, retention.freed_bytes = 5, 5000
+    sweeps.sweeps, sweeps.swept_blobs, sweeps.kept = 1, 4, {Fate.REFERENCED: 3}
+    assert bench.value("mailboat_retention_removed_messages_total") == 5
+    assert bench.value("mailboat_retention_freed_bytes_total") == 5000
+    assert bench.value("mailboat_retention_failures_total") == 2
+    assert bench.value("mailboat_sweep_removed_blobs_total") == 4
+    assert bench.value("mailboat_sweep_kept_blobs", reason="referenced") == 3
+    assert bench.value("mailboat_sweep_failures_total") == 1
+
+
 def test_events_and_posts_are_told_by_who_raises_them(bench: Bench) -> None:
     meter = bench.metrics.publisher("author")
     meter.events = lambda: EventStatistics(is_raising=True, next_offset=Offset(9), raised=8, missed=1)
@@ -314,6 +342,9 @@ def everything(bench: Bench) -> AgentMetrics:
     meter.progressed(bench.statistics)
     bench.metrics.watch(lambda: [FleetFigures("author", 1, ("current",), (QueueFigures("IDLE", 0),))])
     bench.metrics.requests.record("GET", "/x", 200, 0.1)
+    upkeep = UpkeepMetrics(RetentionFigures(), UpkeepFigures(kept={Fate.YOUNG: 1}, kept_bytes={Fate.YOUNG: 9}))
+    upkeep.retention_failures = upkeep.sweep_failures = lambda: 0
+    bench.metrics.add(upkeep)
     return bench.metrics
 
 

@@ -30,6 +30,7 @@ from mailboat.telemetry.narration import Narrator
 from mailboat.telemetry.publishers import PublisherMetrics
 from mailboat.telemetry.requests import RequestRecorder
 from mailboat.telemetry.subscribers import SubscriberMetrics
+from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.tracing import NoTracer, Tracer
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mailboat.agent.control.port import Control
     from mailboat.subscriber.processors import Processors
     from mailboat.subscriber.progress import SubscriberStatistics
+    from mailboat.workers import Worker
 
 
 class Observability:
@@ -58,6 +60,8 @@ class Observability:
         self._opened = ExitStack()
         self.upkeep: Final = UpkeepFigures()
         self.retention: Final = RetentionFigures()
+        self._upkeep = UpkeepMetrics(self.retention, self.upkeep)
+        self._metrics.add(self._upkeep)
         self.tracer: Final = self._open_tracer()
 
     @property
@@ -86,6 +90,12 @@ class Observability:
         if name not in self._publishers:
             self._publishers[name] = self._metrics.publisher(name)
         return self._publishers[name]
+
+    def watch_upkeep(self, maintenance: Worker, retention: Worker | None) -> None:
+        """Tell scrapers what these workers count, and how often they failed."""
+        self._upkeep.sweep_failures = lambda: maintenance.failures
+        if retention is not None:
+            self._upkeep.retention_failures = lambda: retention.failures
 
     def start(self, control: Control) -> None:
         """Raise the events of the configured publishers, and tell scrapers what the control room sees.

@@ -88,6 +88,7 @@ class AgentProcess:
         self.observability.start(self._room)
         if is_head_moved(self.workspace):
             self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
+        self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
         for worker in self._upkeep:
             worker.start()
 

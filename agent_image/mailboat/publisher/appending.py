@@ -22,6 +22,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.pieces import is_run, parse_run
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.finding import find_packages, find_requests
 from mailboat.publisher.published import SourceEnd
@@ -146,10 +147,17 @@ class Appender:
             ]
             self._ports.state.store_receipts(receipts)
         self._ports.failpoints.reach(Failpoint.PUBLISHER_RECEIPT_STORED)
-        self._ports.meter.appended([one.message.action for one in batch], self._ports.clock.monotonic() - began)
+        self._measure([one.message for one in batch], offsets, self._ports.clock.monotonic() - began)
         return [
             Placed(offset, one.message.package_id, is_repeat=False) for one, offset in zip(batch, offsets, strict=True)
         ]
+
+    def _measure(self, messages: Sequence[PackageMessage], offsets: Sequence[Offset], seconds: float) -> None:
+        meter = self._ports.meter
+        meter.appended([one.action for one in messages], seconds)
+        for message, offset in zip(messages, offsets, strict=True):
+            if message.payload_ref is not None and is_run(message.payload_ref):
+                meter.appended_in_pieces(parse_run(message.payload_ref, offset).count)
 
     def _append_records(self, records: Sequence[NewRecord], package_ids: Sequence[PackageId]) -> Sequence[Offset]:
         """Append; where no answer comes, the log tells whether all of them stand in it.

@@ -17,6 +17,9 @@ class PublicationMeter(Protocol):
     def appended(self, actions: Sequence[Action], seconds: float) -> None:
         """Messages are durable in the log, all of one append."""
 
+    def appended_in_pieces(self, pieces: int) -> None:
+        """A message is durable whose package travels in so many pieces before it."""
+
     def repeated(self) -> None:
         """A request was asked for again that stands in the log already."""
 
@@ -31,6 +34,9 @@ class SilentMeter:
         """See `PublicationMeter`."""
 
     def appended(self, actions: Sequence[Action], seconds: float) -> None:
+        """See `PublicationMeter`."""
+
+    def appended_in_pieces(self, pieces: int) -> None:
         """See `PublicationMeter`."""
 
     def repeated(self) -> None:

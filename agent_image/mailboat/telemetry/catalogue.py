@@ -211,6 +211,8 @@ APPEND_SECONDS: Final = _histogram(
 ACCEPTED: Final = _counter(
     "publisher_accepted_requests", "Requests whose message is in the log.", ("publisher", "action"), "accepted_requests"
 )
+PIECES: Final = _counter("publisher_pieces", "Pieces of packages that were too large for a message.", _PUB)
+IN_PIECES: Final = _counter("publisher_packages_in_pieces", "Packages that travelled in pieces.", _PUB)
 REPEATED: Final = _counter("publisher_repeated_requests", "Requests that were published before.", _PUB)
 REFUSED: Final = _counter(
     "publisher_refused_requests",
@@ -251,6 +253,31 @@ QUEUE_ERRORS: Final = _counter(
     "agent_scrape_failures", "Scrapes at which queues or subscribers could not be told.", (), "queue_access_error_count"
 )
 ANNOUNCE_FAILURES: Final = _counter("discovery_failed_announcements", "Announcements that could not be sent.", _SUB)
+
+RETENTION_TURNS: Final = _counter("retention_turns", "Turns in which the head of the package topic was looked after.")
+RETENTION_MOVES: Final = _counter("retention_head_moves", "Times that the head was moved.")
+RETENTION_REMOVED: Final = _counter("retention_removed_messages", "Messages that went by that, pieces among them.")
+RETENTION_FREED: Final = _counter("retention_freed_bytes", "About how many bytes of messages went by that.")
+RETENTION_LOSSES: Final = _counter(
+    "retention_losses", "Times that a subscriber lost packages, because age or size allowed no more."
+)
+RETENTION_DROPPED: Final = _counter(
+    "retention_dropped_subscribers", "Durable subscribers that nothing is kept for any more: they were silent too long."
+)
+RETENTION_EXPIRED: Final = _counter(
+    "retention_expired_messages", "Messages of all topics that an embedded journal removed for their age and size."
+)
+RETENTION_FAILURES: Final = _counter("retention_failures", "Turns of it that failed, and are taken again.")
+SWEEPS: Final = _counter(
+    "sweep_runs", "Sweeps of the blob store that came to their end.", (), "cleanup_package_duration"
+)
+SWEEP_REMOVED: Final = _counter(
+    "sweep_removed_blobs", "Blobs that sweeps removed.", (), "cleanup_package_removed_count"
+)
+SWEEP_UPLOADS: Final = _counter("sweep_abandoned_uploads", "Unfinished uploads that sweeps removed.")
+SWEEP_KEPT: Final = _gauge("sweep_kept_blobs", "Blobs that the last sweep kept, by reason.", ("reason",))
+SWEEP_KEPT_BYTES: Final = _gauge("sweep_kept_bytes", "Their bytes.", ("reason",))
+SWEEP_FAILURES: Final = _counter("sweep_failures", "Turns of upkeep that failed, and are taken again within the hour.")
 
 HTTP_REQUESTS: Final = _counter("http_requests", "API requests, by route and status.", ("method", "route", "status"))
 HTTP_SECONDS: Final = _histogram("http_request_seconds", "Time of API requests.", SECONDS_BUCKETS, ("route",))

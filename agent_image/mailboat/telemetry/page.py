@@ -10,6 +10,8 @@ _TITLES: Final = (
     ("subscriber", "Subscribers"),
     ("publisher", "Publishers"),
     ("discovery", "Discovery"),
+    ("retention", "Retention"),
+    ("sweep", "Sweeps of the blob store"),
     ("http", "The HTTP API"),
     ("agent", "The process"),
 )
@@ -34,7 +36,6 @@ _REST: Final = """## Of the original, but not here
 | `queue_cache_fetch_count`, `queue_size_computation_duration` | sizes are arithmetic, nothing is fetched |
 | `removed_failed_package_duration` | one short transaction, among `subscriber_commits_total` |
 | `fv_message_count` | messages of the FileVault importer, which is not used |
-| `cleanup_package_removed_count`, `cleanup_package_duration` | blobs are swept by `mailboat blobs sweep` |
 | `journal_available` | `subscriber_waits_total` and `publisher_refused_requests_total` name what was not available |
 | `items_buffer_size`, `process_queue_item_duration` | there is no buffer between reading and importing |
 """

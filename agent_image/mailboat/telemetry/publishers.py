@@ -22,6 +22,7 @@ class PublisherMetrics:
         self._build_seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
         self._append_seconds = BulkHistogram(catalogue.SECONDS_BUCKETS)
         self._accepted = NamedCounts()
+        self._in_pieces = NamedCounts()
         self._repeated = NamedCounts()
         self._refused = NamedCounts()
         self.events: Callable[[], EventStatistics] | None = None
@@ -37,6 +38,11 @@ class PublisherMetrics:
         self._append_seconds.observe(seconds)
         for action in actions:
             self._accepted.add(action)
+
+    def appended_in_pieces(self, pieces: int) -> None:
+        """See `PublicationMeter`."""
+        self._in_pieces.add("packages")
+        self._in_pieces.add("pieces", pieces)
 
     def repeated(self) -> None:
         """See `PublicationMeter`."""
@@ -56,6 +62,9 @@ class PublisherMetrics:
         counted = dict(self._accepted.items())
         for action in Action:
             samples.add(catalogue.ACCEPTED, (self._name, action), counted.get(action, 0))
+        in_pieces = dict(self._in_pieces.items())
+        samples.add(catalogue.PIECES, labels, in_pieces.get("pieces", 0))
+        samples.add(catalogue.IN_PIECES, labels, in_pieces.get("packages", 0))
         for error, count in self._refused.items():
             samples.add(catalogue.REFUSED, (self._name, error), count)
         self._collect_events(samples, labels)
