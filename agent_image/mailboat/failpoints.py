@@ -22,6 +22,15 @@ class Failpoint(enum.StrEnum):
     PUBLISHER_APPENDED = "publisher-appended"
     PUBLISHER_RECEIPT_STORED = "publisher-receipt-stored"
 
+    BULK_CLAIMED = "bulk-claimed"
+    BULK_BUILD_STORED = "bulk-build-stored"
+    BULK_ROWS_STORED = "bulk-rows-stored"
+    BULK_ORDER_STORED = "bulk-order-stored"
+    BULK_PUBLISHING_STORED = "bulk-publishing-stored"
+    BULK_PART_STAGED = "bulk-part-staged"
+    BULK_PART_PUBLISHED = "bulk-part-published"
+    BULK_COMPLETE_STORED = "bulk-complete-stored"
+
     EVENTS_APPENDED = "events-appended"
     EVENTS_CURSOR_STORED = "events-cursor-stored"
     WEBHOOK_POSTED = "webhook-posted"

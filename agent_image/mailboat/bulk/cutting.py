@@ -52,6 +52,12 @@ class BinKind(enum.StrEnum):
     CLOSING = "closing"
 
 
+_RANKS: Final = {kind: rank for rank, kind in enumerate(BinKind)}
+
+Order = tuple[int, Key]
+"""The place of a package in the order of publication."""
+
+
 class Unit(NamedTuple):
     """A subtree that travels whole; `signature` is that of all its nodes, 32 bytes."""
 
@@ -87,14 +93,14 @@ class Bin(NamedTuple):
     signature: bytes
 
     @property
-    def order(self) -> tuple[bool, Key]:
+    def order(self) -> Order:
         """Where the bin stands in the order of publication."""
         return order_of(self.kind, self.roots[0])
 
 
-def order_of(kind: BinKind, first: NodePath) -> tuple[bool, Key]:
-    """The skeleton before the content, each by the first of its paths in walk order."""
-    return kind is not BinKind.SKELETON, key_of(first)
+def order_of(kind: BinKind, first: NodePath) -> Order:
+    """The skeleton before the content, what closes the build last; each by the first of its paths in walk order."""
+    return _RANKS[kind], key_of(first)
 
 
 Loose = ListedNode | Unit | SkeletonNode | Unlisted
@@ -263,7 +269,7 @@ def _merkle(folder: _Folder) -> bytes:
     return total.digest()
 
 
-def revision_of(bins: Iterable[tuple[tuple[bool, Key], bytes]]) -> bytes:
+def revision_of(bins: Iterable[tuple[Order, bytes]]) -> bytes:
     """The digest of a whole listing, by the order and signature of each bin, in any order: 32 bytes."""
     total = hashlib.sha256()
     for _, signature in sorted(bins):

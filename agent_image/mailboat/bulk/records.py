@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mailboat.bulk.cutting import Bin, BinKind, Budget, order_of
-from mailboat.content.keys import Key
+from mailboat.bulk.cutting import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.nodes import Binary
@@ -93,8 +92,8 @@ class BuiltBin:
     is_present: bool = False
 
     @property
-    def order(self) -> tuple[bool, Key]:
-        """Where it stands in the order of publication; closing packages come after all others."""
+    def order(self) -> Order:
+        """Where it stands in the order of publication."""
         return order_of(self.kind, self.roots[0])
 
 

@@ -69,8 +69,8 @@ class PackageBuilder:
 
     def build_bare(self, request: DistributionRequest, package_id: PackageId) -> BuiltPackage:
         """The message of a request that carries no content: DELETE, INVALIDATE, TEST. Raises: LimitExceededError."""
-        message = self._draft(request, package_id)
-        self._room_in(message)
+        message = self.draft(request, package_id)
+        self.room_in(message)
         return BuiltPackage(message, None)
 
     def build(self, request: DistributionRequest, package_id: PackageId, shipment: Shipment) -> BuiltPackage:
@@ -82,7 +82,7 @@ class PackageBuilder:
             StorageFullError, StorageReadOnlyError, RetryableError: The blob store can't take it.
         """
         began, large = self._ports.clock.monotonic(), dict[bytes, Binary]()
-        draft = self._draft(request, package_id)
+        draft = self.draft(request, package_id)
         write = self._build_in_pieces if self._settings.are_pieces_cut else self._build_as_a_whole
         with TranslatedFailures("the folder for temporary files"):
             built = write(draft, self._contents(shipment, large), large)
@@ -122,11 +122,11 @@ class PackageBuilder:
 
     def _referring(self, draft: PackageMessage, summary: PackageSummary, reference: str) -> BuiltPackage:
         message = draft._replace(payload_ref=reference)
-        self._room_in(message)
+        self.room_in(message)
         return BuiltPackage(message, summary)
 
     def _room_for_package(self, draft: PackageMessage) -> int:
-        return min(self._settings.inline_package_bytes, self._room_in(draft))
+        return min(self._settings.inline_package_bytes, self.room_in(draft))
 
     def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
         return PackageContents(
@@ -159,7 +159,8 @@ class PackageBuilder:
         appender = PieceAppender(ports.journal, settings.package_topic, sender, cut.max_attempts)
         return PieceWriter(appender, cut, ports.failpoints, settings.max_package_bytes)
 
-    def _room_in(self, message: PackageMessage) -> int:
+    def room_in(self, message: PackageMessage) -> int:
+        """Bytes that a payload may still have. Raises: LimitExceededError when the message is too large without."""
         taken = len(encode_package(message)) + _FRAME_BYTES
         if taken > self._settings.max_message_bytes:
             raise LimitExceededError(
@@ -181,7 +182,8 @@ class PackageBuilder:
                 limit=limit,
             )
 
-    def _draft(self, request: DistributionRequest, package_id: PackageId) -> PackageMessage:
+    def draft(self, request: DistributionRequest, package_id: PackageId) -> PackageMessage:
+        """The message of a request, as yet without a package."""
         return PackageMessage(
             self._settings.sling_id,
             package_id,

@@ -14,6 +14,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
+from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.plan import PublicationPlan, plan_groups, plan_request
 from mailboat.publisher.preparing import Preparation, RequestPreparer, end_span
 from mailboat.publisher.receipts import Receipt, receipt_of
@@ -23,7 +24,11 @@ from mailboat.publisher.shipping import ChangeShipper
 
 
 class Publisher:
-    """One publisher agent. Use it from one thread; several processes may be the same agent."""
+    """One publisher agent. Use it from one thread; several processes may be the same agent.
+
+    Attributes:
+        parts: Publishes the packages of bulk builds.
+    """
 
     def __init__(self, settings: PublisherSettings, ports: PublisherPorts) -> None:
         """Nothing is read or written before the first call."""
@@ -33,6 +38,7 @@ class Publisher:
         self._appender = Appender(settings, ports)
         self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
+        self.parts = PartShipper(settings, ports, builder, self._appender)
 
     def publish(self, request: DistributionRequest, source: Source | None = None) -> Receipt:
         """Publish one request. ADD needs a `source`, the others none.

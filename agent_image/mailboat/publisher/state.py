@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,15 +74,23 @@ class PublisherState:
 
         Raises: PublisherBusyError when another holds it for longer than `timeout_seconds`.
         """
-        file = self.path.with_name(f"{self.path.name}.{purpose}-lock")
         with self._file.guard:
-            with translated_failures(self.path):
-                handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            handle = self._open(f"{purpose}-lock")
             try:
-                self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
+                if not _is_locked(handle):
+                    self._wait_for(handle, timeout_seconds, purpose)
                 yield
             finally:
                 os.close(handle)
+
+    def give_way(self, purpose: str = "append", patience_seconds: float = 5.0) -> None:
+        """Let who waits for `purpose` come first, as long as the patience lasts: for who has much to do and no hurry."""
+        waiting = self._open(f"{purpose}-waiting")
+        try:
+            with suppress(PublisherBusyError):
+                self._lock(waiting, Deadline(self._clock, patience_seconds), purpose)
+        finally:
+            os.close(waiting)
 
     def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
         """The receipt of a request in that log."""
@@ -139,6 +147,11 @@ class PublisherState:
                 self.published.take_over(one.package_id, one.offset)
                 connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
 
+    def take_over(self, package_id: PackageId, offset: Offset) -> None:
+        """What was staged for a package that stands in the log is published, in one durable step."""
+        with self._file.transaction():
+            self.published.take_over(package_id, offset)
+
     def drop_intents(self, intents: Sequence[Intent]) -> None:
         """Forget requests that were not appended, and what was staged with them."""
         with self._file.transaction() as connection:
@@ -160,19 +173,35 @@ class PublisherState:
                 (*_pair(identity), earliest_offset),
             ).rowcount
 
+    def _open(self, name: str) -> int:
+        with translated_failures(self.path):
+            file = self.path.with_name(f"{self.path.name}.{name}")
+            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+
+    def _wait_for(self, handle: int, timeout_seconds: float, purpose: str) -> None:
+        """Wait in the open: who gives way sees that somebody does."""
+        waiting = self._open(f"{purpose}-waiting")
+        try:
+            fcntl.flock(waiting, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody waits
+            self._lock(handle, Deadline(self._clock, timeout_seconds), purpose)
+        finally:
+            os.close(waiting)
+
     def _lock(self, handle: int, deadline: Deadline, purpose: str) -> None:
         never = threading.Event()
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                if deadline.is_over():
-                    raise PublisherBusyError(
-                        f"another process holds {self.path} to {purpose}", retry_after_seconds=1.0
-                    ) from error
-                self._clock.wait(never, _LOOK_SECONDS)
-            else:
-                return
+        while not _is_locked(handle):
+            if deadline.is_over():
+                raise PublisherBusyError(f"another process holds {self.path} to {purpose}", retry_after_seconds=1.0)
+            self._clock.wait(never, _LOOK_SECONDS)
+
+
+def _is_locked(handle: int) -> bool:
+    """Take the lock if it is free; whether it was."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pair(identity: LogIdentity) -> tuple[str, str]:

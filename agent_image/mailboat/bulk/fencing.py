@@ -1,0 +1,178 @@
+"""One driver for each build: a claim beside the manifest, which its owner renews and others respect.
+
+A claim is a document that one of several can create, with a number. Who finds the newest claim dead (its process is
+gone from this machine, or it was not renewed for a while) creates the next number. The owner looks, every few seconds,
+whether a newer one is there, and stops before its next package: a driver that was frozen can't go on. Between a look
+and an append there is an instant; what slips through is the same package with the same request id, and changes
+nothing at subscribers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from mailboat.blobs.port import NamedDocuments
+from mailboat.clock import Clock
+from mailboat.errors import MailboatError, RetryableError, StopError
+from mailboat.model.identifiers import BuildId
+
+LEASE_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 5.0
+_RENEWALS: Final = 4
+
+
+class BuildBusyError(RetryableError):
+    """Another driver is at work on this build, so this one did nothing.
+
+    Wait until it is done (`mailboat bulk status`). The claim of a driver that died is free after a minute, or at once
+    on the machine where it ran.
+    """
+
+
+class BuildLostError(StopError):
+    """Another driver took the build over, since this one was not heard of for a minute. It published nothing more.
+
+    Nothing is to be done: the other one goes on with what was built and published so far.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Who claims a build.
+
+    Attributes:
+        token: Its own.
+        host: The machine, or the pod.
+        pid: Its process.
+        started: When the process began, as its kernel tells it: a process id may be used again.
+        renewed_ms: When it was last heard of.
+    """
+
+    token: str
+    host: str
+    pid: int
+    started: str
+    renewed_ms: int = 0
+
+
+def this_driver() -> Driver:
+    """This process."""
+    return Driver(uuid.uuid4().hex, socket.gethostname(), os.getpid(), _started(os.getpid()))
+
+
+def is_alive(claim: Driver, here: Driver, now_ms: int, started: str) -> bool:
+    """Whether the owner of a claim may still be at work; `started` is of the process of its id on this machine."""
+    if claim.host == here.host and claim.started != started:
+        return False
+    return now_ms - claim.renewed_ms < LEASE_SECONDS * 1000
+
+
+class BuildClaim:
+    """The claim of this process on one build."""
+
+    def __init__(self, documents: NamedDocuments, build_id: BuildId, driver: Driver, clock: Clock) -> None:
+        """Claim nothing yet."""
+        self._documents = documents
+        self._build_id = build_id
+        self._prefix = f"{build_id}.claim-"
+        self._driver = driver
+        self._clock = clock
+        self._name = ""
+        self._looked_at = 0.0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Own the build, and renew the claim in the background. Raises: BuildBusyError."""
+        self._take()
+        over = threading.Event()
+        renewing = threading.Thread(target=self._renew_until, args=(over,), name="bulk-claim", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            renewing.join()
+            self._release()
+
+    def check(self) -> None:
+        """Make sure, every few seconds, that nobody took the build over. Raises: BuildLostError."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        if not self._is_mine():
+            raise BuildLostError(f"another driver took over the build {self._build_id}", build=self._build_id)
+
+    def _take(self) -> None:
+        names = self._documents.names(self._prefix)
+        number = 1
+        if names:
+            number = int(names[-1].removeprefix(self._prefix)) + 1
+            self._refuse_alive(names[-1])
+        self._name = f"{self._prefix}{number:06d}"
+        mine = replace(self._driver, renewed_ms=self._now_ms())
+        if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
+            raise self._busy(None)
+        for name in names:
+            self._documents.remove(name)
+        self._looked_at = self._clock.monotonic()
+
+    def _refuse_alive(self, name: str) -> None:
+        found = _decoded(self._documents.read(name))
+        if found is not None and is_alive(found, self._driver, self._now_ms(), _started(found.pid)):
+            raise self._busy(found)
+
+    def _busy(self, by: Driver | None) -> BuildBusyError:
+        where = "" if by is None else f", process {by.pid} on {by.host},"
+        return BuildBusyError(
+            f"another driver{where} is at work on the build {self._build_id}",
+            retry_after_seconds=LEASE_SECONDS,
+            next_step="mailboat bulk status",
+            build=self._build_id,
+        )
+
+    def _is_mine(self) -> bool:
+        names = self._documents.names(self._prefix)
+        found = _decoded(self._documents.read(names[-1])) if names else None
+        return found is not None and found.token == self._driver.token
+
+    def _renew_until(self, over: threading.Event) -> None:
+        while not self._clock.wait(over, LEASE_SECONDS / _RENEWALS):
+            try:
+                if self._is_mine():
+                    mine = replace(self._driver, renewed_ms=self._now_ms())
+                    self._documents.write(self._name, json.dumps(asdict(mine)).encode())
+            except MailboatError:
+                continue  # the next renewal is tried before the lease is over
+
+    def _release(self) -> None:
+        if self._is_mine():
+            self._documents.remove(self._name)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now().timestamp() * 1000)
+
+
+def _decoded(document: bytes | None) -> Driver | None:
+    """The claim in a document; None where there is none or it can't be understood, which nobody renews."""
+    try:
+        return None if document is None else Driver(**json.loads(document))
+    except (ValueError, TypeError):
+        return None
+
+
+def _started(pid: int) -> str:
+    """When a process of this machine began, in clock ticks; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,143 @@
+"""The builds that are known: a small document each, beside their manifests, which says what is built and how far."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
+
+from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.cutting import Budget, Order
+from mailboat.bulk.manifest import Manifest, ManifestDamagedError
+from mailboat.bulk.records import Problem, Recipe
+from mailboat.content.keys import Key
+from mailboat.model.identifiers import BuildId, Offset, PackageId
+from mailboat.model.paths import NodePath
+
+_SUFFIX: Final = ".build"
+_KEPT: Final = 5
+"""Complete builds of one source that are kept; the newest says what the next one need not publish."""
+
+
+class BuildState(enum.StrEnum):
+    """How far a build is."""
+
+    BUILDING = "building"
+    PUBLISHING = "publishing"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build, as it is written down.
+
+    Attributes:
+        build_id: Its id.
+        recipe: What is built, and how.
+        created_ms: Wall time of the first attempt.
+        revision: Of the source when it was cut last, 64 hex digits.
+        state: See `BuildState`.
+        borders: Of the buckets of its manifest.
+        bins: How many packages the tree is cut into.
+        present: Those of them that the log had from an earlier build.
+        total: Packages that the build publishes.
+        scan_from: None of them stands before this offset.
+        problems: What could not be listed or built.
+        last_package_id: The last package published.
+        last_offset: And its offset.
+        completed_ms: When it was complete.
+    """
+
+    build_id: BuildId
+    recipe: Recipe
+    created_ms: int
+    revision: str = ""
+    state: BuildState = BuildState.BUILDING
+    borders: tuple[Order, ...] = ()
+    bins: int = 0
+    present: int = 0
+    total: int = 0
+    scan_from: Offset | None = None
+    problems: tuple[Problem, ...] = ()
+    last_package_id: PackageId | None = None
+    last_offset: Offset | None = None
+    completed_ms: int | None = None
+
+    @property
+    def is_of(self) -> tuple[str, tuple[NodePath, ...], str]:
+        """What is built, where to."""
+        return self.recipe.source, self.recipe.roots, self.recipe.log
+
+
+class Library:
+    """The builds of one blob store."""
+
+    def __init__(self, documents: NamedDocuments) -> None:
+        """Read nothing yet."""
+        self.documents = documents
+
+    def read(self, build_id: BuildId) -> Build | None:
+        """A build. Raises: ManifestDamagedError."""
+        stored = self.documents.read(f"{build_id}{_SUFFIX}")
+        return None if stored is None else _decoded(stored, build_id)
+
+    def write(self, build: Build) -> None:
+        """Write a build down, in the place of what was known of it; durable on return."""
+        self.documents.write(f"{build.build_id}{_SUFFIX}", json.dumps(asdict(build)).encode())
+
+    def manifest(self, build: Build) -> Manifest:
+        """Its manifest."""
+        return Manifest(self.documents, build.build_id, build.borders)
+
+    def builds(self) -> Sequence[Build]:
+        """All of them, the oldest first. Raises: ManifestDamagedError."""
+        names = [name for name in self.documents.names() if name.endswith(_SUFFIX)]
+        found = [self.read(BuildId(name.removesuffix(_SUFFIX))) for name in names]
+        return sorted((one for one in found if one is not None), key=lambda one: (one.created_ms, one.build_id))
+
+    def latest(self, recipe: Recipe) -> Build | None:
+        """The newest complete build of the same source and roots."""
+        return max(self._complete(recipe), key=lambda one: one.completed_ms or 0, default=None)
+
+    def unfinished(self, recipe: Recipe, revision: str) -> Build | None:
+        """A build of the same that was begun and not ended."""
+        return next(
+            (
+                one
+                for one in reversed(self.builds())
+                if one.recipe == recipe and one.revision == revision and one.state is not BuildState.COMPLETE
+            ),
+            None,
+        )
+
+    def forget(self, build: Build) -> None:
+        """Remove a build and its manifest; what it published stays."""
+        self.manifest(build).remove()
+        self.documents.remove(f"{build.build_id}{_SUFFIX}")
+
+    def prune(self, recipe: Recipe) -> None:
+        """Forget the oldest complete builds of a source beyond those that are kept."""
+        for one in sorted(self._complete(recipe), key=lambda one: one.completed_ms or 0)[:-_KEPT]:
+            self.forget(one)
+
+    def _complete(self, recipe: Recipe) -> list[Build]:
+        wanted = recipe.source, recipe.roots, recipe.log
+        return [one for one in self.builds() if one.state is BuildState.COMPLETE and one.is_of == wanted]
+
+
+def _decoded(stored: bytes, build_id: BuildId) -> Build:
+    try:
+        document: dict[str, Any] = json.loads(stored)
+        recipe: dict[str, Any] = document["recipe"]
+        build = Build(**{one.name: document[one.name] for one in fields(Build)})
+        return replace(
+            build,
+            recipe=Recipe(**{**recipe, "roots": tuple(recipe["roots"]), "budget": Budget(**recipe["budget"])}),
+            state=BuildState(document["state"]),
+            borders=tuple((rank, Key(key)) for rank, key in document["borders"]),
+            problems=tuple(Problem(*one) for one in document["problems"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise ManifestDamagedError(f"what is known of the build {build_id} can't be read: {error!r}") from error

@@ -1,0 +1,213 @@
+"""The manifest of a build: one row for each package, in Parquet, kept beside the packages.
+
+It is what a build resumes from and what an audit reads. Rows are added as bins come, in any order; when all are there,
+one more document says which of them the build has. A bin whose signature is here need not be built again. Memory is
+that of one bucket, and of the digests of the bins. The only home of pyarrow outside `bulk/spark`.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.cutting import BinKind, Order
+from mailboat.bulk.records import BuiltBin, BuiltNode
+from mailboat.content.keys import ROOT_KEY
+from mailboat.errors import StopError
+from mailboat.model.identifiers import BuildId
+from mailboat.model.nodes import Binary
+from mailboat.model.paths import NodePath
+
+BUCKET_ROWS: Final = 2_000
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Rows that are not stored yet; a build that dies builds their packages again."""
+
+_DIGEST: Final = pa.binary(32)
+
+ROW_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("roots", pa.list_(pa.string())),
+        ("deep_roots", pa.list_(pa.string())),
+        ("signature", _DIGEST),
+        ("content_bytes", pa.int64()),
+        ("package_bytes", pa.int64()),
+        ("package_digest", _DIGEST),
+        ("tree_digest", _DIGEST),
+        ("payload", pa.binary()),
+        ("binaries", pa.list_(pa.struct([("digest", _DIGEST), ("length_bytes", pa.int64())]))),
+        ("node_paths", pa.list_(pa.string())),
+        ("node_digests", pa.list_(_DIGEST)),
+        ("stored_bytes", pa.int64()),
+        ("is_present", pa.bool_()),
+    ]
+)
+
+
+class ManifestDamagedError(StopError):
+    """A part of a build's manifest is gone or can't be read, so the build can't go on from it.
+
+    Remove the build with `mailboat bulk forget ID`, and build anew: what was published already is published once more.
+    """
+
+
+def _row_of(one: BuiltBin) -> dict[str, Any]:
+    return {
+        "kind": one.kind.value,
+        "roots": list(one.roots),
+        "deep_roots": sorted(one.deep_roots),
+        "signature": one.signature,
+        "content_bytes": one.content_bytes,
+        "package_bytes": one.package_bytes,
+        "package_digest": one.package_digest,
+        "tree_digest": one.tree_digest,
+        "payload": one.payload,
+        "binaries": [{"digest": binary.digest, "length_bytes": binary.length_bytes} for binary in one.binaries],
+        "node_paths": [node.path for node in one.nodes],
+        "node_digests": [node.digest for node in one.nodes],
+        "stored_bytes": one.stored_bytes,
+        "is_present": one.is_present,
+    }
+
+
+def _built_of(row: Mapping[str, Any]) -> BuiltBin:
+    return BuiltBin(
+        BinKind(row["kind"]),
+        tuple(map(NodePath, row["roots"])),
+        row["signature"],
+        frozenset(map(NodePath, row["deep_roots"])),
+        row["content_bytes"],
+        row["package_bytes"],
+        row["package_digest"],
+        row["tree_digest"],
+        row["payload"],
+        tuple(Binary(digest=one["digest"], length_bytes=one["length_bytes"]) for one in row["binaries"]),
+        tuple(
+            BuiltNode(NodePath(path), digest)
+            for path, digest in zip(row["node_paths"], row["node_digests"], strict=True)
+        ),
+        row["stored_bytes"],
+        row["is_present"],
+    )
+
+
+class Manifest:
+    """The manifest of one build. One thread at a time.
+
+    Rows lie in buckets, which are stretches of the order of publication: each is small enough to be sorted in memory,
+    however the rows came.
+    """
+
+    def __init__(self, documents: NamedDocuments, build_id: BuildId, borders: Sequence[Order]) -> None:
+        """Read nothing yet. `borders` are where the buckets behind the first one begin, the same for all attempts."""
+        self._documents = documents
+        self._prefix = f"{build_id}.rows-"
+        self._order_name = f"{build_id}.order"
+        self._borders = borders
+        self._pending: dict[int, list[BuiltBin]] = {}
+        self._pending_bytes = 0
+        self._chunks: dict[int, int] = {}
+
+    def add(self, one: BuiltBin) -> None:
+        """Take a row; now and then some are stored. Raises: as `NamedDocuments.write`."""
+        self._pending.setdefault(bisect_right(self._borders, one.order), []).append(one)
+        self._pending_bytes += _weight(one)
+        if self._pending_bytes >= HELD_BYTES:
+            self._store(max(self._pending, key=lambda bucket: sum(map(_weight, self._pending[bucket]))))
+
+    def flush(self) -> None:
+        """Store what was taken."""
+        for bucket in sorted(self._pending):
+            self._store(bucket)
+
+    def signatures(self) -> Iterator[tuple[bytes, bool]]:
+        """Of all rows that are stored, stale ones too: the signature, and whether it `is_present`."""
+        for name in self._documents.names(self._prefix):
+            table = self._read(name, ["signature", "is_present"])
+            for row in table.to_pylist():
+                yield row["signature"], row["is_present"]
+
+    def store_order(self, bins: Iterable[tuple[Order, bytes]]) -> None:
+        """Say which rows the build has, by order and signature: from now on it is whole."""
+        self.flush()
+        signatures = [signature for _, signature in sorted(bins)]
+        self._documents.write(self._order_name, _parquet(pa.table({"signature": pa.array(signatures, _DIGEST)})))
+
+    def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
+        """The rows of these signatures, each once, in the order of publication. Memory is that of a bucket.
+
+        Raises: ManifestDamagedError; as `NamedDocuments.read`.
+        """
+        buckets = groupby(self._documents.names(self._prefix), key=self._bucket_of)
+        for _, names in buckets:
+            found = {
+                one.signature: one for name in names for one in _rows_of(self._read(name)) if one.signature in wanted
+            }
+            yield from sorted(found.values(), key=lambda one: one.order)
+
+    def ordered(self) -> Iterator[BuiltBin]:
+        """The rows of the build in the order of publication; none before `store_order`. Raises: as `rows`."""
+        if self._documents.read(self._order_name) is None:
+            return
+        wanted = self._read(self._order_name).column("signature").to_pylist()
+        yield from self.rows(frozenset(wanted))
+
+    def remove(self) -> None:
+        """Forget the manifest."""
+        for name in (*self._documents.names(self._prefix), self._order_name):
+            self._documents.remove(name)
+
+    def _store(self, bucket: int) -> None:
+        rows = self._pending.pop(bucket)
+        prefix = f"{self._prefix}{bucket:05d}-"
+        if bucket not in self._chunks:
+            names = self._documents.names(prefix)
+            self._chunks[bucket] = int(names[-1].removeprefix(prefix)) + 1 if names else 0
+        table = pa.Table.from_pylist([_row_of(one) for one in rows], ROW_SCHEMA)
+        self._documents.write(f"{prefix}{self._chunks[bucket]:04d}", _parquet(table))
+        self._chunks[bucket] += 1
+        self._pending_bytes -= sum(map(_weight, rows))
+
+    def _bucket_of(self, name: str) -> str:
+        return name.removeprefix(self._prefix).partition("-")[0]
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        stored = self._documents.read(name)
+        if stored is None:
+            raise ManifestDamagedError(f"the manifest's part {name} is gone", part=name)
+        try:
+            return pq.read_table(io.BytesIO(stored), columns=columns)
+        except pa.ArrowException as error:
+            raise ManifestDamagedError(f"the manifest's part {name} can't be read: {error}", part=name) from error
+
+
+def borders_of(orders: Iterable[Order]) -> list[Order]:
+    """Where the buckets of a build with bins at these places begin; what closes the build has one of its own."""
+    return [*sorted(orders)[BUCKET_ROWS::BUCKET_ROWS], (len(BinKind) - 1, ROOT_KEY)]
+
+
+def marked_present(one: BuiltBin) -> BuiltBin:
+    """The row of a bin that an earlier build published: nothing of it is published again."""
+    return replace(one, payload=None, stored_bytes=0, is_present=True)
+
+
+def _rows_of(table: pa.Table) -> Iterator[BuiltBin]:
+    return map(_built_of, table.to_pylist())
+
+
+def _weight(one: BuiltBin) -> int:
+    return len(one.payload or b"") + 150 * len(one.nodes) + 500
+
+
+def _parquet(table: pa.Table) -> bytes:
+    into = io.BytesIO()
+    pq.write_table(table, into, compression="zstd")
+    return into.getvalue()

@@ -1,0 +1,168 @@
+"""What a build tells while it runs, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from mailboat.bulk.cutting import Bin, BinKind
+from mailboat.bulk.library import Build
+from mailboat.bulk.records import BuiltBin, Problem
+from mailboat.content.listing import Unlisted
+from mailboat.model.identifiers import BuildId, Offset
+from mailboat.publisher.appending import Placed
+
+
+class Progress(Protocol):
+    """Who is told how far a build is."""
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        """A stage begins: `cut`, `build`, `publish`; of so many packages, if that is known."""
+
+    def advance(self, packages: int) -> None:
+        """So many more packages of the stage are done."""
+
+
+class SilentProgress:
+    """Nobody is told."""
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        """See `Progress`."""
+
+    def advance(self, packages: int) -> None:
+        """See `Progress`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What a build came to.
+
+    Attributes:
+        build_id: Its id.
+        state: `building`, `publishing`, `complete`.
+        packages: Packages that the tree is cut into, closing ones included.
+        total: Those of them that this build has published.
+        published: Those of them that were appended by this attempt.
+        present: Packages that the log had from an earlier build.
+        built: Packages that this attempt built.
+        nodes: In the packages of this attempt.
+        content_bytes: Bytes of their values and binaries.
+        stored_bytes: Bytes that were given to the blob store for them.
+        first_offset: Of what this attempt published.
+        last_offset: And its end.
+        stage_seconds: How long each stage took.
+        problems: What was left out.
+    """
+
+    build_id: BuildId
+    state: str
+    packages: int = 0
+    total: int = 0
+    published: int = 0
+    present: int = 0
+    built: int = 0
+    nodes: int = 0
+    content_bytes: int = 0
+    stored_bytes: int = 0
+    first_offset: Offset | None = None
+    last_offset: Offset | None = None
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this attempt came to."""
+
+    built: int = 0
+    nodes: int = 0
+    content_bytes: int = 0
+    stored_bytes: int = 0
+    published: int = 0
+    first_offset: Offset | None = None
+    last_offset: Offset | None = None
+
+    def count(self, one: BuiltBin) -> None:
+        """A package was built."""
+        self.built += 1
+        self.nodes += len(one.nodes)
+        self.content_bytes += one.content_bytes
+        self.stored_bytes += one.stored_bytes
+
+    def publish(self, placed: Placed) -> None:
+        """A package stands in the log."""
+        if placed.is_repeat:
+            return
+        self.published += 1
+        self.first_offset = placed.offset if self.first_offset is None else self.first_offset
+        self.last_offset = placed.offset
+
+    def report(self, build: Build, seconds: dict[str, float], problems: Sequence[Problem] = ()) -> BuildReport:
+        """What the attempt came to."""
+        has_done = self.published or self.built
+        return BuildReport(
+            build.build_id,
+            build.state.value,
+            packages=build.bins,
+            total=build.total,
+            published=self.published,
+            present=build.present if has_done else build.bins,
+            built=self.built,
+            nodes=self.nodes,
+            content_bytes=self.content_bytes,
+            stored_bytes=self.stored_bytes,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            stage_seconds=dict(seconds),
+            problems=tuple(problems) or build.problems,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlan:
+    """How a tree would be cut.
+
+    Attributes:
+        skeleton: Packages of single nodes.
+        content: Packages of subtrees.
+        nodes: Nodes in all of them.
+        content_bytes: Bytes of their values and binaries.
+        largest_bytes: Content of the largest package.
+        largest: The packages with most content, the largest first.
+        problems: What would be left out.
+    """
+
+    skeleton: int
+    content: int
+    nodes: int
+    content_bytes: int
+    largest_bytes: int
+    largest: tuple[Bin, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def packages(self) -> int:
+        """How many packages it would be."""
+        return self.skeleton + self.content
+
+
+_SHOWN: Final = 10
+
+
+def plan_of(found: Iterable[Bin | Unlisted]) -> CutPlan:
+    """Sum a cut up. Memory is that of what is told."""
+    skeleton = content = nodes = content_bytes = 0
+    largest = list[Bin]()
+    problems = list[Problem]()
+    for one in found:
+        if isinstance(one, Unlisted):
+            problems.append(Problem(one.path, one.error.name, one.error.message))
+            continue
+        skeleton += one.kind is BinKind.SKELETON
+        content += one.kind is BinKind.CONTENT
+        nodes += one.nodes
+        content_bytes += one.content_bytes
+        largest = sorted([*largest, one], key=lambda each: (-each.content_bytes, each.order))[:_SHOWN]
+    top = largest[0].content_bytes if largest else 0
+    return CutPlan(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems))

@@ -1,0 +1,334 @@
+"""One attempt at a build, from the cut to the last package: what the driver does beside the distributed stages.
+
+Every step can be taken again. The manifest holds what was built, the log what was published; the build's own document
+says only how far it is. Packages are published when all of them are built: what fails before leaves nothing in the log.
+Called by `mailboat bulk build`, with the stages on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from mailboat.blobs.port import BlobStore
+from mailboat.bulk.closing import build_closing
+from mailboat.bulk.cutting import Bin, BinKind, revision_of
+from mailboat.bulk.fencing import BuildClaim, Driver
+from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
+from mailboat.bulk.library import Build, BuildState, Library
+from mailboat.bulk.manifest import Manifest, borders_of, marked_present
+from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication
+from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
+from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
+from mailboat.clock import Clock
+from mailboat.content.listing import Unlisted
+from mailboat.errors import PermanentError, UsageError
+from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.model.identifiers import BuildId
+from mailboat.packages.port import PackageCodec
+from mailboat.publisher.parts import PartShipper
+from mailboat.publisher.published import SourceNode, StagedNode
+
+WAVES: Final = 25
+LEAST_WAVE: Final = 4_000
+"""Packages are built in waves: what a wave has built is in the manifest before the next one begins."""
+
+
+class BuildIncompleteError(PermanentError):
+    """Some packages of a build could not be made, so nothing was published; the others are built and kept.
+
+    The report names each path and its reason. Repair what is named and run the same command again: it builds what is
+    missing and publishes all. A source that changed while it was read needs nothing but the second run.
+    """
+
+
+class BuildConflictError(UsageError):
+    """A build of that id was begun for another source, other paths, another budget, or another log.
+
+    Give another `--build-id`, or none: then the id is made of what is built.
+    """
+
+
+class BuildStages(Protocol):
+    """Who does the stages that are distributed."""
+
+    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+        """Cut the source into bins, in no order; what can't be listed is told. Raises: as `cut_whole`."""
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        """Build and store the packages of some bins, in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPorts:
+    """What a build works with; it closes none of it.
+
+    Attributes:
+        stages: The distributed stages.
+        parts: Publishes packages.
+        blobs: Where packages and manifests are.
+        codec: Writes the closing packages.
+        driver: Who is at work.
+        clock: Time.
+        progress: Who is told how far it is.
+        failpoints: Where tests make it fail.
+    """
+
+    stages: BuildStages
+    parts: PartShipper
+    blobs: BlobStore
+    codec: PackageCodec
+    driver: Driver
+    clock: Clock
+    progress: Progress = field(default_factory=SilentProgress)
+    failpoints: Failpoints = field(default_factory=NoFailpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOrder:
+    """What is asked for.
+
+    Attributes:
+        recipe: What is built, and how.
+        build_id: Its id; None derives one, so that the same command again is the same build.
+        is_all: Publish also what the log has from an earlier build.
+    """
+
+    recipe: Recipe
+    build_id: BuildId | None = None
+    is_all: bool = False
+
+
+class BuildRun:
+    """One attempt. Use it once."""
+
+    def __init__(self, order: BuildOrder, ports: DriverPorts) -> None:
+        """Nothing happens yet."""
+        self._order = order
+        self._recipe = order.recipe
+        self._ports = ports
+        self._library = Library(ports.blobs.builds)
+        self._seconds: dict[str, float] = {}
+        self._tally = Tally()
+
+    def run(self) -> BuildReport:
+        """Build and publish, or go on with what an earlier attempt left.
+
+        Raises:
+            BuildConflictError: The id is that of another build.
+            BuildBusyError, BuildLostError: Another driver has this build.
+            BuildIncompleteError: Something could not be built; nothing was published.
+            SourceMissingError: A root is not in the source.
+        """
+        given = self._order.build_id
+        if given is not None:
+            with self._claimed(given):
+                known = self._known(given)
+                if known is not None and known.state is not BuildState.BUILDING:
+                    return self._publish(known)
+                return self._cut_and_build(known, given)
+        return self._cut_and_build(None, None)
+
+    @contextmanager
+    def _claimed(self, build_id: BuildId) -> Iterator[None]:
+        ports = self._ports
+        self._claim = BuildClaim(ports.blobs.builds, build_id, ports.driver, ports.clock)
+        with self._claim.held():
+            ports.failpoints.reach(Failpoint.BULK_CLAIMED)
+            yield
+
+    @contextmanager
+    def _stage(self, name: str, total: int | None = None) -> Iterator[None]:
+        self._ports.progress.begin(name, total)
+        began = self._ports.clock.monotonic()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + self._ports.clock.monotonic() - began
+
+    def _known(self, build_id: BuildId) -> Build | None:
+        found = self._library.read(build_id)
+        if found is not None and recipe_fingerprint(found.recipe) != recipe_fingerprint(self._recipe):
+            raise BuildConflictError(
+                f"the build {build_id} was begun for {found.recipe.source} {' '.join(found.recipe.roots)[:200]}",
+                next_step="give another --build-id, or none",
+                build=build_id,
+            )
+        return found
+
+    def _cut_and_build(self, known: Build | None, claimed: BuildId | None) -> BuildReport:
+        bins, problems = self._cut()
+        revision = revision_of((one.order, one.signature) for one in bins).hex()
+        latest = self._remembered()
+        if claimed is not None:
+            return self._build(self._begun(claimed, known, revision), bins, problems, latest)
+        if latest is not None and latest.revision == revision and not self._order.is_all:
+            return self._report(latest, problems=tuple(problems))
+        open_one = self._library.unfinished(self._recipe, revision)
+        end = self._ports.parts.end_of(self._recipe.source)
+        after = "" if end is None else end.package_id
+        derived = derived_build_id(self._recipe, bytes.fromhex(revision), after)
+        build_id = derived if open_one is None else open_one.build_id
+        with self._claimed(build_id):
+            found = self._known(build_id)
+            if found is not None and found.state is not BuildState.BUILDING:
+                return self._publish(found)
+            return self._build(self._begun(build_id, found, revision), bins, problems, latest)
+
+    def _cut(self) -> tuple[list[Bin], list[Problem]]:
+        bins, problems = list[Bin](), list[Problem]()
+        with self._stage("cut"):
+            for one in self._ports.stages.cut(self._recipe):
+                if isinstance(one, Bin):
+                    bins.append(one)
+                    self._ports.progress.advance(1)
+                else:
+                    problems.append(problem_of(one.path, one.error))
+        bins.sort(key=lambda one: one.order)
+        return bins, sorted(problems)
+
+    def _remembered(self) -> Build | None:
+        """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
+        latest = self._library.latest(self._recipe)
+        if latest is None or latest.last_package_id is None or latest.last_offset is None:
+            return None
+        parts, uri = self._ports.parts, self._recipe.source
+        if not parts.is_followed(uri):
+            nodes = (
+                StagedNode(node.path, node.digest)
+                for row in self._library.manifest(latest).ordered()
+                for node in row.nodes
+            )
+            parts.remember(uri, nodes, (latest.last_package_id, latest.last_offset))
+        end = parts.end_of(uri)
+        return latest if end is not None and end.package_id == latest.last_package_id else None
+
+    def _begun(self, build_id: BuildId, known: Build | None, revision: str) -> Build:
+        if known is not None:
+            return replace(known, revision=revision)
+        return Build(build_id, self._recipe, self._now_ms(), revision)
+
+    def _build(
+        self, build: Build, bins: Sequence[Bin], problems: Sequence[Problem], latest: Build | None
+    ) -> BuildReport:
+        if not build.borders:
+            build = replace(build, borders=tuple(borders_of(one.order for one in bins)))
+        build = replace(build, bins=len(bins), problems=tuple(problems))
+        self._library.write(build)
+        self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
+        manifest = self._library.manifest(build)
+        wanted = frozenset(one.signature for one in bins)
+        earlier = None if self._order.is_all else latest
+        have = self._stored(build, manifest, earlier) & wanted
+        if earlier is not None:
+            have |= self._take_present(earlier, manifest, wanted - have)
+        failed = self._build_missing(manifest, [one for one in bins if one.signature not in have])
+        if failed:
+            build = replace(build, problems=(*problems, *failed))
+            self._library.write(build)
+            raise _incomplete(build, failed)
+        return self._publish(self._made_ready(build, manifest, bins, latest))
+
+    def _stored(self, build: Build, manifest: Manifest, earlier: Build | None) -> frozenset[bytes]:
+        """What an earlier attempt built, not too long ago."""
+        if self._ports.clock.now().timestamp() - build.created_ms / 1000 > RESUME_SECONDS:
+            manifest.remove()
+            return frozenset()
+        return frozenset(one for one, is_present in manifest.signatures() if not is_present or earlier is not None)
+
+    def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
+        """Take over the rows of bins that the log has, as the newest complete build published them."""
+        taken = set[bytes]()
+        for row in self._library.manifest(earlier).rows(wanted):
+            if row.kind is not BinKind.CLOSING:
+                manifest.add(marked_present(row))
+                taken.add(row.signature)
+        manifest.flush()
+        return frozenset(taken)
+
+    def _build_missing(self, manifest: Manifest, missing: Sequence[Bin]) -> list[Problem]:
+        failed = list[Problem]()
+        wave = max(LEAST_WAVE, -(-len(missing) // WAVES))
+        with self._stage("build", len(missing)):
+            for start in range(0, len(missing), wave):
+                for result in self._ports.stages.build(self._recipe, missing[start : start + wave]):
+                    self._ports.progress.advance(1)
+                    if isinstance(result, Problem):
+                        failed.append(result)
+                    else:
+                        manifest.add(result)
+                        self._tally.count(result)
+                manifest.flush()
+                self._claim.check()
+                self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
+        return failed
+
+    def _made_ready(self, build: Build, manifest: Manifest, bins: Sequence[Bin], latest: Build | None) -> Build:
+        """All is built: the closing packages, the order, and that publication begins."""
+        order = [(one.order, one.signature) for one in bins]
+        with self._stage("close"):
+            closing = list(self._closing(build, manifest, bins))
+        for one in closing:
+            manifest.add(one)
+        manifest.store_order([*order, *((one.order, one.signature) for one in closing)])
+        self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
+        present = sum(row.is_present for row in manifest.ordered())
+        ready = replace(
+            build,
+            state=BuildState.PUBLISHING,
+            bins=len(bins) + len(closing),
+            present=present,
+            total=len(bins) + len(closing) - present,
+            scan_from=self._ports.parts.next_offset(),
+            last_package_id=None if latest is None else latest.last_package_id,
+            last_offset=None if latest is None else latest.last_offset,
+        )
+        self._library.write(ready)
+        self._ports.failpoints.reach(Failpoint.BULK_PUBLISHING_STORED)
+        return ready
+
+    def _closing(self, build: Build, manifest: Manifest, bins: Sequence[Bin]) -> Iterator[BuiltBin]:
+        parts, uri = self._ports.parts, self._recipe.source
+        if not parts.is_followed(uri):
+            return
+        manifest.flush()
+        rows = manifest.rows(frozenset(one.signature for one in bins))
+        nodes = (SourceNode(node.path, node.digest, 0, False) for row in rows for node in row.nodes)
+        kept = [problem.path for problem in build.problems]
+        for group in parts.removals(uri, self._recipe.roots, nodes, kept):
+            yield build_closing(group, self._ports.codec)
+
+    def _publish(self, build: Build) -> BuildReport:
+        if build.state is BuildState.COMPLETE:
+            return self._report(build)
+        ports = self._ports
+        publication = BuildPublication(build, self._library.manifest(build), ports.parts, ports.blobs)
+        with self._stage("publish", build.total):
+            for placed in publication.places(self._now_ms()):
+                ports.failpoints.reach(Failpoint.BULK_PART_PUBLISHED)
+                self._tally.publish(placed)
+                ports.progress.advance(1)
+                build = replace(build, last_package_id=placed.package_id, last_offset=placed.offset)
+                self._claim.check()
+        build = replace(build, state=BuildState.COMPLETE, completed_ms=self._now_ms())
+        self._library.write(build)
+        ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
+        self._library.prune(self._recipe)
+        return self._report(build)
+
+    def _report(self, build: Build, problems: Sequence[Problem] = ()) -> BuildReport:
+        return self._tally.report(build, self._seconds, problems)
+
+    def _now_ms(self) -> int:
+        return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:
+    first = failed[0]
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return BuildIncompleteError(
+        f"{first.path} could not be built: {first.name}: {first.message}{more}; nothing was published",
+        next_step="repair what is named, then run the same command again: it builds what is missing",
+        build=build.build_id,
+        path=first.path,
+    )

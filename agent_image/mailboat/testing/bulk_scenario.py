@@ -1,0 +1,112 @@
+"""Bulk builds without Spark, for tests of everything but Spark: the stages in this process, and crashing drivers.
+
+`LocalStages` does what executors do, one bin after the other. `build` is the whole of a child process that builds a
+site, until it is done or dies at a failpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from mailboat.agent.locations import open_source
+from mailboat.blobs.port import BlobStore
+from mailboat.bulk.building import BinBuilder, BuildPorts
+from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.fencing import this_driver
+from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.records import BinResult, Recipe
+from mailboat.bulk.reports import BuildReport
+from mailboat.bulk.running import BuildOrder, BuildRun, DriverPorts
+from mailboat.content.listing import Unlisted
+from mailboat.failpoints import Failpoint, NoFailpoints
+from mailboat.model.identifiers import BuildId
+from mailboat.model.paths import NodePath
+from mailboat.packages.port import PackageCodec
+from mailboat.packages.tree import TreeCodec
+from mailboat.testing.crashes import KillingFailpoints
+from mailboat.testing.engines import PACKAGES, Engine, EngineParts, write_site
+
+BUDGET: Final = Budget(max_content_bytes=3_000, max_nodes=4)
+_CHILD_SECONDS: Final = 60.0
+
+
+class LocalStages:
+    """The stages of a build in this process.
+
+    Attributes:
+        built: The bins that were built, in order.
+    """
+
+    def __init__(self, blobs: BlobStore, codecs: Mapping[str, PackageCodec] | None = None) -> None:
+        """Store what is built in `blobs`."""
+        self._blobs = blobs
+        self._codecs = codecs or {"tree": TreeCodec()}
+        self.built = list[Bin]()
+
+    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+        """See `BuildStages`."""
+        with closing(open_source(recipe.source)) as source:
+            yield from cut_whole(source, recipe.roots, recipe.budget)
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        """See `BuildStages`; the last bin comes first, as no order is promised."""
+        with closing(open_source(recipe.source)) as source:
+            builder = BinBuilder(recipe, BuildPorts(source, self._blobs, self._codecs))
+            for one in reversed(bins):
+                self.built.append(one)
+                yield builder.build(one)
+
+
+def recipe_for(engine: Engine, site: Path, roots: Sequence[str] = ("/",), budget: Budget = BUDGET) -> Recipe:
+    """How a site is built for an engine; packages above 1,000 bytes are stored as blobs."""
+    return Recipe(
+        str(site),
+        tuple(map(NodePath, roots)),
+        budget,
+        inline_package_bytes=1_000,
+        log=str(engine.journal.identity(PACKAGES)),
+    )
+
+
+def run(engine: Engine, order: BuildOrder, stages: LocalStages | None = None) -> BuildReport:
+    """One attempt at a build with the parts of an engine."""
+    ports = DriverPorts(
+        stages or LocalStages(engine.blobs),
+        engine.publisher().parts,
+        engine.blobs,
+        TreeCodec(),
+        this_driver(),
+        engine.parts.clock,
+        failpoints=engine.parts.failpoints,
+    )
+    return BuildRun(order, ports).run()
+
+
+def prepare(folder: Path) -> None:
+    """Make a site that was built once, and has changed since: pages are new, different, and gone."""
+    files: dict[str, str | bytes] = {f"{letter}/{number}.html": letter * 600 for letter in "abc" for number in range(9)}
+    write_site(folder / "site", {**files, "index.html": "home", "big.bin": bytes(range(256)) * 500})
+    with Engine(folder / "home") as engine:
+        run(engine, BuildOrder(recipe_for(engine, folder / "site")))
+    write_site(folder / "site", {f"d/{number}.html": "d" * 700 for number in range(9)})
+    write_site(folder / "site", {"a/1.html": "different", "index.html": "new"})
+    for gone in ("b/1.html", "c/3.html"):
+        (folder / "site" / gone).unlink()
+
+
+def build(folder: str, build_id: str | None, failpoint: Failpoint | None = None, count: int = 1) -> None:
+    """Build the site; at the n-th time that `failpoint` is reached, die."""
+    failpoints = NoFailpoints() if failpoint is None else KillingFailpoints(failpoint, count)
+    with Engine(Path(folder) / "home", EngineParts(failpoints=failpoints)) as engine:
+        recipe = recipe_for(engine, Path(folder) / "site")
+        run(engine, BuildOrder(recipe, None if build_id is None else BuildId(build_id)))
+
+
+def build_when_all_are_ready(folder: str, barrier: threading.Barrier) -> None:
+    """A child that builds when all are ready."""
+    barrier.wait(_CHILD_SECONDS)
+    build(folder, None)
