@@ -93,12 +93,15 @@ def load_own(engine: Engine) -> None:
 
 
 def down() -> None:
-    """Remove the cluster, and its engine if it was started for it."""
+    """Remove the cluster, and its engine if it was started for it; what can't be removed is told, and fails."""
     with locked(cache_folder() / "cluster"):
         engine = find_engine(published_node_image())
         if engine.is_ready():
             _kind(engine, "delete", "cluster", "--name", NAME)
         engine.down()
+        left = engine.leftovers()
+    if left:
+        sys.exit(f"still there: {', '.join(left)}")
 
 
 def _client_environment(engine: Engine) -> dict[str, str]:

@@ -79,6 +79,10 @@ class Engine:
     def down(self) -> None:
         """Nothing: it is not ours to stop."""
 
+    def leftovers(self) -> list[str]:
+        """What of it is still on the machine: nothing of it was ours."""
+        return []
+
     def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             ["docker", *arguments], env={**os.environ, **self.environment}, capture_output=True, check=False
@@ -122,19 +126,32 @@ class OwnEngine(Engine):
         if not self._pid_file.exists():
             return
         outer = int(self._pid_file.read_text())
-        for pid in [*_children(outer)]:
-            _kill(pid, signal.SIGTERM)
         end = time.monotonic() + _STOP_SECONDS
-        while _is_alive(outer) and time.monotonic() < end:
-            time.sleep(0.05)
-        _kill(outer, signal.SIGKILL)
+        if _is_engine(outer):  # and not another process, which was given the number since
+            for pid in [*_children(outer)]:
+                _kill(pid, signal.SIGTERM)
+            while _is_alive(outer) and time.monotonic() < end:
+                time.sleep(0.05)
+            _kill(outer, signal.SIGKILL)
         _ip("link", "del", _HOST_LINK, is_checked=False)
         _remove_control_groups(end)
-        settings = self._run / "sysctls"
-        if settings.exists():
-            subprocess.run(["sysctl", "-q", "-w", *settings.read_text().split()], check=True)
-            settings.unlink()
+        if self._settings.exists():
+            subprocess.run(["sysctl", "-q", "-w", *self._settings.read_text().split()], check=True)
+            self._settings.unlink()
         self._pid_file.unlink()
+
+    def leftovers(self) -> list[str]:
+        """What of it is still on the machine, but for its caches."""
+        groups = [str(one) for one in Path("/sys/fs/cgroup").glob(f"*/{_CONTROL_GROUP}")]
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        own = [one for one in mounts if one.startswith(str(cache_folder()))]
+        links = [_HOST_LINK] if Path("/sys/class/net", _HOST_LINK).exists() else []
+        changed = [str(self._settings)] if self._settings.exists() else []
+        return [*groups, *own, *links, *changed]
+
+    @property
+    def _settings(self) -> Path:
+        return self._run / "sysctls"
 
     @property
     def _log(self) -> Path:
@@ -145,10 +162,9 @@ class OwnEngine(Engine):
         shutil.rmtree(self._run / "exec", ignore_errors=True)
         for stale in ("dockerd.pid", "docker.sock"):  # dockerd would wait for a containerd that is gone
             (self._run / stale).unlink(missing_ok=True)
-        settings = self._run / "sysctls"
-        if not settings.exists():
+        if not self._settings.exists():
             values = [f"{key}={Path('/proc/sys', key.replace('.', '/')).read_text().strip()}" for key in _SYSCTLS]
-            settings.write_text("\n".join(values))
+            self._settings.write_text("\n".join(values))
         _ip("link", "del", _HOST_LINK, is_checked=False)
 
     def _start(self) -> int:
@@ -254,7 +270,17 @@ def _children(pid: int) -> list[int]:
 
 
 def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:  # it ended meanwhile
+        return False
+
+
+def _is_engine(pid: int) -> bool:
+    try:
+        return str(Path(__file__).name).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _kill(pid: int, number: signal.Signals) -> None:
