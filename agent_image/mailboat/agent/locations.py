@@ -29,6 +29,13 @@ def absolute_target(text: str) -> str:
     return f"{location.kind}:{location.path.expanduser().absolute()}"
 
 
+def absolute_source(text: str) -> str:
+    """The same source from wherever a command is called. Raises: UsageError."""
+    kind, colon, _ = text.partition(":")
+    is_target = bool(colon) and kind in locations.TARGET_KINDS
+    return absolute_target(text) if is_target else str(Path(text).expanduser().absolute())
+
+
 def open_source(text: str, known_files: Path | None = None) -> Source:
     """Open something to read: a folder, a FileVault checkout or zip, or a target's committed content.
 
@@ -90,4 +97,12 @@ def _open_filevault(path: Path) -> Source | None:
     return None
 
 
-__all__ = ["absolute_target", "open_source", "open_target", "opened_ledger", "own_roots", "source_digest"]
+__all__ = [
+    "absolute_source",
+    "absolute_target",
+    "open_source",
+    "open_target",
+    "opened_ledger",
+    "own_roots",
+    "source_digest",
+]

@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
-from mailboat.bulk.spark.pushdown import is_pushed, wanted_range, within
+from mailboat.bulk.spark.options import truth_of
+from mailboat.bulk.spark.pushdown import wanted_range, within
 from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
 from mailboat.model.messages import CommandResult, Message, PackageMessage, StatusMessage, TopicRole
@@ -132,7 +133,7 @@ class PackageHistory(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingTopicReader if is_pushed(self.options) else TopicReader
+        kind = PushingTopicReader if truth_of(self.options, "pushdown") else TopicReader
         return kind(place_of(self.options), TopicRole.PACKAGE, schema.names)
 
 
@@ -150,7 +151,7 @@ class StatusHistory(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingTopicReader if is_pushed(self.options) else TopicReader
+        kind = PushingTopicReader if truth_of(self.options, "pushdown") else TopicReader
         return kind(place_of(self.options), TopicRole.STATUS, schema.names)
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home, read_config
+from mailboat.bulk.spark.options import number_of, positive_of
 from mailboat.bulk.spark.pushdown import MAX_OFFSET
 from mailboat.errors import UsageError
 from mailboat.journal.port import Journal, ReadLimits, Record
@@ -61,19 +62,9 @@ def place_of(options: Mapping[str, str]) -> LogPlace:
     home = options.get("path")
     if home is None:
         raise UsageError("name the home: spark.read.format(…).load(HOME)")
-    stretch = number_of(options, "offsetsPerTask", STRETCH_OFFSETS)
-    if stretch == 0:
-        raise UsageError("offsetsPerTask is 0, and wants a number above it")
+    stretch = positive_of(options, "offsetsPerTask", STRETCH_OFFSETS)
     low = number_of(options, "from", 0)
     return LogPlace(home, options.get("config"), stretch, range(low, number_of(options, "before", MAX_OFFSET)))
-
-
-def number_of(options: Mapping[str, str], name: str, default: int) -> int:
-    """An option that is a whole number. Raises: UsageError."""
-    text = options.get(name, str(default))
-    if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{name} is {text!r}, and wants a number")
-    return int(text)
 
 
 def stretches(journal: Journal, topic: TopicName, wanted: range, step: int) -> list[StretchPartition]:

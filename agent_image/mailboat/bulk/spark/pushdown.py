@@ -7,7 +7,7 @@ were planned with its conditions (SPARK-51575), and gives them to a query withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql.datasource import (
@@ -21,18 +21,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from mailboat.errors import UsageError
 from mailboat.model.paths import ROOT, NodePath, is_within
 
 MAX_OFFSET: Final = 2**63 - 1
-
-
-def is_pushed(options: Mapping[str, str]) -> bool:
-    """Whether a query's conditions may decide what is read. Raises: UsageError."""
-    text = options.get("pushdown", "false").lower()
-    if text not in {"true", "false"}:
-        raise UsageError(f"pushdown is {text!r}, and wants true or false")
-    return text == "true"
 
 
 def within(one: range, other: range) -> range:

@@ -20,7 +20,8 @@ from mailboat.agent.control.audience import audience_of
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.history import time_of
 from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
-from mailboat.bulk.spark.pushdown import MAX_OFFSET, is_pushed, wanted_range, wanted_texts, within
+from mailboat.bulk.spark.options import truth_of
+from mailboat.bulk.spark.pushdown import MAX_OFFSET, wanted_range, wanted_texts, within
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry, decode_entries
@@ -79,7 +80,7 @@ class QueueTable(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingQueueReader if is_pushed(self.options) else QueueReader
+        kind = PushingQueueReader if truth_of(self.options, "pushdown") else QueueReader
         return kind(place_of(self.options), schema.names)
 
 

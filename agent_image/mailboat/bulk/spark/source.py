@@ -10,21 +10,21 @@ changed since the query was planned ends it by SourceChangedError. A plain folde
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from mailboat.agent.locations import open_source
 from mailboat.bulk.listing import Branch, outermost, plan_branches
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
-from mailboat.bulk.spark.log_reading import number_of
-from mailboat.bulk.spark.pushdown import asked_alone, asked_below, is_pushed, wanted_texts
+from mailboat.bulk.spark.options import positive_of, texts_of, truth_of
+from mailboat.bulk.spark.pipeline import CUT_COLUMNS
+from mailboat.bulk.spark.pushdown import asked_alone, asked_below, wanted_texts
 from mailboat.bulk.spark.source_state import state_of
 from mailboat.bulk.spark.stages import runs_of
 from mailboat.content.binaries import content_bytes_of
@@ -96,26 +96,10 @@ def query_of(options: Mapping[str, str]) -> SourceQuery:
     source = options.get("path")
     if source is None:
         raise UsageError('name the source: spark.read.format("mailboat").load(SOURCE)')
-    tasks = number_of(options, "tasks", DEFAULT_TASKS)
-    if tasks == 0:
-        raise UsageError("tasks is 0, and wants a number above it")
+    tasks = positive_of(options, "tasks", DEFAULT_TASKS)
     roots = texts_of(options, "roots") or ["/"]
     types = texts_of(options, "types")
     return SourceQuery(source, outermost(map(parse_path, roots)), None if types is None else frozenset(types), tasks)
-
-
-def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:
-    """An option that is a JSON list of texts; None when it is left out. Raises: UsageError."""
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{name} is no JSON list: {error}") from error
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found) or not found:
-        raise UsageError(f'{name} wants a JSON list of texts, such as ["/en", "/de"]')
-    return found
 
 
 class BranchesPartition(InputPartition):
@@ -141,8 +125,17 @@ class MailboatFormat(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingNodeReader if is_pushed(self.options) else NodeReader
+        kind = PushingNodeReader if truth_of(self.options, "pushdown") else NodeReader
         return kind(query_of(self.options), schema.names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # PySpark's signature
+        """A writer that builds packages of bins and publishes them; see `sink.py`. Raises: UsageError."""
+        chosen(CUT_COLUMNS, schema.names)
+        from mailboat.bulk.spark.sink import PackageWriter, sink_order
+
+        if overwrite:
+            raise UsageError('a log is appended to: .mode("append")')
+        return PackageWriter(sink_order(self.options))
 
 
 class NodeReader(DataSourceReader):
