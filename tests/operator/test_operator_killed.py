@@ -1,0 +1,166 @@
+"""The operator killed after each of its writes: whoever comes next brings everything to the same end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from lightkube.config.kubeconfig import KubeConfig
+from mailboat_operator.agents import Agents
+from mailboat_operator.claims import TopicClaims
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.connections import Connections
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.reconciliation import ObjectKey, Reconciler
+from mailboat_operator.systems import Systems
+
+ROOTS = {
+    "ConfigMap": "api/v1",
+    "Service": "api/v1",
+    "StatefulSet": "apis/apps/v1",
+    "PodDisruptionBudget": "apis/policy/v1",
+}
+OURS = ("Journal", "Topic", "Publisher", "SubscriberPool")
+POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "5Gi"}}}}
+MOST_ROUNDS = 12
+
+
+class KilledError(BaseException):
+    """What nobody catches, as nobody catches SIGKILL."""
+
+
+class World:
+    """A namespace with objects, and operators that live until their n-th write."""
+
+    def __init__(self, api_server: Any, servers: str) -> None:
+        self.server, self.namespace = api_server, api_server.new_namespace()
+        self.servers, self.writes = servers, 0
+
+    def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+        assert self.server.create(self.namespace, manifest).status_code == 201
+
+    def delete(self, kind: str, name: str) -> None:
+        url = f"/apis/mailboat.dev/v1alpha1/namespaces/{self.namespace}/{kind.lower()}s/{name}"
+        self.server.http.delete(url).raise_for_status()
+
+    def items(self, kind: str) -> list[dict[str, Any]]:
+        root = ROOTS.get(kind, "apis/mailboat.dev/v1alpha1")
+        found = self.server.http.get(f"/{root}/namespaces/{self.namespace}/{kind.lower()}s").json()["items"]
+        return [{**one, "kind": kind, "apiVersion": "mailboat.dev/v1alpha1"} for one in found]
+
+    def operate(self, kinds: Sequence[str], *, writes: int | None = None) -> int:
+        """One operator, until nothing is left to do or it made so many writes; how many it made."""
+        made = 0
+
+        def count(_verb: str, _kind: str) -> None:
+            nonlocal made
+            if made == writes:
+                raise KilledError
+            made += 1
+
+        try:
+            asyncio.run(self._operate(kinds, count, lambda: made))
+        except KilledError:
+            return made
+        return made
+
+    async def _operate(self, kinds: Sequence[str], count: Any, made: Any) -> None:
+        cluster = Cluster(count, KubeConfig.from_file(self.server.kubeconfig))
+        agents, image, connections = Agents(), AgentImage("mailboat:test"), Connections()
+        try:
+            for _ in range(MOST_ROUNDS):
+                before, claims = made(), TopicClaims()
+                reconciler = Reconciler(cluster, agents, image, [].append, Systems(connections, claims))
+                for kind in kinds:
+                    for one in self.items(kind):
+                        claims.saw(one)
+                        await reconciler.reconcile(ObjectKey(kind, self.namespace, one["metadata"]["name"]))
+                if made() == before:
+                    return
+            raise AssertionError("it never comes to rest")
+        finally:
+            await cluster.close()
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the operator decides, in words that are the same in each namespace."""
+        found = {}
+        for kind in (*OURS, *ROOTS):
+            for one in self.items(kind):
+                name = one["metadata"]["name"]
+                if name != "kube-root-ca.crt":
+                    found[f"{kind} {name}"] = _decided(one, self.namespace)
+        return found
+
+
+def _decided(manifest: dict[str, Any], namespace: str) -> Any:
+    status = manifest.get("status") or {}
+    conditions = [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
+    metadata = manifest["metadata"]
+    spec = {key: value for key, value in manifest.get("spec", {}).items() if not key.startswith("clusterIP")}
+    text = repr((metadata.get("labels"), metadata.get("finalizers"), spec, manifest.get("data"), conditions))
+    text = re.sub(r"'mailboat.dev/(applied|config)': '\w+'", "", text)
+    return text.replace(namespace, "NAMESPACE")
+
+
+def journal(world: World) -> None:
+    kafka = {"bootstrapServers": [world.servers]}
+    world.make(
+        "Journal", "main", {"kafka": kafka, "topics": {"prefix": f"{world.namespace}-", "reclaimPolicy": "Delete"}}
+    )
+
+
+def publisher(world: World) -> None:
+    journal(world)
+    world.make("Publisher", "author", {"journalRef": {"name": "main"}})
+
+
+def pool(world: World) -> None:
+    journal(world)
+    world.make("SubscriberPool", "edge", POOL)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("objects", "kinds"),
+    [(journal, ["Journal", "Topic"]), (publisher, ["Publisher"]), (pool, ["SubscriberPool"])],
+)
+def test_killed_after_each_write_it_is_followed_to_the_same_end(
+    api_server: Any, kafka_broker: Any, objects: Any, kinds: list[str]
+) -> None:
+    undisturbed = World(api_server, kafka_broker.bootstrap_servers)
+    objects(undisturbed)
+    writes = undisturbed.operate(kinds)
+    assert writes > len(kinds)
+    expected = undisturbed.state()
+    for killed_after in range(writes):
+        world = World(api_server, kafka_broker.bootstrap_servers)
+        objects(world)
+        assert world.operate(kinds, writes=killed_after) == killed_after
+        world.operate(kinds)
+        assert world.state() == expected, f"killed after {killed_after} of {writes} writes"
+
+
+@pytest.mark.timeout(400)
+def test_killed_while_a_journal_goes_it_leaves_no_object_and_no_topic(api_server: Any, kafka_broker: Any) -> None:
+    servers, kinds = kafka_broker.bootstrap_servers, ["Topic", "Journal"]
+    admin = AdminClient({"bootstrap.servers": servers})
+    killed_after = 0
+    while True:
+        world = World(api_server, servers)
+        journal(world)
+        world.operate(kinds)
+        world.delete("Journal", "main")
+        made = world.operate(kinds, writes=killed_after)
+        world.operate(kinds)
+        assert world.state() == {}, f"killed after {killed_after} writes"
+        topics = admin.list_topics(timeout=30).topics
+        assert not [name for name in topics if name.startswith(f"{world.namespace}-")]
+        if made < killed_after:
+            break
+        killed_after += 1
+    assert killed_after > 6
