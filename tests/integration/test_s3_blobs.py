@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.blobs.s3_download import RANGE_BYTES, RANGES_AT_ONCE
 from mailboat.blobs.s3_sweeping import ANNOUNCEMENT, LEASE_SECONDS, read_announcement
 from mailboat.blobs.sweeping import SweepBusyError
 from mailboat.clock import SystemClock
-from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
+from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.fault_proxy import Fault, FaultProxy
+from mailboat.testing.journal_harness import wait_until
 from mailboat.testing.s3_server import S3Server
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 PART = 5 * 1024 * 1024
 LARGE = random.Random(7).randbytes(2 * PART + 12_345)
 LARGE_DIGEST = hashlib.sha256(LARGE).digest()
+
+HUGE = random.Random(8).randbytes(21_000_000)
+HUGE_DIGEST = hashlib.sha256(HUGE).digest()
 
 
 class Hooked(SystemClock):
@@ -104,6 +109,70 @@ def test_a_large_blob_travels_in_parts_and_comes_back(
     assert proxy.requests["PUT"] == 3
     with store.open(LARGE_DIGEST, len(LARGE)) as content:
         assert content.read() == LARGE
+
+
+def test_a_large_blob_comes_by_several_requests_at_a_time_and_in_order(store: S3BlobStore, proxy: FaultProxy) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    proxy.requests.clear()
+    with store.open(HUGE_DIGEST, len(HUGE)) as stream:
+        assert stream.read(10) == HUGE[:10]
+        wait_until(lambda: proxy.requests["GET"] == RANGES_AT_ONCE, "ranges to be asked for ahead")
+        assert HUGE[:10] + stream.read() == HUGE
+    assert proxy.requests["GET"] == -(-len(HUGE) // RANGE_BYTES)
+
+
+def test_a_range_whose_connection_is_cut_goes_on_with_its_rest(store: S3BlobStore, proxy: FaultProxy) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    for skip in (0, 2):
+        proxy.inject(Fault(method="GET", containing="sha256/", skip=skip, cut_after_bytes=1_500_000))
+    with store.open(HUGE_DIGEST, len(HUGE)) as stream:
+        assert stream.read() == HUGE
+
+
+def test_a_range_that_never_comes_is_told_behind_those_before_it(store: S3BlobStore, proxy: FaultProxy) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    proxy.inject(Fault(method="GET", containing="sha256/", skip=2, times=None, status=403, code="AccessDenied"))
+    with store.open(HUGE_DIGEST, len(HUGE)) as stream:
+        assert stream.read(RANGE_BYTES) == HUGE[:RANGE_BYTES]
+        with pytest.raises(BlobAccessDeniedError):
+            stream.read()
+
+
+def test_a_large_blob_that_vanishes_while_it_is_read_is_to_be_tried_again(
+    store: S3BlobStore, proxy: FaultProxy
+) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    with store.open(HUGE_DIGEST, len(HUGE)) as stream:
+        store.delete(HUGE_DIGEST)
+        with pytest.raises(BlobStoreUnavailableError, match="meanwhile"):
+            stream.read()
+    store.put(io.BytesIO(LARGE), LARGE_DIGEST)
+    proxy.inject(Fault(method="GET", containing="sha256/", cut_after_bytes=700_000))
+    with store.open(LARGE_DIGEST, len(LARGE)) as stream:
+        stream.read(1)
+        store.delete(LARGE_DIGEST)
+        with pytest.raises(BlobStoreUnavailableError, match="meanwhile"):
+            stream.read()
+
+
+def test_who_closes_a_large_blob_in_the_midst_ends_its_downloads(store: S3BlobStore, proxy: FaultProxy) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    with store.open(HUGE_DIGEST, len(HUGE)) as stream:
+        stream.read(1)
+    wait_until(lambda: not any(one.name == "download" for one in threading.enumerate()), "the downloads to end")
+    assert proxy.requests["GET"] <= RANGES_AT_ONCE + 1  # the second read of the buffer may ask for one more
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 1_000_000, 21_000_001])
+def test_a_large_blob_of_another_length_is_corrupt_before_anything_is_given(
+    store: S3BlobStore, client: S3Client, settings: S3Settings, kept_bytes: int
+) -> None:
+    store.put(io.BytesIO(HUGE), HUGE_DIGEST)
+    name = HUGE_DIGEST.hex()
+    key = f"{settings.prefix}sha256/{name[:2]}/{name}"
+    client.put_object(Bucket=settings.bucket, Key=key, Body=(HUGE + HUGE)[:kept_bytes])
+    with pytest.raises(BlobCorruptError, match="promised"):
+        store.open(HUGE_DIGEST, len(HUGE))
 
 
 def test_a_large_blob_of_unknown_digest_is_stored_too(store: S3BlobStore) -> None:

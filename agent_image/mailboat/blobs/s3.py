@@ -27,15 +27,16 @@ from mailboat.blobs.content import (
 )
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
-from mailboat.blobs.s3_connection import S3Connection
+from mailboat.blobs.s3_connection import ResumingBody, S3Connection
 from mailboat.blobs.s3_documents import S3Documents
+from mailboat.blobs.s3_download import PARALLEL_FROM_BYTES, RangedBody
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
 from mailboat.blobs.s3_users import forget_user, list_users, note_user
 from mailboat.clock import Clock
 from mailboat.config.keys import GIBIBYTE
-from mailboat.errors import BlobStoreUnavailableError
+from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -108,15 +109,25 @@ class S3BlobStore:
         raise BlobStoreUnavailableError(f"the blob sha256:{expected.hex()} was swept while it was stored; try again")
 
     def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
-        """See `BlobStore.open`. A connection that is cut in the middle goes on with the rest."""
-        key = self._key(check_digest(digest))
+        """See `BlobStore.open`. A connection that is cut in the middle goes on with the rest.
+
+        Large content comes by several requests at a time.
+        """
+        key, doing = self._key(check_digest(digest)), f"reading sha256:{digest.hex()}"
+        body: ResumingBody | RangedBody
         try:
-            body = self._connection.body(key, f"reading sha256:{digest.hex()}")
+            if length_bytes < PARALLEL_FROM_BYTES:
+                body = self._connection.body(key, doing)
+            else:
+                body = RangedBody(self._connection, key, doing)
         except RequestAnsweredError:
-            raise blob_missing(digest, self.description) from None
+            found = self._head(digest)  # an empty object has no first range
+            if found is None:
+                raise blob_missing(digest, self.description) from None
+            raise _other_length(digest, found.length_bytes, length_bytes) from None
         if body.length_bytes != length_bytes:
             body.close()
-            raise blob_corrupt(digest, f"has {body.length_bytes} bytes, not the {length_bytes} promised")
+            raise _other_length(digest, body.length_bytes, length_bytes)
         return checked_stream(cast("BinaryIO", body), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
@@ -294,3 +305,7 @@ def _list_page(place: dict[str, Any], client: S3Client) -> ListObjectsV2OutputTy
 
 def _is_seekable(content: BinaryIO) -> bool:
     return bool(getattr(content, "seekable", bool)())
+
+
+def _other_length(digest: Digest, found_bytes: int, promised_bytes: int) -> BlobCorruptError:
+    return blob_corrupt(digest, f"has {found_bytes} bytes, not the {promised_bytes} promised")

@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -28,10 +28,12 @@ from mailboat.blobs.s3_errors import (
 )
 from mailboat.clock import Clock
 from mailboat.config.keys import MEBIBYTE
+from mailboat.errors import BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import GetObjectOutputTypeDef
 
 CONNECTIONS: Final = 16
 _CONNECT_SECONDS: Final = 5.0
@@ -152,22 +154,25 @@ class S3Connection:
 
 
 class ResumingBody(io.RawIOBase):
-    """The bytes of one object. A connection that is cut is made anew, and asked for the rest.
+    """The bytes of one object, or of a span of it. A connection that is cut is made anew, and asked for the rest.
 
     Attributes:
-        length_bytes: What the server says that the object has.
+        length_bytes: What is to be read.
+        object_bytes: What the server says that the object has.
     """
 
-    def __init__(self, connection: S3Connection, key: str, doing: str) -> None:
-        """Open it. Raises: as `S3Connection.call`."""
+    def __init__(self, connection: S3Connection, key: str, doing: str, span: tuple[int, int] | None = None) -> None:
+        """Open it: all of it, or from the first to before the last. Raises: as `S3Connection.call`."""
         super().__init__()
         self._connection = connection
         self._key = key
         self._doing = doing
+        self._span = span
         self._position = 0
         self._failures = 0
-        response = connection.call(doing, lambda client: client.get_object(Bucket=self._bucket, Key=key))
+        response = self._get()
         self.length_bytes = response["ContentLength"]
+        self.object_bytes = int(response.get("ContentRange", "").rpartition("/")[2] or self.length_bytes)
         self._stream: StreamingBody | io.BytesIO = response["Body"]
 
     def readable(self) -> bool:
@@ -194,20 +199,28 @@ class ResumingBody(io.RawIOBase):
             self._stream.close()
         super().close()
 
-    @property
-    def _bucket(self) -> str:
-        return self._connection.settings.bucket
-
     def _reopen(self) -> None:
         self._stream.close()
         if self._position >= self.length_bytes:  # it was cut behind its last byte
             self._stream = io.BytesIO()
             return
-        response = self._connection.call(
-            self._doing,
-            lambda client: client.get_object(Bucket=self._bucket, Key=self._key, Range=f"bytes={self._position}-"),
-        )
-        self._stream = response["Body"]
+        try:
+            self._stream = self._get()["Body"]
+        except RequestAnsweredError as error:
+            raise vanished(self._doing) from error
+
+    def _get(self) -> GetObjectOutputTypeDef:
+        place: dict[str, Any] = {"Bucket": self._connection.settings.bucket, "Key": self._key}
+        if self._span is not None:
+            place["Range"] = f"bytes={self._span[0] + self._position}-{self._span[1] - 1}"
+        elif self._position:
+            place["Range"] = f"bytes={self._position}-"
+        return self._connection.call(self._doing, lambda client: client.get_object(**place))
+
+
+def vanished(doing: str) -> BlobStoreUnavailableError:
+    """The object was there when it was opened; the next attempt says what has become of it."""
+    return BlobStoreUnavailableError(f"{doing}: it was removed or replaced meanwhile; try again")
 
 
 def new_client(settings: S3Settings) -> S3Client:

@@ -1,6 +1,6 @@
 """What a failed request to an S3 server means, and whether to send it again: pure decisions over botocore's exceptions.
 
-    MISSING, TAKEN     answers, not failures: there is no such key, or a conditional request lost
+    MISSING, TAKEN     answers, not failures: there is no such key or range, or a conditional request lost
     PASSING            timeouts, cut connections, 5xx, 429, SlowDown, conflicts: send it again after a pause
     EXPIRED            the credentials are no longer good: read them anew once, then it is DENIED
     DENIED             a right, a signature or the clock is wrong
@@ -136,7 +136,7 @@ def _classify_answer(response: Mapping[str, Any]) -> Failure:
 
 
 def _kind_of(code: str, status: int) -> FailureKind:
-    if code in {"NoSuchKey", "NoSuchUpload", "404"}:
+    if code in {"NoSuchKey", "NoSuchUpload", "404", "InvalidRange", "416"}:
         return FailureKind.MISSING
     if code in {"PreconditionFailed", "412"}:
         return FailureKind.TAKEN
