@@ -1,4 +1,3 @@
-#!/bin/bash
 # What Spark and its operators start in a pod of a bulk build: `driver …` or `executor`. Everything else goes to `mailboat`.
 #
 # Spark says what there is to do in the environment (docs/kubernetes.md, Bulk builds); nothing is written but to the
