@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType, TracebackType
-from typing import Final
+from typing import BinaryIO, Final
 
 from mailboat.errors import (
     MailboatError,
@@ -57,3 +58,9 @@ class TranslatedFailures:
         """Translate what was raised, if it is foreign."""
         if isinstance(error, OSError | sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
             raise translate_failure(error, self._uri) from error
+
+
+def discard(file: BinaryIO) -> None:
+    """Close a temporary file of which nobody needs the content. On a full disk its last bytes can't be written."""
+    with suppress(OSError):
+        file.close()

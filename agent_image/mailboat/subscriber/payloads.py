@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.failures import TranslatedFailures, discard
 from mailboat.errors import BlobMissingError, LimitExceededError, MailboatError, PackageCorruptError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
@@ -170,7 +170,7 @@ class Payloads:
                     spool.write(piece)
                 spool.seek(0)
         except BaseException:
-            spool.close()
+            discard(spool)
             raise
         return spool
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
-from mailboat.content.failures import TranslatedFailures
+from mailboat.content.failures import TranslatedFailures, discard
 from mailboat.errors import (
     LimitExceededError,
     MailboatError,
@@ -191,7 +191,7 @@ class PieceStore:
             self.figures.read_again += 1
             collection = self._read_again(key, run, check)
         if collection.digest() != message.package_digest:
-            collection.file.close()
+            discard(collection.file)
             self.figures.corrupt += 1
             raise PackageCorruptError(
                 "the pieces do not have the digest that the message promises",
@@ -246,7 +246,7 @@ class PieceStore:
         collection = self._collections.pop(key, None)
         if collection is not None:
             self._bytes -= collection.length_bytes
-            collection.file.close()
+            discard(collection.file)
 
     def _take_collected(self, key: _Key, run: PieceRun) -> _Collection | None:
         collection = self._collections.get(key)
@@ -272,7 +272,7 @@ class PieceStore:
                 self.figures.missing += 1
                 raise _incomplete(key, run, found.count, self._topic)
         except BaseException:
-            found.file.close()
+            discard(found.file)
             raise
         return found
 
