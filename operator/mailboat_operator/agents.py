@@ -99,9 +99,9 @@ class Agents:
         timeout = httpx2.Timeout(_PACKAGING_SECONDS, connect=_CONNECT_SECONDS)
         return _understood(await self._ask(address, "POST", path, json=dict(order), timeout=timeout), _delivery_of)
 
-    async def delivery(self, address: AgentAddress, request_id: str) -> Delivery:
-        """What became of a request. Raises: see `fleet`."""
-        path = f"publishers/{address.publisher}/distributions/{quote(request_id, safe='')}"
+    async def delivery(self, address: AgentAddress, package_id: str) -> Delivery:
+        """What became of a package. Raises: see `fleet`."""
+        path = f"publishers/{address.publisher}/distributions/{quote(package_id, safe='')}"
         return _understood(await self._ask(address, "GET", path), _delivery_of)
 
     async def build(self, address: AgentAddress, build_id: str) -> BuildProgress | None:
@@ -202,7 +202,6 @@ def _member_of(one: Any) -> Member:
         is_ready=is_ready if isinstance(is_ready, bool) else None,
         follow=_texts(one.get("follow") or ()),
         problem=None if error is None else _problem_of(error),
-        instance=None if one.get("sling_id") is None else _text(one["sling_id"]),
     )
 
 

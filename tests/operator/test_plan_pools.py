@@ -46,12 +46,15 @@ def fleet(*members: Member) -> Fleet:
 
 
 def member(number: int, lag: int = 0, **more: Any) -> Member:
-    return Member(f"edge-{number}", "current", lag, **{"is_ready": True, "instance": f"i{number}", **more})
+    return Member(f"edge-{number}", "current", lag, **{"is_ready": True, **more})
 
 
 def workload(asked: int, pods: int, ready: int) -> dict[ChildKey, Any]:
     key = ChildKey("StatefulSet", "edge")
-    return {key: {"spec": {"replicas": asked}, "status": {"replicas": pods, "readyReplicas": ready}}}
+    metadata = {"ownerReferences": [{"uid": "uid-edge", "controller": True}]}
+    return {
+        key: {"metadata": metadata, "spec": {"replicas": asked}, "status": {"replicas": pods, "readyReplicas": ready}}
+    }
 
 
 def lagging(plan_or_health: Any) -> str:
@@ -124,14 +127,14 @@ def test_blocked_is_who_failed_twice_or_stopped_in_a_named_state(one: Member, is
 
 
 def test_two_pools_of_one_identity_are_told_so_and_nothing_is_made() -> None:
-    plan = plan_pool(pool(), around(fleet=fleet(member(0), member(0, instance="other"), member(1))))
+    plan = plan_pool(pool(), around(fleet=fleet(member(0), member(0, lag=3), member(1))))
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == "IdentityShared"
     assert not [one for one in plan.actions if isinstance(one, Apply)]
 
 
 def test_a_member_whose_claim_was_replaced_is_no_second_one() -> None:
-    gone = Member("edge-0", "silent", instance="before")
+    gone = Member("edge-0", "silent")
     assert shared_identity(pool(), fleet(gone, member(0))) is None
 
 
@@ -194,9 +197,21 @@ def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -
     gone = [Member(f"edge-{n}", state) for n, state in [(2, "stopped"), (3, "stopped"), (4, "silent")]]
     running = Member("edge-5", "current", is_ready=True)
     seen = fleet(member(0), member(1), *gone, running, Member("edge-x", "stopped"), Member("other-9", "stopped"))
-    assert departed(pool(), workload(3, 3, 3), seen) == ["edge-3", "edge-4"]
-    assert departed(pool(), workload(3, 4, 3), seen) == ["edge-4"]
-    assert departed(pool(), workload(3, 3, 3), None) == ()
+    had_five = pool({"mostReplicas": 5})
+    assert departed(had_five, workload(3, 3, 3), seen) == ["edge-3", "edge-4"]
+    assert departed(had_five, workload(3, 4, 3), seen) == ["edge-4"]
+    assert departed(had_five, workload(3, 3, 3), None) == ()
+    assert departed(pool({"mostReplicas": 4}), workload(3, 3, 3), seen) == ["edge-3"]
+    assert departed(pool(), workload(3, 3, 3), seen) == []
+
+
+def test_how_many_members_there_ever_were_is_kept() -> None:
+    status = plan_pool(pool(), around(children=workload(5, 4, 4))).status
+    assert status is not None
+    assert status["mostReplicas"] == 5
+    later = plan_pool(pool(status), around(children=workload(3, 3, 3))).status
+    assert later is not None
+    assert later["mostReplicas"] == 5
 
 
 def autoscaler_of(has_keda: bool, **autoscaling: Any) -> Any:
@@ -312,7 +327,7 @@ def test_what_a_publisher_may_be_told_reaches_its_agent() -> None:
 
 def test_the_figures_of_a_publisher_are_those_of_who_follows_it() -> None:
     author = stored("Publisher", "author", {"journalRef": {"name": "main"}})
-    seen = fleet(member(0, 3), member(0, 3, instance="twice"), replace(member(1, 40), follow=("other",)))
+    seen = fleet(member(0, 3), member(0, 2), replace(member(1, 40), follow=("other",)))
     status = plan_publisher(author, around(fleet=seen)).status
     assert status is not None
     assert (status["nextOffset"], status["subscribers"], status["maxLag"]) == (100, 1, 3)

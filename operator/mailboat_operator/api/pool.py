@@ -269,6 +269,9 @@ class SubscriberPoolStatus:
     ] = None
     blocked: Annotated[int | None, Field("Members that stand at a package they can't import.", minimum=0)] = None
     last_error: Annotated[str | None, Field("What keeps the first of them.")] = None
+    most_replicas: Annotated[
+        int | None, Field("The most members that there ever were: names beyond are somebody else's.", minimum=0)
+    ] = None
 
 
 @dataclass(frozen=True)

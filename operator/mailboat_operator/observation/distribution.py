@@ -7,7 +7,7 @@ publisher finds it under its id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
 from mailboat_operator.api.distribution import Distribution
@@ -24,6 +24,9 @@ from mailboat_operator.plan.distribution import (
     plan_waiting,
 )
 
+_GONE: Final = "DistributionMissing"
+"""The journal does not hold the package any more, so nobody can tell who has it."""
+
 
 async def look_at_distribution(sight: Sight, distribution: Distribution) -> Plan:
     """What to do for a Distribution."""
@@ -36,10 +39,17 @@ async def look_at_distribution(sight: Sight, distribution: Distribution) -> Plan
     obstacle = obstacle_of(distribution, publisher)
     if obstacle is not None or publisher is None:
         return plan_waiting(distribution, obstacle or ("PublisherMissing", ""), now, None)
+    return await _follow(sight, distribution, publisher)
+
+
+async def _follow(sight: Sight, distribution: Distribution, publisher: Publisher) -> Plan:
+    now = sight.now
     try:
         delivery = await _ask(sight, distribution, publisher)
     except AgentUnansweringError as error:
         reason = str(error.where.get("error", error.name))
+        if reason == _GONE:
+            return plan_refused(distribution, (reason, error.message), now)
         return plan_waiting(distribution, (reason, error.message), now, error.retry_after_seconds)
     except AgentRefusedError as error:
         return plan_refused(distribution, (str(error.where["error"]), error.message), now)
@@ -50,9 +60,10 @@ async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -
     address = await sight.address(publisher)
     if address is None:
         raise AgentUnansweringError("the Secret with the publisher's token is not there yet", error="SecretMissing")
-    if distribution.status.package_id is None:
+    package_id = distribution.status.package_id
+    if package_id is None:
         return await sight.agents.distribute(address, _order_of(distribution))
-    return await sight.agents.delivery(address, distribution.metadata.uid)
+    return await sight.agents.delivery(address, package_id)
 
 
 def _order_of(distribution: Distribution) -> Mapping[str, Any]:

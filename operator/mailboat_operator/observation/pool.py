@@ -19,7 +19,7 @@ from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.conditions import is_ready
 from mailboat_operator.plan.pool import plan_pool, pool_keys
 from mailboat_operator.plan.scaling import departed
-from mailboat_operator.plan.workload import GoldenPool
+from mailboat_operator.plan.workload import GoldenPool, is_paused
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _LONGEST_CHAIN: Final = 20
@@ -34,7 +34,7 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     chain = {} if staging is None else await _chain(sight, namespace, staging.wait_for.name)
     around = replace(around, staging=chain, has_keda=has_keda)
     publishers = await _publishers(sight, pool)
-    if pool.spec.suspend or not publishers:
+    if is_paused(pool.metadata, suspend=pool.spec.suspend) or not publishers:
         return plan_pool(pool, around)
     around = replace(around, fleet=await sight.fleet(publishers))
     for name in departed(pool, around.children, around.fleet):

@@ -118,7 +118,7 @@ def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Seq
         return _followed(distribution, status, waiting, failed, now)
     if failed:
         return _finished(distribution, status, "GivenUp", _given_up(failed), now)
-    text = f"{status.done} subscribers have it"
+    text = f"{status.done} subscribers have it" if total else "published; nobody subscribes"
     if delivery.removed:
         text += f"; cleared from the queues of {_listed(delivery.removed)}"
     return _finished(distribution, status, None, text, now)

@@ -33,7 +33,6 @@ class Member:
         is_ready: Whether it may serve; None of one that does not say, or does not run.
         follow: The publishers that it follows; none follows all.
         problem: Why it is retrying, waiting or stopped: an error's name and message.
-        instance: Its id; None of one that never announced itself.
     """
 
     name: str
@@ -43,7 +42,6 @@ class Member:
     is_ready: bool | None = None
     follow: tuple[str, ...] = ()
     problem: tuple[str, str] | None = None
-    instance: str | None = None
 
     def ordinal_in(self, pool: str) -> int | None:
         """Which member of a pool it is; None for none."""

@@ -19,7 +19,7 @@ from mailboat_operator.plan.children import is_applied, plan_children, plan_secr
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled, under_way
 from mailboat_operator.plan.fleet import FOLLOW_SECONDS
 from mailboat_operator.plan.health import health_of, shared_identity
-from mailboat_operator.plan.scaling import Step, next_step
+from mailboat_operator.plan.scaling import Step, most_replicas, next_step
 from mailboat_operator.plan.workload import (
     Surroundings,
     count_of,
@@ -120,6 +120,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
         max_lag=health.max_lag,
         blocked=health.blocked,
         last_error=health.last_error,
+        most_replicas=most_replicas(pool, live),
     )
     is_settled = findings[0].status is Truth.TRUE
     return Plan(

@@ -46,13 +46,22 @@ def next_step(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Step:
 
 
 def departed(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Sequence[str]:
-    """Members that were scaled away, whose pods are gone, and that publishers still know."""
-    name = pool.metadata.name
+    """Members that were scaled away, whose pods are gone, and that publishers still know.
+
+    A name beyond those that the pool ever had is somebody else's, and none of our business.
+    """
+    name, most = pool.metadata.name, pool.status.most_replicas or 0
     if fleet is None or pool.metadata.is_deleted:
         return ()
     kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
     members = [(one.ordinal_in(name), one) for one in fleet.of_pool(name)]
-    return sorted({one.name for number, one in members if number is not None and number >= kept and one.is_gone})
+    return sorted({one.name for number, one in members if number is not None and kept <= number < most and one.is_gone})
+
+
+def most_replicas(pool: SubscriberPool, live: Live) -> int:
+    """How many members the pool ever had or was about to have."""
+    name = pool.metadata.name
+    return max(pool.status.most_replicas or 0, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
 
 
 def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: Fleet | None) -> bool:
