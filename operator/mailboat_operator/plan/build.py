@@ -98,7 +98,7 @@ def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
         application=application_name(build, attempt),
         started_at=build.status.started_at or _seconds(seen.around.now),
     )
-    plan = _plan(build, status, under_way("Starting", f"attempt {attempt} is asked for"), seen)
+    plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
     actions = [
         *plan_children([ground.config], children),
         *(_removed(build, seen) if attempt != build.status.attempt else ()),
@@ -128,7 +128,7 @@ def _followed(ground: Ground, seen: BuildSurroundings, application: Application)
     waited = (seen.around.now - application.created_at).total_seconds()
     if waited >= build.spec.start_deadline_seconds:
         return _attempt_failed(build, seen, status, ("StartDeadlineExceeded", _not_started(build, application)))
-    findings = under_way("Starting", f"attempt {status.attempt}: waiting for the pods of {_told(build, application)}")
+    findings = _waiting(status, _told(build, application))
     return _going_on(ground, seen, replace(status, phase=BuildPhase.STARTING), findings)
 
 
@@ -136,6 +136,10 @@ def _going_on(ground: Ground, seen: BuildSurroundings, status: PackageBuildStatu
     actions = tuple(plan_children([ground.config], seen.around.children))
     plan = _plan(ground.build, status, findings, seen)
     return replace(plan, actions=actions, again_seconds=_WATCH_SECONDS)
+
+
+def _waiting(status: PackageBuildStatus, application: str) -> Sequence[Finding]:
+    return under_way("Starting", f"attempt {status.attempt}: waiting for the pods of {application}")
 
 
 def _completed(build: PackageBuild, seen: BuildSurroundings, status: PackageBuildStatus) -> Plan:
