@@ -16,11 +16,14 @@ from mailboat_operator.api import GROUP, VERSION
 from mailboat_operator.api.kinds import KINDS, KINDS_BY_NAME
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.manifests.names import FIELD_MANAGER, FINALIZER, MANAGED_BY
+from mailboat_operator.manifests.names import FIELD_MANAGER, MANAGED_BY
 from mailboat_operator.reconciliation import ObjectKey
 
 INACTIVITY_SECONDS: Final = 70.0
 """A watch is begun anew after so long without a word; the API server sends bookmarks every minute."""
+
+_KOPF_FINALIZER: Final = f"{GROUP}/kopf"
+"""Never put on anything: kopf takes its finalizer off whatever has no handler of deletions, so it must not be ours."""
 
 CHILDREN: Final = (
     ("", "v1", "configmaps"),
@@ -118,7 +121,7 @@ def kopf_settings(*, is_clusterwide: bool, inactivity_seconds: float = INACTIVIT
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.posting.enabled = False
-    settings.persistence.finalizer = FINALIZER
+    settings.persistence.finalizer = _KOPF_FINALIZER
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="last-seen", v1=False)
     settings.scanning.disabled = not is_clusterwide  # no right to list namespaces and definitions is needed
