@@ -306,6 +306,13 @@ class KafkaTopics:
             if when_missing is None:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
             when_missing()
+            if deadline.is_over():  # it is there: what the client says of it is no longer, or not yet, true
+                raise JournalUnavailableError(
+                    f"{doing} topic {topic} failed: the brokers have it, but the client found nobody who serves it",
+                    next_step="try again",
+                    topic=topic,
+                    kafka=error.name(),
+                )
         elif error.code() in DECISIONS:
             raise mapped(error, doing, topic)
         if deadline.is_over():
