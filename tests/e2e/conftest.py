@@ -291,11 +291,11 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Name
 @contextmanager
 def new_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
     """A namespace as long as the context lasts; one that a killed run left goes first."""
-    cluster.run("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=90s")
+    cluster.run("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=180s")
     cluster.run("kubectl", "create", "namespace", name)
     cluster.run("kubectl", "label", "namespace", name, RESTRICTED)
     yield Namespace(cluster, name)
-    cluster.run("kubectl", "delete", "namespace", name, "--timeout=90s")
+    cluster.run("kubectl", "delete", "namespace", name, "--timeout=180s")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def install(environment: Mapping[str, str], cluster: str) -> None:
     manifests = _run(environment, "kubectl", "kustomize", str(module_folder(KEDA, _MODULE) / "config/minimal"))
     for name, (place, program) in _PLACES.items():
         binary = build(program)
-        image = f"local/{name}:{binary.parent.name}"
+        image = f"docker.io/mailboat/{name}:{binary.parent.name}"
         manifests = re.sub(rf"image: ghcr\.io/kedacore/{name}:\S+", f"image: {image}", manifests)
         _load(environment, cluster, Image(image, {place: binary}, (place,), is_static=True))
     manifests = manifests.replace("imagePullPolicy: Always", "imagePullPolicy: Never")
@@ -55,9 +55,10 @@ _WAITED = (
 
 
 def _load(environment: Mapping[str, str], cluster: str, image: Image) -> None:
-    listed = _run(environment, "docker", "exec", f"{cluster}-control-plane", "crictl", "images")
-    name, tag = image.name.split(":")
-    if any(line.split()[:2] == [f"docker.io/{name}", tag] for line in listed.splitlines()):
+    listed = _run(
+        environment, "docker", "exec", f"{cluster}-control-plane", "ctr", "-n", "k8s.io", "images", "ls", "-q"
+    )
+    if image.name in listed.split():
         return
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "image.tar"
