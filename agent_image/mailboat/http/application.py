@@ -30,7 +30,7 @@ from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
 from mailboat.http.problems import plain_problem, problem_of, status_of
 from mailboat.http.reference import PAGE_POLICY, reference_page
-from mailboat.http.routes import distributions, failures, log, members, process, queues, sling
+from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling
 
 _SHOWN_MISTAKES: Final = 3
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -85,7 +85,7 @@ def _bare_api() -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for one in (members, distributions, queues, failures, log, process, sling):
+    for one in (members, distributions, builds, queues, failures, log, process, sling):
         app.include_router(one.router)
     app.add_exception_handler(MailboatError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_mistakes)

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
 from mailboat.agent.control.views import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionView,
@@ -81,6 +82,14 @@ class HttpControl:
             view = self._ask(DistributionView, "GET", path, params={"wait": wait}, wait_seconds=wait)
             if view.state != "queued" or deadline.is_over():
                 return view
+
+    def builds(self) -> Sequence[BuildView]:
+        """See `Control`."""
+        return self._ask(tuple[BuildView, ...], "GET", "/builds")
+
+    def build(self, build_id: str) -> BuildView:
+        """See `Control`."""
+        return self._ask(BuildView, "GET", f"/builds/{_escaped(build_id)}")
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""

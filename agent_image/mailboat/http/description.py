@@ -20,6 +20,7 @@ from mailboat.http.problems import MEDIA_TYPE, Problem
 _TAGS: Final = {
     "status": "Who is there, and how far everybody is.",
     "distributions": "Publishing, and what became of it.",
+    "builds": "Bulk builds: what is published of each, and who has it.",
     "queues": "What subscribers have still to import, and commands to drop it.",
     "commands": "What became of commands.",
     "errors": "Packages that were given up, and driving them again.",

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
 from mailboat.agent.control.views import (
+    BuildFollowerView,
+    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,
@@ -65,6 +67,21 @@ DISTRIBUTION: Final[Document] = asdict(
         state="queued",
         imported=("edge-2",),
         waiting=("edge-1",),
+    )
+)
+BUILD: Final[Document] = asdict(
+    BuildView(
+        "bulk-0f6c2a8d41b7e9530c1d2e3f",
+        "author",
+        "publishing",
+        4_200,
+        100_000,
+        88_200_000,
+        129,
+        4_331,
+        1_767_225_600_000,
+        1_767_225_660_000,
+        (BuildFollowerView("edge-1", 4_100, "importing"),),
     )
 )
 PUBLISHER: Final[Document] = asdict(_PUBLISHER)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from mailboat.errors import (
     AccessDeniedError,
     AgentMissingError,
+    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     JournalAccessDeniedError,
@@ -46,6 +47,7 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (AccessDeniedError, HTTPStatus.FORBIDDEN),
     (AgentMissingError, HTTPStatus.NOT_FOUND),
     (QueueMissingError, HTTPStatus.NOT_FOUND),
+    (BuildMissingError, HTTPStatus.NOT_FOUND),
     (DistributionMissingError, HTTPStatus.NOT_FOUND),
     (CommandMissingError, HTTPStatus.NOT_FOUND),
     (RequestConflictError, HTTPStatus.CONFLICT),

@@ -14,6 +14,7 @@ from typing import Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
 from mailboat.agent.control.views import (
+    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,
@@ -31,6 +32,7 @@ from mailboat.agent.control.views import (
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.errors import (
     AgentMissingError,
+    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     MailboatError,
@@ -72,6 +74,7 @@ class FakeControl:
         self.answers_at_once = True
         self.subscribers = {one.name: one for one in subscribers}
         self.ordered: list[DistributionOrder] = []
+        self.known_builds: list[BuildView] = []
         self._publisher = publisher
         self._packages: list[DistributionView] = []
         self._commands: dict[str, CommandView] = {}
@@ -118,6 +121,19 @@ class FakeControl:
                 if package_id in {one.package_id, one.request_id}:
                     return self._view(one)
             raise DistributionMissingError(f"the log holds no package {package_id}", package=package_id)
+
+    def builds(self) -> Sequence[BuildView]:
+        """See `Control`: those that the test puts there."""
+        with self._entered():
+            return tuple(self.known_builds)
+
+    def build(self, build_id: str) -> BuildView:
+        """See `Control`."""
+        with self._entered():
+            for one in self.known_builds:
+                if one.build_id == build_id:
+                    return one
+            raise BuildMissingError(f"the log holds no package of a build {build_id}", build=build_id)
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""

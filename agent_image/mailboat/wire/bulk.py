@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mailboat.errors import MessageCorruptError, UsageError
 from mailboat.model.identifiers import parse_build_id
 from mailboat.model.messages import BulkPart
 from mailboat.wire._generated import messages_pb2 as pb
+
+_KEY: Final = pb.PackageMessage.BULK_FIELD_NUMBER << 3 | 2
+_TAG: Final = bytes([_KEY & 0x7F | 0x80, _KEY >> 7])
+"""What comes before the field in a message: a varint of two bytes."""
+
+
+def may_be_part(value: bytes) -> bool:
+    """Whether a message may be a package of a build: False is certain, and much faster than decoding it."""
+    return _TAG in value
 
 
 def encode_bulk(part: BulkPart) -> pb.BulkPart:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mailboat.agent.control.views import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionView,
@@ -60,6 +61,14 @@ class Control(Protocol):
 
         Waits at most `wait_seconds` until nobody is waited for any more. Raises: DistributionMissingError.
         """
+        ...
+
+    def builds(self) -> Sequence[BuildView]:
+        """The bulk builds in the log, the newest first."""
+        ...
+
+    def build(self, build_id: str) -> BuildView:
+        """One of them. Raises: BuildMissingError."""
         ...
 
     def queues(self, publisher: str) -> Sequence[QueueView]:

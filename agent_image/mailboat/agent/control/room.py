@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from mailboat.agent.composition import Workspace, are_pieces_cut
 from mailboat.agent.control.audience import Audience, Member
+from mailboat.agent.control.builds import BuildsSeen
 from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
 from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.followers import Followers
@@ -22,6 +23,7 @@ from mailboat.agent.control.portraits import status_view
 from mailboat.agent.control.publishers import PublisherRoom, publishers_of
 from mailboat.agent.control.queues import QueueDesk, clearable, plan_removal
 from mailboat.agent.control.views import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionView,
@@ -70,6 +72,7 @@ class ControlRoom:
         self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
         self._queues = QueueDesk(self._picture, self._audience)
         self._distributions = Distributions(workspace, self._picture, self._audience)
+        self._builds = BuildsSeen(workspace, self._audience)
         self._commands = CommandOffice(workspace, self._picture)
         self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
 
@@ -127,6 +130,16 @@ class ControlRoom:
             return self._distributions.view(room.name, found)
 
         return self._await(look, lambda one: not one.waiting, wait_seconds)
+
+    def builds(self) -> Sequence[BuildView]:
+        """See `Control`."""
+        self._hear_announcements()
+        return self._builds.list()
+
+    def build(self, build_id: str) -> BuildView:
+        """See `Control`."""
+        self._hear_announcements()
+        return self._builds.find(build_id)
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""
