@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
 from mailboat.bulk.spark.source import NODE_COLUMNS
 from mailboat.content.differences import keyed_digests
 from mailboat.content.keys import path_of
 from mailboat.content.sources.folder import FolderSource
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import FailureCause, PackageStatus, StatusMessage, TopicRole
 from mailboat.model.paths import ROOT
+from mailboat.wire.messages import encode_message
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -159,10 +165,30 @@ def test_offsets_that_are_pushed_down_are_all_that_is_read(
 
 
 def test_statuses_and_queues_are_tables_of_who_has_what(spark: SparkSession, published: Any, tmp_path: Path) -> None:
-    published.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--editable", "--until", "caught-up")
+    published.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     published.do("publish", tmp_path / "site", "/en/logo.png")
     queues = spark.read.format("mailboat.queues").load(str(published.home))
     assert [(row.subscriber, row.offset, row.first_path) for row in queues.collect()] == [("web", 6, "/en/logo.png")]
     assert queues.where("subscriber = 'nobody'").count() == 0
-    statuses = spark.read.format("mailboat.statuses").load(str(published.home))
-    assert statuses.groupBy("subscriber", "status").count().collect() == [("web", "IMPORTED", 6)]
+
+
+def test_the_status_topic_is_a_table(spark: SparkSession, boat: Any) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        sling_id, topic = workspace.home.sling_id, workspace.topic(TopicRole.STATUS)
+        cause = FailureCause("StorageFull", "no space left")
+        said = [
+            StatusMessage(sling_id, AgentName("web"), AgentName("author"), Offset(7), PackageStatus.IMPORTED),
+            StatusMessage(
+                sling_id, AgentName("web"), AgentName("author"), Offset(8), PackageStatus.REMOVED, cause=cause
+            ),
+        ]
+        encoded = map(encode_message, said)
+        workspace.journal.append(topic, [NewRecord(value, headers) for headers, value in encoded])
+        workspace.journal.append(topic, [NewRecord(b"what is this")])
+    rows = spark.read.format("mailboat.statuses").load(str(boat.home)).orderBy("offset").collect()
+    assert [(row.subscriber, row.package_offset, row.status, row.cause) for row in rows] == [
+        ("web", 7, "IMPORTED", None),
+        ("web", 8, "REMOVED", "StorageFull"),
+        (None, None, None, None),
+    ]
+    assert rows[2].error

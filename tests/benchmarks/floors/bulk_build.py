@@ -1,0 +1,30 @@
+"""Floor: the same builder over the same bins in a plain loop, without Spark, manifest and publication.
+
+Usage: bulk_build.py HOME SOURCE MAX_BYTES MAX_NODES. Run as many at once as Spark has cores: each builds all bins.
+"""
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.locations import open_source
+from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.building import BinBuilder, BuildPorts
+from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.listing import cut_whole
+from mailboat.model.paths import ROOT
+
+home, source, max_bytes, max_nodes = sys.argv[1:5]
+with Workspace(Home(Path(home))) as workspace, closing(open_source(source)) as opened:
+    recipe = recipe_for(workspace, BuildWish(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
+    bins = [one for one in cut_whole(opened, recipe.roots, recipe.budget) if isinstance(one, Bin)]
+    builder = BinBuilder(recipe, BuildPorts(opened, workspace.blobs, workspace.codecs))
+    began, began_cpu = time.monotonic(), time.process_time()
+    for one in bins:
+        builder.build(one)
+    seconds, cpu = time.monotonic() - began, time.process_time() - began_cpu
+print(json.dumps({"count": len(bins), "seconds": seconds, "cpu_seconds": cpu}))

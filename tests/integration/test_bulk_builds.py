@@ -1,0 +1,149 @@
+"""Bulk builds on a real Spark session: what is published equals the source, once, in order, whoever built it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.locations import open_source
+from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.reports import BuildReport
+from mailboat.bulk.running import BuildOrder, BuildRun
+from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace, cut_of, cut_row
+from mailboat.bulk.spark.sink import bins_frame
+from mailboat.bulk.spark.stages import StageRunner
+from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
+from mailboat.wire.messages import decode_message
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+BUDGET = Budget(60_000, 40)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site with a hot folder, a path that is as deep as paths can be, and a file larger than any package."""
+    site = tmp_path / "site"
+    make_forest(site, ForestSettings(pages=240, sections=12, heat=1.6))
+    deep = site.joinpath("deep", *(f"d{level}" for level in range(98)))
+    deep.mkdir(parents=True)
+    (deep / "end.txt").write_text("the end")
+    (site / "large.bin").write_bytes(bytes(range(256)) * 1024)
+    return site
+
+
+def build(spark: SparkSession, home: Path, source: Path, budget: Budget = BUDGET) -> tuple[BuildReport, StageRunner]:
+    with Workspace(Home(home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(source), [ROOT], budget))
+        runner = StageRunner(spark)
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        return BuildRun(BuildOrder(recipe), ports).run(), runner
+
+
+def messages(boat: Any) -> list[Any]:
+    with Workspace(Home(boat.home)) as workspace:
+        bounds = workspace.journal.bounds(workspace.package_topic)
+        records = [
+            workspace.journal.record_at(workspace.package_topic, Offset(offset)) for offset in range(bounds.next_offset)
+        ]
+        found = [decode_message(record.headers, record.value) for record in records if record is not None]
+        return [one for one in found if isinstance(one, PackageMessage)]
+
+
+def test_a_build_is_imported_equals_its_source_and_is_not_published_again(
+    spark: SparkSession, boat: Any, site: Path, tmp_path: Path
+) -> None:
+    report, runner = build(spark, boat.home, site)
+    assert (report.state, report.published, report.problems) == ("complete", report.total, ())
+    assert report.total > 10
+    target = f"files:{tmp_path / 'web'}"
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+    assert boat.do("content", "diff", site, target).lines == ["no difference"]
+    parts = [one.bulk for one in messages(boat)]
+    assert [(part.build_id, part.sequence, part.total) for part in parts] == [
+        (report.build_id, sequence, report.total) for sequence in range(report.total)
+    ]
+    assert [one.name for one in runner.figures] == ["cut", "build"]
+    assert all(one.tasks > 1 and one.skew >= 1 and one.seconds > 0 for one in runner.figures)
+
+    again, _ = build(spark, boat.home, site)
+    assert (again.published, again.built, again.build_id) == (0, 0, report.build_id)
+
+    assert change_some(site, 0.02) > 0
+    (site / "large.bin").unlink()
+    changed, _ = build(spark, boat.home, site)
+    assert 0 < changed.published < report.total / 2
+    boat.do("subscribe", "web", "--until", "caught-up")
+    assert boat.do("content", "diff", site, target).lines == ["no difference"]
+    assert boat.do("publish", site, "--changed").out.startswith("nothing"), "the publisher knows what was published"
+
+
+def test_the_bins_are_those_of_a_cut_without_spark(spark: SparkSession, boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        place = WorkPlace.of(workspace.home)
+    with closing(open_source(str(site))) as source:
+        expected = {one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)}
+    assert set(SparkPipeline(StageRunner(spark), place).cut(recipe)) == expected
+
+
+def test_what_cannot_be_published_is_told_and_the_rest_built(
+    spark: SparkSession, boat: Any, site: Path, tmp_path: Path
+) -> None:
+    (site / "s01" / "secret.html").symlink_to("/nowhere")
+    report, _ = build(spark, boat.home, site)
+    assert [(one.path, one.name) for one in report.problems] == [("/s01/secret.html", "PathRefused")]
+    assert report.state == "complete"
+    (site / "s01" / "secret.html").unlink()
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    assert boat.do("content", "diff", site, f"files:{tmp_path / 'web'}").lines == ["no difference"]
+
+
+def test_a_data_frame_of_bins_can_be_saved_as_packages(
+    spark: SparkSession, boat: Any, site: Path, tmp_path: Path
+) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        place = WorkPlace.of(workspace.home)
+    bins = bins_frame(spark, recipe, place)
+    assert bins.where("nodes > 40").count() == 0
+    writer = bins.repartition(4).write.format("mailboat").option("source", str(site))
+    budgeted = writer.option("maxContentBytes", BUDGET.max_content_bytes).option("maxNodes", BUDGET.max_nodes)
+    budgeted.option("buildId", "by-hand").mode("append").save(str(boat.home))
+    assert {one.bulk.build_id for one in messages(boat)} == {"by-hand"}
+    assert len(messages(boat)) == bins.count()
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    assert boat.do("content", "diff", site, f"files:{tmp_path / 'web'}").lines == ["no difference"]
+
+
+def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        bins = bins_frame(spark, recipe, WorkPlace.of(workspace.home))
+    writer = bins.write.format("mailboat").option("source", str(site))
+    with pytest.raises(PySparkException, match="a log is appended to"):
+        writer.mode("overwrite").save(str(boat.home))
+    change_some(site, 1.0)
+    with pytest.raises(PySparkException, match="BuildIncomplete"):
+        writer.mode("append").save(str(boat.home))
+    assert messages(boat) == []
+
+
+def test_rows_of_a_cut_come_back_as_they_were() -> None:
+    refused = Unlisted(NodePath("/a"), UsageError("no", path="/a"))
+    back = cut_of(cut_row(refused)._asdict())
+    assert isinstance(back, Unlisted)
+    assert (back.path, back.error.message, back.error.where) == ("/a", "no", {"path": "/a"})
+    node = ListedNode(NodePath("/b"), 7, b"s" * 32)
+    assert cut_of(cut_row(node)._asdict()) == node
