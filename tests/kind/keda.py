@@ -19,6 +19,12 @@ from oci import Image
 _MODULE = "github.com/kedacore/keda/v2"
 _PLACES = {"keda": ("/keda", KEDA), "keda-metrics-apiserver": ("/keda-adapter", KEDA_METRICS)}
 _READY = "180s"
+_WAITED = (
+    "--namespace=keda",
+    "deployment/keda-operator",
+    "deployment/keda-metrics-apiserver",
+    "apiservice/v1beta1.external.metrics.k8s.io",
+)
 
 
 def install(environment: Mapping[str, str], cluster: str) -> None:
@@ -38,20 +44,6 @@ def install(environment: Mapping[str, str], cluster: str) -> None:
     manifests = re.sub(r"initialDelaySeconds: \d+", "initialDelaySeconds: 2", manifests)
     _run(environment, "kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-", given=manifests)
     _run(environment, "kubectl", "wait", "--for=condition=Available", f"--timeout={_READY}", *_WAITED)
-
-
-def remove(environment: Mapping[str, str]) -> None:
-    """Take KEDA and its definitions away again."""
-    manifests = _run(environment, "kubectl", "kustomize", str(module_folder(KEDA, _MODULE) / "config/minimal"))
-    _run(environment, "kubectl", "delete", "--ignore-not-found", "--wait=false", "-f", "-", given=manifests)
-
-
-_WAITED = (
-    "--namespace=keda",
-    "deployment/keda-operator",
-    "deployment/keda-metrics-apiserver",
-    "apiservice/v1beta1.external.metrics.k8s.io",
-)
 
 
 def _load(environment: Mapping[str, str], cluster: str, image: Image) -> None:
