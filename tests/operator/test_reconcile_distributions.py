@@ -181,6 +181,10 @@ class Harbour:
         """Wait until the publisher knows exactly these subscribers."""
         eventually(lambda: sorted(one["name"] for one in self.ask("subscribers")) == sorted(names))
 
+    def status_of_pods(self) -> int:
+        """How many pods the pool's workload has."""
+        return int(self.http.get(self.path("statefulset", "edge", "apis/apps/v1")).json()["status"]["replicas"])
+
     def let_pods_be_ready(self, name: str, count: int) -> None:
         """As the kubelet would; there is none here."""
         for number in range(count):
@@ -366,6 +370,93 @@ def test_a_member_that_was_scaled_away_is_waited_for_no_more(harbour: Harbour) -
     harbour.know("edge-0")
     harbour.distribute("release", "Add", "/en")
     assert harbour.follow("release", "Distributed")["done"] == "1/1"
+
+
+def replicas_asked(harbour: Harbour) -> int:
+    return int(harbour.http.get(harbour.path("statefulset", "edge", "apis/apps/v1")).json()["spec"]["replicas"])
+
+
+def test_a_pool_shrinks_one_member_after_the_other(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", {**POOL, "replicas": 4})
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.let_pods_be_ready("edge", 4)
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.patch(harbour.path("SubscriberPool", "edge") + "/scale", {"spec": {"replicas": 2}})
+    seen = []
+    while replicas_asked(harbour) > 2:
+        harbour.writes.clear()
+        harbour.reconcile("SubscriberPool", "edge")
+        seen.append(replicas_asked(harbour))
+        if seen[-1] > 2:
+            assert harbour.condition("SubscriberPool", "edge") == ("False", "ScalingDown")
+        eventually(lambda: harbour.status_of_pods() == seen[-1])
+    assert seen == [3, 2]
+    harbour.reconcile("SubscriberPool", "edge")
+    assert harbour.condition("SubscriberPool", "edge") == ("True", "AsAskedFor")
+    harbour.writes.clear()
+    harbour.reconcile("SubscriberPool", "edge")
+    assert not harbour.writes
+
+
+def test_a_pool_of_too_few_that_serve_does_not_shrink_yet(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", {**POOL, "replicas": 3})
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.let_pods_be_ready("edge", 2)
+    harbour.patch(harbour.path("SubscriberPool", "edge"), {"spec": {"replicas": 2}})
+    harbour.reconcile("SubscriberPool", "edge")
+    assert (replicas_asked(harbour), harbour.condition("SubscriberPool", "edge")[1]) == (3, "ScaleDownWaits")
+    harbour.let_pods_be_ready("edge", 3)
+    harbour.reconcile("SubscriberPool", "edge")
+    assert replicas_asked(harbour) == 2
+
+
+SCALED_OBJECTS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def keda(harbour: Harbour) -> Iterator[Callable[[], None]]:
+    """Installs KEDA's definition; it is gone when the test ends."""
+    url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+    def install() -> None:
+        harbour.http.post(url, json=SCALED_OBJECTS).raise_for_status()
+        served = "/apis/keda.sh/v1alpha1/namespaces/default/scaledobjects"
+        eventually(lambda: harbour.http.get(served).status_code == 200)
+
+    yield install
+    harbour.http.delete(f"{url}/scaledobjects.keda.sh")
+    eventually(lambda: harbour.http.get(f"{url}/scaledobjects.keda.sh").status_code == 404)
+
+
+def test_keda_takes_over_when_it_is_there(harbour: Harbour, keda: Callable[[], None]) -> None:
+    harbour.make("SubscriberPool", "edge", {**POOL, "autoscaling": {"maxReplicas": 9, "cpuPercent": 70}})
+    harbour.reconcile("SubscriberPool", "edge")
+    autoscaler = harbour.path("horizontalpodautoscaler", "edge", "apis/autoscaling/v2")
+    scaled = harbour.path("scaledobject", "edge", "apis/keda.sh/v1alpha1")
+    assert (harbour.http.get(autoscaler).status_code, harbour.http.get(scaled).status_code) == (200, 404)
+    keda()
+    harbour.reconcile("SubscriberPool", "edge")
+    assert (harbour.http.get(autoscaler).status_code, harbour.http.get(scaled).status_code) == (404, 200)
+    harbour.patch(harbour.path("SubscriberPool", "edge"), {"spec": {"autoscaling": None}})
+    harbour.reconcile("SubscriberPool", "edge")
+    assert harbour.http.get(scaled).status_code == 404
 
 
 def test_the_token_appears_nowhere(harbour: Harbour, caplog: pytest.LogCaptureFixture) -> None:
