@@ -209,8 +209,7 @@ class Worker:
         level = (logging.WARNING if is_known else logging.ERROR) if is_news else logging.DEBUG
         _LOG.log(
             level,
-            "%s failed%s: %s; next try in %.3g seconds",
-            self._care.purpose,
+            self._care.purpose.replace("%", "%%") + " failed%s: %s; next try in %.3g seconds",  # each purpose is a kind
             "" if is_known else " by a defect",
             error if is_known else repr(error),
             pause,

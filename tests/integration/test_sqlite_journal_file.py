@@ -142,6 +142,21 @@ def test_removed_space_is_given_back(journal: SqliteJournal, path: Path) -> None
     assert path.stat().st_size < full_bytes / 20
 
 
+def test_a_topic_that_is_deleted_leaves_no_space_behind(
+    journal: SqliteJournal, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.journal.sqlite._VACUUMED_PAGES", 100)  # several steps
+    before = journal.upkeep.size_bytes()
+    assert before is not None
+    topic = TopicName("large")
+    journal.ensure_topic(topic, TopicSettings())
+    for _ in range(20):
+        journal.append(topic, [NewRecord(b"x" * 100_000)] * 2)
+    journal.upkeep.delete_topic(topic)
+    assert (journal.upkeep.size_bytes() or 0) <= before + 100_000
+    assert path.stat().st_size <= before + 100_000
+
+
 def test_truncating_much_lets_others_append_in_between(journal: SqliteJournal) -> None:
     journal.append(TOPIC, [NewRecord(b"x")] * 10_000)
     before = journal.counts.commits

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mailboat.agent.hook_watch import HookWatch
 from mailboat.agent.hooks import CommandHook, Hooks
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import HooksConfig
@@ -149,3 +152,71 @@ def test_only_what_is_configured_is_a_hook() -> None:
     assert hooks.processors.invalidate is not None
     with pytest.raises(ProcessorFailedError, match="exit code 4"):
         hooks.processors.invalidate.process(PACKAGE)
+    hooks.close()
+
+
+_KILLED = """
+import sys
+from mailboat.agent.hook_watch import HookWatch
+from mailboat.agent.hooks import Hooks
+from mailboat.clock import SystemClock
+from mailboat.config.document import HooksConfig
+from mailboat.model.identifiers import AgentName
+sys.path.insert(0, sys.argv[1])
+from test_agent_hooks import PACKAGE, python
+code = "import os, subprocess, sys, time; subprocess.Popen(['sleep', '300']);" \\
+    "open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(300)"
+hooks = Hooks(HooksConfig(before=python(code, sys.argv[2])), AgentName("edge"), SystemClock())
+hooks.processors.before.process(PACKAGE)
+"""
+
+
+def members_of(group: int) -> list[int]:
+    """The processes of a group that are not dead."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = one.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(int(one.parent.name))
+    return found
+
+
+def test_a_hook_and_what_it_started_end_with_an_agent_that_is_killed(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    agent = subprocess.Popen([sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(started)])
+    try:
+        eventually(lambda: started.exists() and started.read_text())
+        group = int(started.read_text())
+        eventually(lambda: len(members_of(group)) == 2)
+    finally:
+        agent.kill()
+        agent.wait()
+    eventually(lambda: not members_of(group))
+
+
+def test_a_watch_that_was_killed_is_replaced_with_the_next_hook() -> None:
+    watch = HookWatch()
+    watch.began(2**22 - 1)
+    first = watch._process
+    assert first is not None
+    first.kill()
+    first.wait()
+    watch.ended(2**22 - 1)
+    watch.began(2**22 - 2)
+    assert watch._process is not None
+    assert watch._process.pid != first.pid
+    watch.ended(2**22 - 2)
+    watch.close()
+    watch.close()
+
+
+def test_where_no_watch_can_be_started_hooks_run_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    watch = HookWatch()
+    watch.began(2**22 - 1)
+    watch.ended(2**22 - 1)
+    watch.close()
+    assert "hooks are not watched" in caplog.text

@@ -6,7 +6,8 @@ A command gets one JSON object, and nothing of the package's content:
      "action": "ADD", "paths": ["/site"], "deep_paths": ["/site"]}
 
 An exit code other than 0, and running longer than allowed, are failures; the command is then ended with all that it
-started. What it prints goes to nobody, but for the last line, which stands in the error. Used by `subscribing.py`.
+started, and so it is when the agent is killed. What it prints goes to nobody, but for the last line, which stands in
+the error. Used by `subscribing.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from mailboat.agent.hook_watch import HookWatch
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import ProcessorFailedError
 from mailboat.model.identifiers import AgentName
@@ -37,8 +39,16 @@ _LINE_CHARACTERS: Final = 300
 class CommandHook:
     """One command; see `Processor`. `stop` may come from any thread."""
 
-    def __init__(self, arguments: Sequence[str], subscriber: AgentName, timeout_seconds: float, clock: Clock) -> None:
-        """Run `arguments` for each package, for at most so long."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        subscriber: AgentName,
+        timeout_seconds: float,
+        clock: Clock,
+        watch: HookWatch | None = None,
+    ) -> None:
+        """Run `arguments` for each package, for at most so long; `watch` ends them if this process is killed."""
+        self._watch = watch
         self._arguments = tuple(arguments)
         self._subscriber = subscriber
         self._timeout_seconds = timeout_seconds
@@ -61,11 +71,17 @@ class CommandHook:
         with tempfile.TemporaryFile() as document, tempfile.TemporaryFile() as output:
             document.write(document_of(self._subscriber, package))
             document.seek(0)
+            if self._watch is not None:
+                self._watch.prepare()
             process = self._start(document, output, package)
             try:
+                if self._watch is not None:
+                    self._watch.began(process.pid)
                 self._await(process, package)
             finally:
                 _end(process)
+                if self._watch is not None:
+                    self._watch.ended(process.pid)
             if process.returncode != 0:
                 raise self._failed(package, f"ended with the exit code {process.returncode}", _last_line(output))
 
@@ -104,11 +120,12 @@ class Hooks:
     def __init__(self, config: HooksConfig, subscriber: AgentName, clock: Clock) -> None:
         """Make those that are configured."""
         self._made: list[CommandHook] = []
+        self._watch = HookWatch()
 
         def made(arguments: Sequence[str]) -> CommandHook | None:
             if not arguments:
                 return None
-            self._made.append(CommandHook(arguments, subscriber, config.timeout_seconds, clock))
+            self._made.append(CommandHook(arguments, subscriber, config.timeout_seconds, clock, self._watch))
             return self._made[-1]
 
         self.processors: Final = Processors(made(config.before), made(config.after), made(config.invalidate))
@@ -117,6 +134,10 @@ class Hooks:
         """The subscriber ends; see `CommandHook.stop`."""
         for one in self._made:
             one.stop(deadline)
+
+    def close(self) -> None:
+        """No hook runs any more."""
+        self._watch.close()
 
 
 def document_of(subscriber: AgentName, package: ProcessedPackage) -> bytes:

@@ -146,6 +146,7 @@ class SubscriberProcess:
 
     def close(self) -> None:
         """Release the target, and now and then remove the blobs of its own that no node names any more."""
+        self._hooks.close()
         self._target.close()
         sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 

@@ -7,6 +7,7 @@ password, a refused connection) only in a callback, while the call itself just t
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from typing import Final
 
@@ -18,6 +19,9 @@ from mailboat.journal.kafka_errors import is_refusal
 _LOGGER: Final = logging.getLogger(__name__)
 _ROUTINE: Final = frozenset({"GETPID"})
 """Kinds of lines that tell of what every new producer meets on brokers that have just started, and that passes."""
+
+_THREAD: Final = re.compile(r"^(?:\[thrd:[^\]]*\]: )?(?:\S+/bootstrap: )?")
+"""What the library puts before a line, of interest to its authors only."""
 
 _SUMMARIES: Final = frozenset({KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - the library's public constants
 
@@ -45,7 +49,9 @@ class ClientLog:
             self._next_at[kind] = now + self._interval_seconds
             left_out = self._left_out.pop(kind, 0)
         more = f" ({left_out} more of this kind since the last)" if left_out else ""
-        _LOGGER.log(logging.DEBUG if kind in _ROUTINE else level, "%s%s", form % details, more)
+        told = _THREAD.sub("", details[-1] if details else form)
+        level = logging.DEBUG if kind in _ROUTINE else min(level, logging.WARNING)  # it goes on trying by itself
+        _LOGGER.log(level, "the Kafka client says: %s%s", told, more, extra={"error": kind})
 
     def note(self, error: KafkaError) -> None:
         """What the library calls for errors of a client as a whole, such as a lost connection."""

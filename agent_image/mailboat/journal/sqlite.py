@@ -134,6 +134,9 @@ class SqliteJournal:
             connection.execute("DELETE FROM topic WHERE number = ?", (number,))
             connection.execute(f"DROP TABLE {record_table(number)}")
         Path(self._bell(number)).unlink(missing_ok=True)
+        free = self._give_back()
+        while free and free > (free := self._give_back()):
+            pass  # in steps, so that appenders get their turn
 
     def topics(self) -> Sequence[TopicName]:
         """See `Journal.topics`."""
@@ -202,10 +205,15 @@ class SqliteJournal:
         for topic, before in self._expired():
             is_asked = border is not None and before > self.bounds(topic).earliest_offset
             removed += self._remove_before(topic, border(topic, before) if border and is_asked else before)
+        self._give_back()
+        return removed
+
+    def _give_back(self) -> int:
+        """Give some of the free space back to the file system; how many pages of it are left."""
         with self._writer.idle_connection() as connection:
             connection.executescript(f"PRAGMA incremental_vacuum({_VACUUMED_PAGES})")  # `execute` would do one page
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return removed
+            return int(connection.execute("PRAGMA freelist_count").fetchone()[0])
 
     def size_bytes(self) -> int | None:
         """See `JournalUpkeep.size_bytes`: of the file and of the write-ahead log."""

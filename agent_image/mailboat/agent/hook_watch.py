@@ -1,0 +1,101 @@
+"""Ends the hooks of an agent that was killed: a small process beside it, which outlives it by a moment.
+
+An agent that gets SIGKILL can end nothing any more, and a hook that goes on would meet the hook of the next start. The
+kernel's own signal for this (`PR_SET_PDEATHSIG`) reaches the command itself only, not what that has started, and has to
+be set between fork and exec, where a process with threads must run nothing. So the watch is told of every hook through
+a pipe; when the pipe ends while hooks run, it kills their process groups. One for a subscriber, from its first hook on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import subprocess
+
+_LOG: Final = logging.getLogger(__name__)
+_CLOSE_SECONDS: Final = 5.0
+_PROGRAM: Final = """
+import os, signal, sys
+running = set()
+for line in sys.stdin.buffer:
+    number = int(line[1:])
+    running.add(number) if line[:1] == b"+" else running.discard(number)
+for group in running:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+"""
+
+
+class HookWatch:
+    """Knows which hooks run. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        """Nothing is started before the first hook."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running: set[int] = set()
+
+    def prepare(self) -> None:
+        """A hook is about to be started: the watch is there before it."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+
+    def began(self, group: int) -> None:
+        """A hook runs, in the process group of that number."""
+        with self._lock:
+            self._running.add(group)
+            if not self._tell(f"+{group}"):
+                self._start()
+
+    def ended(self, group: int) -> None:
+        """It has ended, with all that is known of it."""
+        with self._lock:
+            self._running.discard(group)
+            self._tell(f"-{group}")
+
+    def close(self) -> None:
+        """End the watch. No hook may run any more."""
+        with self._lock:
+            self._end()
+
+    def _start(self) -> None:
+        """Start the watch, or another one after one that was killed."""
+        import subprocess
+
+        self._end()
+        command = [sys.executable, "-I", "-S", "-c", _PROGRAM]
+        nowhere = subprocess.DEVNULL
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+        except OSError as error:
+            _LOG.warning("hooks are not watched, and would go on if this process were killed: %s", error)
+        for group in self._running:
+            self._tell(f"+{group}")
+
+    def _end(self) -> None:
+        """End the process: its pipe ends."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            process.wait(_CLOSE_SECONDS)
+
+    def _tell(self, line: str) -> bool:
+        """Whether the watch was told."""
+        if self._process is None or self._process.stdin is None:
+            return False
+        try:
+            self._process.stdin.write(f"{line}\n".encode())
+        except OSError:
+            return False
+        return True
