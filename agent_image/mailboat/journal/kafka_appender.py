@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -25,6 +26,7 @@ from mailboat.model.identifiers import Offset, TopicName
 
 _POLL_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 0.005
+_MEETING_SECONDS: Final = 1.0
 _BATCH_HEADER_BYTES: Final = 61
 _RECORD_HEADER_BYTES: Final = 36  # length, attributes, time, offset, lengths of key and value, number of headers
 _HEADER_BYTES: Final = 10
@@ -71,9 +73,21 @@ class _Client:
         self._ending = threading.Lock()
         self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
+        self._has_met = False
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)
         self._thread.start()
+
+    def meet_brokers(self, topic: TopicName) -> None:
+        """Before the first record: wait a little for a connection, unless that was done.
+
+        A record that is there before any connection is makes the library look for its producer id once, in vain, and
+        again after a timer of half a second.
+        """
+        if not self._has_met:
+            self._has_met = True
+            with suppress(KafkaException):  # they may be away: the append says so in its time
+                self.producer.list_topics(topic, _MEETING_SECONDS)
 
     def end(self) -> None:
         """Give up what is not delivered; every record that was sent before gets its report."""
@@ -121,6 +135,7 @@ class KafkaAppender:
         deadline = Deadline(self._clock, self._settings.append_seconds)
         client = self._current()
         outcome = _Outcome(len(records))
+        client.meet_brokers(topic)
         try:
             self._send(client, topic, records, outcome, deadline)
         except (KafkaException, BufferError) as raised:
