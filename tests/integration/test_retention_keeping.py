@@ -226,6 +226,32 @@ def test_the_ceiling_takes_packages_from_a_laggard_and_says_so(log: Log, caplog:
     keeper.close()
 
 
+def test_a_changed_policy_holds_from_the_first_turn_of_whoever_starts_with_it(log: Log) -> None:
+    log.publish(10)
+    log.announce("edge", 10)
+    careful = log.keeper(replace(SETTINGS, limits=ConsumptionBounds(min_seconds=DAY)))
+    assert careful.turn().plan.reason is Reason.FLOOR
+    careful.close()
+    assert log.head == 0
+    changed = log.keeper()
+    changed.turn()
+    changed.close()
+    assert log.head == 10
+
+
+def test_without_consumption_age_and_size_alone_move_the_head(log: Log) -> None:
+    log.publish(10)
+    log.announce("edge", 9)
+    log.clock.advance(DAY)
+    log.publish(5)
+    settings = replace(SETTINGS, limits=ConsumptionBounds(expire_seconds=DAY / 2), is_by_consumption=False)
+    keeper = log.keeper(settings)
+    turn = keeper.turn()
+    keeper.close()
+    assert (log.head, turn.plan.reason, turn.plan.losers) == (9, Reason.EXPIRED, ())  # the newest of the old stays
+    assert (keeper.figures.removed, keeper.figures.losses) == (9, 0)
+
+
 def test_what_is_no_announcement_is_passed_by(log: Log) -> None:
     log.publish(10)
     log.journal.append(DISCOVERY, [NewRecord(b"\xff", (("type", b"1"), ("version", b"1"))), NewRecord(b"", ())])

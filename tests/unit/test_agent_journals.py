@@ -106,3 +106,20 @@ def test_topics_are_kept_as_fits_what_they_carry() -> None:
     assert {one.retention_seconds for one in kept.values()} == {30.0}
     assert [role for role, one in kept.items() if one.retention_bytes is not None] == [TopicRole.DISCOVERY]
     assert package.max_message_bytes > kept[TopicRole.STATUS].max_message_bytes
+
+
+def test_each_topic_is_kept_as_its_own_section_says() -> None:
+    own = decode_config({"retention": {"status_seconds": 30, "event": {"seconds": None, "bytes": 7}}}).retention
+    kept = {role: topic_settings(role, own) for role in TopicRole}
+    assert (kept[TopicRole.EVENT].retention_seconds, kept[TopicRole.EVENT].retention_bytes) == (None, 7)
+    assert (kept[TopicRole.STATUS].retention_seconds, kept[TopicRole.STATUS].retention_bytes) == (30.0, None)
+
+
+def test_brokers_come_after_the_agents_that_keep_the_head_of_packages() -> None:
+    own = RetentionConfig(package_seconds=60.0, package_bytes=4000)
+    kept = {role: topic_settings(role, own, is_head_kept=True) for role in TopicRole}
+    assert kept[TopicRole.PACKAGE].retention_seconds == 3660.0
+    assert kept[TopicRole.PACKAGE].retention_bytes == 5000
+    assert kept[TopicRole.STATUS] == topic_settings(TopicRole.STATUS, own)
+    forever = topic_settings(TopicRole.PACKAGE, RetentionConfig(None, None, None), is_head_kept=True)
+    assert (forever.retention_seconds, forever.retention_bytes) == (None, None)
