@@ -71,7 +71,7 @@ class Budget:
     """How large one package may become; a single larger node travels alone."""
 
     size_bytes: Annotated[int, Field("Bytes of properties and binaries.", form=SIZE)] = 4 * _MEBIBYTE
-    nodes: Annotated[int, Field("Nodes.", minimum=1, maximum=1_000_000)] = 1000
+    nodes: Annotated[int, Field("Nodes.", minimum=1, maximum=1_000_000)] = 2000
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from mailboat_operator.manifests.workloads import CONFIG_ENDING, config_map
 
 SPARK_VERSION: Final = "4.3.0"
 """That of requirements/spark.txt, which the image holds."""
-DRIVER_FILE: Final = "local:///opt/mailboat/bulk_driver.py"
+DRIVER_FILE: Final = "local:///opt/mailboat/mailboat.py"
+"""The command line, in a file that Spark takes for Python."""
 DRIVER_CONTAINER: Final = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"
 
@@ -78,9 +79,11 @@ class SparkRun:
 
     @property
     def arguments(self) -> list[str]:
-        """Of `mailboat bulk build`, which the driver's file is."""
+        """Of the command line."""
         spec = self.build.spec
         return [
+            "bulk",
+            "build",
             SOURCE_FOLDER,
             *spec.roots,
             f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
@@ -88,6 +91,7 @@ class SparkRun:
             f"--build-id={self.build_id}",
             f"--budget={spec.budget.size_bytes}",
             f"--nodes={spec.budget.nodes}",
+            "--master=submitted",
         ]
 
     @property
