@@ -14,7 +14,7 @@ import tarfile
 import textwrap
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -263,6 +263,12 @@ def demand(cluster: Cluster) -> Iterator[Demand]:
 def keda(cluster: Cluster) -> None:
     """KEDA, in the cluster as long as that is there."""
     _script("keda")
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], str]:
+    """Runs a command of `tests/kind/cluster.py`, and gives what it prints."""
+    return _script
 
 
 def accept_for(listening: socket.socket, port: int) -> None:

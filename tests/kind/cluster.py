@@ -5,6 +5,7 @@
     cluster.py images    build the project's images and load them; prints their names and sizes
     cluster.py load IMAGE…   give it images of the engine
     cluster.py keda      build KEDA of its module and install it
+    cluster.py spark     the image of bulk builds and kubeflow's Spark operator: prints image, program, definitions
     cluster.py down      remove it, and the engine with it
 
 Where a container engine runs already and can pull, kind's published node image is used; elsewhere engine and node image
@@ -20,9 +21,20 @@ import sys
 from pathlib import Path
 
 import keda
-from builds import HELM, KIND, KUBEBOX, build, cache_folder, locked, module_folder, say
+from builds import (
+    HELM,
+    KIND,
+    KUBEBOX,
+    SPARK_OPERATOR,
+    SPARK_OPERATOR_MODULE,
+    build,
+    cache_folder,
+    locked,
+    module_folder,
+    say,
+)
 from engine import Engine, find_engine
-from images import AGENT, OPERATOR, image
+from images import AGENT, OPERATOR, SPARK, image
 from node import node_image
 
 NAME = "mailboat"
@@ -92,6 +104,14 @@ def load_own(engine: Engine) -> None:
         sys.stdout.write(f"{name} {engine.image_bytes(name)}\n")
 
 
+def load_spark(engine: Engine) -> None:
+    """Build the image of bulk builds and load it, build kubeflow's Spark operator, and print where all is."""
+    name = image(engine, SPARK)
+    load(engine, [name])
+    definitions = module_folder(SPARK_OPERATOR, SPARK_OPERATOR_MODULE) / "config" / "crd" / "bases"
+    sys.stdout.write(f"{name}\n{build(SPARK_OPERATOR)}\n{definitions}\n")
+
+
 def down() -> None:
     """Remove the cluster, and its engine if it was started for it; what can't be removed is told, and fails."""
     with locked(cache_folder() / "cluster"):
@@ -141,6 +161,8 @@ if __name__ == "__main__":
             load(up(), names)
         case ["keda"]:
             keda.install(_client_environment(up()), NAME)
+        case ["spark"]:
+            load_spark(up())
         case ["down"]:
             down()
         case _:

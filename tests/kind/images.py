@@ -122,9 +122,7 @@ def wheelhouse(lock: str) -> Path:
             draft = Path(tempfile.mkdtemp(dir=folder.parent))
             options = ["--quiet", "--only-binary=:all:", f"--python-version={_DEBIAN_PYTHON}", "--no-deps"]
             pip = [_python_with_pip(), "-m", "pip", "download", *options, "--dest", str(draft)]
-            subprocess.run(
-                [*pip, f"--no-binary={_SOURCES}", "--require-hashes", "-r", str(requirements)], check=True
-            )
+            subprocess.run([*pip, f"--no-binary={_SOURCES}", "--require-hashes", "-r", str(requirements)], check=True)
             if any(draft.glob(f"{_SOURCES}-*")):
                 subprocess.run([*pip, "setuptools", "wheel"], check=True)  # what its build asks for
             draft.rename(folder)
