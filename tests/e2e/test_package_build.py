@@ -1,4 +1,4 @@
-"""A whole tree through kubeflow's Spark operator: a PackageBuild becomes a driver and two executors, which publish it."""
+"""A whole tree through kubeflow's Spark operator: a PackageBuild becomes a driver and executors, which publish it."""
 
 from __future__ import annotations
 
