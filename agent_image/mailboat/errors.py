@@ -395,3 +395,12 @@ class DemoFailedError(PermanentError):
 
     The demo's folder is kept: `mailboat --home DIR status` and `journal verify` can look into it.
     """
+
+
+class KubectlFailedError(PermanentError):
+    """kubectl could not do what `kubectl mailboat` asked it for; the message ends with its own words.
+
+    It was called with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way.
+    One who asks an agent needs the rights to get Publishers and the Secret of the token, and to create
+    `pods/portforward`.
+    """

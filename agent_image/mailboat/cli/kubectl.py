@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 
 from mailboat.cli.failures import print_error
 from mailboat.cli.main import main
-from mailboat.errors import MailboatError, PermanentError, UsageError
+from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
 REMOTE_COMMANDS: Final[Mapping[str, str]] = {
     "status": "how far the subscribers are, and what holds them up",
@@ -44,15 +44,6 @@ _TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 _FORWARDING: Final = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _STOP_SECONDS: Final = 5.0
 _HELP: Final = ("-h", "--help")
-
-
-class KubectlFailedError(PermanentError):
-    """kubectl could not do what `kubectl mailboat` asked it for.
-
-    The message ends with its own words. It was called with the same kubeconfig and context, so
-    `kubectl get publishers.mailboat.dev` fails in the same way. One who asks an agent needs the rights to get
-    Publishers and the Secret of the token, and to create `pods/portforward`.
-    """
 
 
 class _Parser(argparse.ArgumentParser):
