@@ -96,7 +96,7 @@ class Reconciler:
         What `systems` holds is shared by all looks; None begins with nothing.
         """
         self._cluster = cluster
-        self._sight = Sight(cluster, agents, image, Systems() if systems is None else systems)
+        self._sight = Sight(cluster, agents, image, Systems() if systems is None else systems, _now)
         self._on_report = on_report
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
@@ -166,6 +166,10 @@ class Reconciler:
             await self._cluster.report(owner, report)
         except (ClusterConflictError, ClusterRefusedError) as error:
             _LOG.warning("no Event: %s", error)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _is_ready(status: Mapping[str, Any] | None) -> bool:

@@ -106,7 +106,7 @@ class Harbour:
             if found["state"] == state:
                 return found
             assert time.monotonic() < end, found
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     @property
     def token(self) -> str:

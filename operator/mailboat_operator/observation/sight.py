@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from mailboat.errors import UntrustedInputError
@@ -38,17 +38,20 @@ _ASKED: Final = 3
 class Sight:
     """Reads, and never writes."""
 
-    def __init__(self, cluster: Cluster, agents: Agents, image: AgentImage, systems: Systems) -> None:
-        """Read through `cluster`, `agents` and `systems`; `image` is what agents run."""
+    def __init__(
+        self, cluster: Cluster, agents: Agents, image: AgentImage, systems: Systems, clock: Callable[[], datetime]
+    ) -> None:
+        """Read through `cluster`, `agents` and `systems`; `image` is what agents run, `clock` tells the time."""
         self.cluster = cluster
         self.agents = agents
         self.systems = systems
         self._image = image
+        self._clock = clock
 
     @property
     def now(self) -> datetime:
         """The moment of a look."""
-        return datetime.now(UTC)
+        return self._clock()
 
     async def understood(self, namespace: str, kind: str, name: str) -> Resource | None:
         """An object of ours; None where there is none, or none that can be understood."""

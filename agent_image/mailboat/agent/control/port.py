@@ -39,7 +39,18 @@ class AgentDefectError(PermanentError):
     """
 
 
-class Control(Protocol):
+class Books(Protocol):
+    """Who counts among the subscribers."""
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """Take a subscriber off the books that will not come back: nobody waits for it, nothing is kept for it.
+
+        Raises: AgentMissingError; UsageError for one that runs.
+        """
+        ...
+
+
+class Control(Books, Protocol):
     """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
 
     def status(self) -> StatusView:
@@ -108,11 +119,4 @@ class Control(Protocol):
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """Ask a subscriber to import given-up packages after all. Raises: AgentMissingError, UsageError."""
-        ...
-
-    def forget(self, subscriber: str) -> ForgottenView:
-        """Take a subscriber off the books that will not come back: nobody waits for it, nothing is kept for it.
-
-        Raises: AgentMissingError; UsageError for one that runs.
-        """
         ...
