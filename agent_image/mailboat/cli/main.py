@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "delete": "publishing",
         "invalidate": "publishing",
         "ping": "publishing",
+        "bulk": "bulk",
         "subscribe": "subscribing",
         "agent": "agents",
         "status": "status",

@@ -1,0 +1,261 @@
+"""`mailboat bulk plan`, `build`, `status`, `verify` and `forget`: many packages at once, built on Spark."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from mailboat.cli.bulk_progress import BulkProgress
+from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
+from mailboat.cli.declaring import PublisherOption, command, remote_command
+from mailboat.cli.publishing import SourceArgument, content_paths
+from mailboat.cli.rendering import Report
+from mailboat.cli.session import Session
+from mailboat.errors import UsageError
+from mailboat.model.paths import ROOT, NodePath
+
+if TYPE_CHECKING:
+    from mailboat.agent.composition import Workspace
+    from mailboat.bulk.cutting import Budget
+    from mailboat.bulk.records import Problem
+    from mailboat.bulk.spark.stages import StageRunner
+
+LEFT_OUT_EXIT_CODE: Final = 1
+"""Built and published, but not all: what could not be read is named, and nobody takes it for removed."""
+
+DIFFERENT_EXIT_CODE: Final = 1
+SUBMITTED: Final = "submitted"
+"""The master that `spark-submit`, or an operator that calls it, has chosen."""
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]i?b?|b)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+
+RootsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="PATH", help="Content paths; all of the source when left out.")
+]
+MasterOption = Annotated[
+    str,
+    typer.Option(
+        "--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…; `submitted` by others."
+    ),
+]
+
+
+class Cutting(NamedTuple):
+    """How the tree is cut."""
+
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="SIZE", help="Content of one package at most, such as 4MiB.")
+    ] = "4MiB"
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of one package at most.")] = 2000
+
+
+class Naming(NamedTuple):
+    """Where to, and as which build."""
+
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="HOME|FILE", help="The home, or a configuration, that is published with."),
+    ] = None
+    build_id: Annotated[
+        str | None,
+        typer.Option("--build-id", metavar="ID", help="Names the build; made of what is built when left out."),
+    ] = None
+    everything: Annotated[bool, typer.Option("--all", help="Publish also what the log has from an earlier build.")] = (
+        False
+    )
+    publisher: PublisherOption = None
+    master: MasterOption = "local[*]"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(
+        name="bulk", help="Build and publish a whole tree as many packages, on Spark.", no_args_is_help=True
+    )
+    group.command("plan")(plan)
+    group.command("build")(build)
+    group.command("status")(status)
+    group.command("verify")(verify)
+    group.command("forget")(forget)
+    app.add_typer(group)
+
+
+@command
+def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: RootsArgument = None) -> None:
+    """Tell how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
+    from mailboat.agent.locations import open_source
+    from mailboat.bulk.listing import cut_whole, outermost
+    from mailboat.bulk.plan import plan_of
+
+    with closing(open_source(source)) as opened:
+        found = plan_of(cut_whole(opened, outermost(_roots_of(source, paths)), _budget_of(cutting)))
+    session.show(plan_report(found))
+    _end_by_problems(found.problems)
+
+
+@command
+def build(
+    session: Session, cutting: Cutting, naming: Naming, source: SourceArgument, paths: RootsArgument = None
+) -> None:
+    """Build a tree as many packages, and publish them in order. The same command again goes on, and repeats nothing."""
+    with _spark_installed():
+        from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+        from mailboat.bulk.identity import checked_build_id
+        from mailboat.bulk.running import BuildOrder, BuildRun
+        from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace
+
+    named = None if naming.build_id is None else checked_build_id(naming.build_id)
+    budget = _budget_of(cutting)
+    with _workspace(session, naming.into) as workspace, ExitStack() as opened:
+        recipe = recipe_for(workspace, BuildWish(source, _roots_of(source, paths), budget))
+        runner = opened.enter_context(_spark(naming.master))
+        progress = BulkProgress(sys.stderr, workspace.clock)
+        opened.callback(progress.end)
+        stages = SparkPipeline(runner, WorkPlace.of(workspace.home))
+        ports = ports_for(workspace, stages, naming.publisher, progress)
+        report = BuildRun(BuildOrder(recipe, named, naming.everything), ports).run()
+        progress.end()
+        session.show(build_report(report, runner.figures))
+    _end_by_problems(report.problems)
+
+
+@remote_command
+def status(
+    session: Session,
+    build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build; all when left out.")] = None,
+) -> None:
+    """Tell how much of each build is published, and how much of it every subscriber has imported."""
+    with session.control() as control:
+        found = control.builds() if build_id is None else [control.build(build_id)]
+    session.show(status_report(found))
+
+
+@command
+def verify(
+    session: Session,
+    source: SourceArgument,
+    targets: Annotated[
+        list[str], typer.Argument(metavar="TARGET", help="What should equal it: files:DIR, sqlite:FILE…")
+    ],
+    paths: Annotated[
+        list[str] | None,
+        typer.Option("--path", metavar="PATH", help="Compare only this and what is below; repeatable."),
+    ] = None,
+    master: MasterOption = "local[*]",
+) -> None:
+    """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
+    from mailboat.agent.locations import absolute_source
+    from mailboat.bulk.listing import outermost
+
+    with _spark_installed():
+        from mailboat.bulk.spark.verification import Comparison, find_differences
+
+    roots = outermost(content_paths(paths or ()) or (ROOT,))
+    comparison = Comparison(absolute_source(source), tuple(map(absolute_source, targets)), roots)
+    with _spark(master) as runner:
+        found = sorted(find_differences(runner, comparison))
+    session.show(differences_report(found, targets))
+    if found:
+        raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+@command
+def forget(
+    session: Session,
+    build_id: Annotated[str, typer.Argument(metavar="ID", help="The build.")],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="HOME|FILE", help="The home, or a configuration, of the build.")
+    ] = None,
+) -> None:
+    """Forget a build and its manifest. What it published stays; what it built and did not publish is swept."""
+    from mailboat.bulk.fencing import BuildClaim, this_driver
+    from mailboat.bulk.identity import checked_build_id
+
+    with _spark_installed():
+        from mailboat.bulk.library import Library
+    from mailboat.errors import BuildMissingError
+
+    named = checked_build_id(build_id)
+    with _workspace(session, into) as workspace:
+        library = Library(workspace.blobs.builds)
+        with BuildClaim(library.documents, named, this_driver(), workspace.clock).held():
+            found = library.read(named)
+            if found is None:
+                known = ", ".join(one.build_id for one in library.builds()) or "none"
+                raise BuildMissingError(f"there is no manifest of a build {named}; builds: {known}", build=named)
+            library.forget(found)
+    session.show(Report({"build_id": named, "forgotten": True}, [named], lambda: [f"{named} is forgotten"]))
+
+
+@contextmanager
+def _workspace(session: Session, into: Path | None) -> Iterator[Workspace]:
+    """What is published with: the session's home, another one, or a configuration with its state in the home."""
+    from mailboat.agent.composition import Workspace, prepare
+    from mailboat.agent.home import Home, configured_home
+
+    if into is not None and into.is_file():
+        home = configured_home(into, session.home_path if session.is_home_given else None)
+        prepare(home)
+    else:
+        home = session.home() if into is None else Home(into)
+    with Workspace(home) as workspace:
+        yield workspace
+
+
+@contextmanager
+def _spark_installed() -> Iterator[None]:
+    """Raises: SparkMissingError instead of the interpreter's own error, where the extra is not installed."""
+    from mailboat.bulk.spark.session import SparkMissingError
+
+    try:
+        yield
+    except ImportError as error:
+        raise SparkMissingError(
+            f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
+        ) from error
+
+
+@contextmanager
+def _spark(master: str) -> Iterator[StageRunner]:
+    from mailboat.bulk.spark.session import SessionSettings, open_session
+    from mailboat.bulk.spark.stages import StageRunner
+
+    with open_session(SessionSettings(master=None if master == SUBMITTED else master)) as session:
+        yield StageRunner(session)
+
+
+def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
+    """What is meant: the paths that are given, else those of a FileVault filter, else all."""
+    from mailboat.agent.locations import open_source, own_roots
+
+    given = content_paths(paths or ())
+    if given:
+        return given
+    with closing(open_source(source)) as opened:
+        return own_roots(opened) or (ROOT,)
+
+
+def _budget_of(cutting: Cutting) -> Budget:
+    from mailboat.bulk.cutting import Budget
+
+    return Budget(parse_size(cutting.budget), cutting.nodes)
+
+
+def parse_size(text: str) -> int:
+    """Bytes as people write them: `500000`, `500kB`, `4MiB`, `1Gi`. Raises: UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) < 1:
+        raise UsageError(f"{text!r} is not a size: write 4MiB, 500kB or a number of bytes")
+    return int(match[1]) * _UNITS[(match[2] or "").lower().removesuffix("b")]
+
+
+def _end_by_problems(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise typer.Exit(LEFT_OUT_EXIT_CODE)

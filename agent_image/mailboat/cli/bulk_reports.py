@@ -1,0 +1,156 @@
+"""What the commands of `mailboat bulk` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import BuildView
+    from mailboat.bulk.plan import CutPlan
+    from mailboat.bulk.records import Problem
+    from mailboat.bulk.reports import BuildReport
+    from mailboat.bulk.spark.stages import StageFigures
+    from mailboat.bulk.spark.verification import TargetDifference
+
+_SHOWN: Final = 20
+
+
+def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
+    if problems:
+        yield f"left out, and not removed anywhere: {count_text(len(problems), 'path')}"
+    for one in problems[:_SHOWN]:
+        yield f"  {one.path}  {one.name}: {one.message}"
+    if len(problems) > _SHOWN:
+        yield f"  … {count_text(len(problems) - _SHOWN, 'more path')}"
+
+
+def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
+    return [one._asdict() for one in problems]
+
+
+def plan_report(found: CutPlan) -> Report:
+    """How a tree would be cut."""
+    largest = [
+        {"kind": str(one.kind), "first_root": one.roots[0], "roots": len(one.roots), "nodes": one.nodes}
+        | {"content_bytes": one.content_bytes}
+        for one in found.largest
+    ]
+    document = {
+        "packages": found.packages,
+        "skeleton": found.skeleton,
+        "content": found.content,
+        "nodes": found.nodes,
+        "content_bytes": found.content_bytes,
+        "largest_bytes": found.largest_bytes,
+        "largest": largest,
+        "problems": _problem_documents(found.problems),
+    }
+    return Report(document, [one.roots[0] for one in found.largest], lambda: list(_plan_blocks(found)))
+
+
+def _plan_blocks(found: CutPlan) -> Iterator[Block]:
+    yield (
+        f"{count_text(found.packages, 'package')}: {found.skeleton:,} of folders that are cut, {found.content:,} of"
+        f" subtrees; {count_text(found.nodes, 'node')}, {bytes_text(found.content_bytes)}"
+    )
+    columns = (
+        Column("LARGEST PACKAGES"),
+        Column("CONTENT", is_number=True),
+        Column("NODES", is_number=True),
+        Column("PATHS", is_number=True),
+    )
+    rows = [
+        (one.roots[0], bytes_text(one.content_bytes), f"{one.nodes:,}", f"{len(one.roots):,}") for one in found.largest
+    ]
+    yield Table(columns, rows, empty="nothing to build")
+    yield from _problem_lines(found.problems)
+
+
+def build_report(report: BuildReport, figures: Sequence[StageFigures]) -> Report:
+    """What a build came to."""
+    document = asdict(report)
+    document["problems"] = _problem_documents(report.problems)
+    document["stages"] = [
+        {"name": one.name, "seconds": one.seconds, "tasks": one.tasks, "skew": round(one.skew, 2)} for one in figures
+    ]
+    return Report(document, [report.build_id], lambda: list(_build_lines(report, figures)))
+
+
+def _build_lines(report: BuildReport, figures: Sequence[StageFigures]) -> Iterator[str]:
+    yield f"build {report.build_id} is {report.state}"
+    parts = [count_text(report.packages, "package"), f"{report.published:,} published", f"{report.present:,} present"]
+    if report.first_offset is not None:
+        parts.append(f"offsets {report.first_offset} to {report.last_offset}")
+    yield f"  packages  {', '.join(parts)}"
+    if report.built:
+        content, stored = bytes_text(report.content_bytes), bytes_text(report.stored_bytes)
+        yield f"  built     {report.built:,}: {count_text(report.nodes, 'node')}, {content}, {stored} stored"
+    times = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in report.stage_seconds.items())
+    yield f"  time      {times}"
+    skews = _skews(figures)
+    if skews:
+        yield f"  skew      {skews}"
+    yield from _problem_lines(report.problems)
+
+
+def _skews(figures: Sequence[StageFigures]) -> str:
+    worst: dict[str, StageFigures] = {}
+    for one in figures:
+        if one.name not in worst or one.skew > worst[one.name].skew:
+            worst[one.name] = one
+    parts = (f"{name} {one.skew:.1f} over {count_text(one.tasks, 'task')}" for name, one in worst.items())
+    return ", ".join(parts)
+
+
+def status_report(found: Sequence[BuildView]) -> Report:
+    """What the log holds of builds."""
+    document = {"builds": [asdict(one) for one in found]}
+    return Report(document, [one.build_id for one in found], lambda: list(_status_blocks(found)))
+
+
+def _status_blocks(found: Sequence[BuildView]) -> Iterator[Block]:
+    columns = (
+        Column("BUILD"),
+        Column("PUBLISHER", can_cut=True),
+        Column("STATE"),
+        Column("PUBLISHED", is_number=True),
+        Column("SIZE", is_number=True),
+        Column("IMPORTED", can_fold=True),
+    )
+    rows = [
+        (
+            one.build_id,
+            one.publisher,
+            one.state,
+            f"{one.published:,}/{one.total:,}",
+            bytes_text(one.package_bytes),
+            ", ".join(f"{each.name} {each.imported:,} ({each.state})" for each in one.subscribers) or ABSENT,
+        )
+        for one in found
+    ]
+    yield Table(columns, rows, empty="the log holds no build")
+
+
+def differences_report(found: Sequence[TargetDifference], targets: Sequence[str]) -> Report:
+    """Where targets differ from the source."""
+    document: dict[str, Any] = {"differences": [one._asdict() for one in found], "targets": list(targets)}
+    return Report(document, [one.path for one in found], lambda: list(_difference_blocks(found, targets)))
+
+
+def _difference_blocks(found: Sequence[TargetDifference], targets: Sequence[str]) -> Iterator[Block]:
+    if not found:
+        yield (
+            f"{count_text(len(targets), 'target')} equal the source"
+            if len(targets) > 1
+            else "the target equals the source"
+        )
+        return
+    columns = (Column("TARGET", can_cut=True), Column("DIFFERENCE"), Column("PATH"), Column("DETAILS", can_fold=True))
+    rows = [(one.target, one.kind, one.path, " ".join(one.details) or ABSENT) for one in found[:_SHOWN]]
+    yield Table(columns, rows)
+    if len(found) > _SHOWN:
+        yield f"… {count_text(len(found) - _SHOWN, 'more difference')}; all of them with -o json"
