@@ -286,6 +286,23 @@ class TestStatus:
         assert room.distribution(AUTHOR, made.package_id).waiting == ("edge",)
         assert [one.count for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [1]
 
+    def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everybody_once(
+        self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        room = harbour.room(is_running=True)
+        for number in range(50):
+            harbour.subscriber(f"edge-{number}").announce(-1)
+        await_until(lambda: len(room.queues(AUTHOR)) == 100)
+        looks: list[int] = []
+        look = type(room._audience).members
+        monkeypatch.setattr(type(room._audience), "members", lambda one: (looks.append(1), look(one))[1])
+        monkeypatch.setattr(harbour.clock, "monotonic", lambda: 1e9)
+        for one in room.queues(AUTHOR):
+            room.queue(AUTHOR, one.name)
+        assert len(looks) == 1
+        harbour.subscriber("late").announce(-1)
+        await_until(lambda: len(room.queues(AUTHOR)) == 102)
+
     def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, room: ControlRoom) -> None:
         publish(room, 3)
         harbour.subscriber("beyond").announce(2**62)

@@ -98,6 +98,30 @@ def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Clie
     assert answer.json()["detail"].startswith(told)
 
 
+@pytest.mark.parametrize(("kind", "said"), [(None, "nothing"), ("application/x-www-form-urlencoded", "'application/x")])
+def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx.Client, kind: str | None, said: str) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    body = b'{"action": "ADD", "paths": ["/a"]}'
+    answer = agent.post("/api/v1/publishers/author/distributions", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith(f"the body must be JSON, but the header Content-Type says {said}")
+    assert answer.json()["next_step"] == "send the header Content-Type: application/json"
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        ("/publishers/author/queues/edge-1?max_item=5", "did you mean max_items?"),
+        ("/publishers/author/queues?x=1", "it takes none"),
+        ("/publishers/author/distributions/a?waits=1", "did you mean wait?"),
+    ],
+)
+def test_a_parameter_that_is_not_known_is_refused_with_a_suggestion(agent: httpx.Client, where: str, step: str) -> None:
+    answer = agent.get(f"/api/v1{where}")
+    assert (answer.status_code, answer.json()["next_step"]) == (400, step)
+    assert "unknown parameter" in answer.json()["detail"]
+
+
 def test_publishers_and_subscribers_are_listed_and_each_subscriber_is_found_by_name(agent: httpx.Client) -> None:
     everybody = agent.get("/api/v1/status").json()
     assert agent.get("/api/v1/publishers").json() == everybody["publishers"]

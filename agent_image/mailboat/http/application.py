@@ -33,6 +33,7 @@ from mailboat.http.reference import PAGE_POLICY, reference_page
 from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling
 
 _SHOWN_MISTAKES: Final = 3
+_SHOWN_KIND: Final = 80
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
 
@@ -105,10 +106,21 @@ async def _tell_error(request: Request, error: Exception) -> Response:
 async def _tell_mistakes(request: Request, error: Exception) -> Response:
     """What is wrong with a request, place by place, without repeating what it said."""
     found = cast("RequestValidationError", error).errors()
+    kind = request.headers.get("content-type", "")
+    if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
+        return await _tell_error(request, _undeclared(kind))
     told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(told)
     message = "; ".join(told) + (f"; and {more} more" if more else "")
     return await _tell_error(request, UsageError(message))
+
+
+def _undeclared(kind: str) -> UsageError:
+    said = repr(kind[:_SHOWN_KIND]) if kind else "nothing"
+    return UsageError(
+        f"the body must be JSON, but the header Content-Type says {said}",
+        next_step="send the header Content-Type: application/json",
+    )
 
 
 async def _tell_status(request: Request, error: Exception) -> Response:

@@ -9,13 +9,14 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.dependencies.models import Dependant
 
 from mailboat.agent.control.archive import LogArchive
 from mailboat.agent.control.port import Control
 from mailboat.agent.health import Health
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
-from mailboat.errors import AccessDeniedError
+from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.probes import Telemetry
@@ -112,10 +113,40 @@ class Permission:
         return call.caller
 
 
-def operation(
-    verb: Verb, summary: str, *, example: object = None, also: Iterable[int] = (), status: int = 200
+def _parameters_of(dependant: Dependant) -> set[str]:
+    """The names of an operation's query parameters, with those of all that it depends on."""
+    own = {one.alias for one in dependant.query_params}
+    return own.union(*map(_parameters_of, dependant.dependencies))
+
+
+async def only_known_parameters(request: Request) -> None:
+    """Refuse a query that says more than the operation takes: a typo must not look like a filter that was applied.
+
+    Raises: UsageError, with a suggestion.
+    """
+    import difflib  # noqa: PLC0415  # for the unlucky only
+
+    known = _parameters_of(request.scope["route"].dependant)
+    for name in request.query_params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            meant = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known)) or 'none'}"
+            raise UsageError(f"the query has an unknown parameter {name[:LONGEST_NAME]!r}", next_step=meant)
+
+
+def operation(  # what there is to declare
+    verb: Verb,
+    summary: str,
+    *,
+    example: object = None,
+    also: Iterable[int] = (),
+    status: int = 200,
+    is_strict: bool = True,
 ) -> dict[str, Any]:
-    """What a route is declared with: who may call it, its summary, an example, and the problems it may answer with."""
+    """What a route is declared with: who may call it, its summary, an example, and the problems it may answer with.
+
+    Strict, it refuses parameters that it does not know.
+    """
     shown = {} if example is None else {"content": {"application/json": {"example": example}}}
     answers: dict[int | str, dict[str, Any]] = {
         status: {"description": "Done." if status == 200 else HTTPStatus(status).phrase, **shown}
@@ -125,7 +156,7 @@ def operation(
     return {
         "summary": summary,
         "status_code": status,
-        "dependencies": [Depends(Permission(verb))],
+        "dependencies": [Depends(Permission(verb)), *([Depends(only_known_parameters)] if is_strict else [])],
         "responses": answers,
         "openapi_extra": {"security": [{"bearer": []}, {}], "x-mailboat-verb": verb.value},
     }

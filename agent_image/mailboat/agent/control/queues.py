@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,6 +10,7 @@ from mailboat.agent.control.audience import Audience
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import error_item_view, item_view, queue_view
 from mailboat.agent.control.views import QueuePage, QueueView
+from mailboat.clock import Clock
 from mailboat.errors import QueueNotClearableError
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.failures import ErrorQueue
@@ -17,22 +19,40 @@ from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 
 MAX_PAGE_ITEMS: Final = 1000
+_MOMENT_SECONDS: Final = 0.25
 
 
 class QueueDesk:
     """The queues of all publishers of a process. Safe to use from several threads."""
 
-    def __init__(self, picture: Picture, audience: Audience) -> None:
+    def __init__(self, picture: Picture, audience: Audience, clock: Clock) -> None:
         """Read nothing yet."""
         self._picture = picture
         self._audience = audience
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[AgentName, tuple[int, float, PublisherQueues]] = {}
 
     def of(self, publisher: AgentName, *, is_counted: bool) -> PublisherQueues:
         """The queues of a publisher at this moment; where threads don't, what they need of the past is counted now."""
+        if is_counted:
+            return self._recent(publisher)
         standings = self._audience.standings(publisher)
-        if not is_counted:
-            self._picture.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
+        self._picture.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
         return PublisherQueues(publisher, self._picture.sources, lambda: standings)
+
+    def _recent(self, publisher: AgentName) -> PublisherQueues:
+        """Those of a moment ago, if no announcement came since: who lists all queues asks for each of them in turn."""
+        version, now = self._picture.roster.version, self._clock.monotonic()
+        with self._lock:
+            known = self._known.get(publisher)
+        if known is not None and known[0] == version and now - known[1] < _MOMENT_SECONDS:
+            return known[2]
+        standings = self._audience.standings(publisher)
+        made = PublisherQueues(publisher, self._picture.sources, lambda: standings)
+        with self._lock:
+            self._known[publisher] = version, now, made
+        return made
 
     def list(self, queues: PublisherQueues) -> Sequence[QueueView]:
         """All queues with their heads, each error queue after its subscriber's."""

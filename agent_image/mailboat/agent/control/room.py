@@ -70,7 +70,7 @@ class ControlRoom:
         self._audience = Audience(workspace, self._picture.roster)
         self._followers = Followers(self._picture, workspace.clock)
         self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
-        self._queues = QueueDesk(self._picture, self._audience)
+        self._queues = QueueDesk(self._picture, self._audience, workspace.clock)
         self._distributions = Distributions(workspace, self._picture, self._audience)
         self._builds = BuildsSeen(workspace, self._audience)
         self._commands = CommandOffice(workspace, self._picture)
