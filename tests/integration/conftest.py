@@ -124,6 +124,19 @@ def core_components() -> Path:
 
 
 @pytest.fixture(scope="session")
+def spark_connectors() -> list[Path]:
+    """The jars that `tests/spark/pom.xml` names, with what they need."""
+    pom = TESTS / "spark" / "pom.xml"
+    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
+
+    def fetch(into: Path) -> None:
+        shutil.copy(pom, into)
+        run_maven("dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=libs", folder=into)
+
+    return sorted((cached(f"spark-connectors-{key}", fetch) / "libs").glob("*.jar"))
+
+
+@pytest.fixture(scope="session")
 def sling_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProgram]:
     """Agents of Apache Sling Distribution Journal 0.1.6; nobody has joined any topics yet."""
     log = tmp_path_factory.mktemp("sling") / "sling.log"

@@ -30,7 +30,7 @@ from mailboat.bulk.spark.stages import Stage, StageRunner, even_groups, runs_of
 from mailboat.clock import SystemClock
 from mailboat.config.decoding import decode_config, encode_config
 from mailboat.content.listing import ListedNode, Unlisted
-from mailboat.errors import MailboatError, RetryableError
+from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.model.paths import NodePath
 
 BRANCHES_PER_CORE: Final = 16
@@ -40,6 +40,8 @@ NODE_WEIGHT_BYTES: Final = 4 * 1024
 """What a node costs beside its bytes, for even tasks."""
 ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.5
+_FOR_PEOPLE: Final = (StorageFullError, StorageReadOnlyError)
+"""What no pause mends: the build ends by this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +205,9 @@ def build_work(work: bytes) -> Iterator[BuildRow]:
             for one in bins:
                 result = _patiently(builder, one)
                 yield BuildRow(result, pickle.dumps(result))
-    except RetryableError:
-        raise
     except MailboatError as error:
+        if isinstance(error, RetryableError) and not isinstance(error, _FOR_PEOPLE):
+            raise
         yield BuildRow(error, pickle.dumps(error))
 
 
@@ -213,6 +215,8 @@ def _patiently(builder: BinBuilder, one: Bin) -> BinResult:
     for attempt in range(1, ATTEMPTS):
         try:
             return builder.build(one)
+        except _FOR_PEOPLE:
+            raise
         except RetryableError as error:
             threading.Event().wait(error.retry_after_seconds or _PAUSE_SECONDS * 2**attempt)
     return builder.build(one)
