@@ -188,4 +188,4 @@ def eventually(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < end, "the subscriber does not hold the tree"
-        time.sleep(1)
+        time.sleep(0.05)
