@@ -108,7 +108,13 @@ def operator(cluster: Any) -> Iterator[None]:
 def release(cluster: Any, chart: Path, *options: str) -> None:
     images = {name: image.rpartition(":")[2] for name, image in cluster.images.items()}
     tags = f"image.tag={images['mailboat-operator']},agentImage.tag={images['mailboat']}"
-    place = ("--namespace", SYSTEM, "--create-namespace", "--timeout=120s")
+    place = (
+        "--namespace",
+        SYSTEM,
+        "--create-namespace",
+        "--timeout=120s",
+        "--force-conflicts",
+    )  # of definitions that are there
     cluster.run("helm", "upgrade", "--install", "mailboat", str(chart), *place, "--set", tags, *options)
 
 
