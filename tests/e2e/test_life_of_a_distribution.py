@@ -108,14 +108,9 @@ def operator(cluster: Any) -> Iterator[None]:
 def release(cluster: Any, chart: Path, *options: str) -> None:
     images = {name: image.rpartition(":")[2] for name, image in cluster.images.items()}
     tags = f"image.tag={images['mailboat-operator']},agentImage.tag={images['mailboat']}"
-    place = (
-        "--namespace",
-        SYSTEM,
-        "--create-namespace",
-        "--timeout=120s",
-        "--force-conflicts",
-    )  # of definitions that are there
-    cluster.run("helm", "upgrade", "--install", "mailboat", str(chart), *place, "--set", tags, *options)
+    place = ("--namespace", SYSTEM, "--create-namespace", "--timeout=120s")
+    kubectls = "--force-conflicts"  # definitions that another test applied
+    cluster.run("helm", "upgrade", "--install", "mailboat", str(chart), kubectls, *place, "--set", tags, *options)
 
 
 def quickstart(kafka: str, s3: str) -> str:
