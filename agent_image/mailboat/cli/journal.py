@@ -17,7 +17,10 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mailboat.agent.composition import Workspace
+    from mailboat.agent.control.audience import Member
     from mailboat.agent.inspection import Finding, Verification
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
@@ -199,7 +202,7 @@ def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: O
     from mailboat.retention.borders import whole_package_border
 
     name = workspace.topic(role)
-    behind = []
+    behind: Sequence[Member] = ()
     if role is TopicRole.PACKAGE:
         border = whole_package_border(workspace.journal, name, before, workspace.clock)
         if border != before:

@@ -219,7 +219,7 @@ class MemoryJournal:
 
     def _first_kept(self, topic: _Topic, now_ms: float) -> Offset:
         kept_seconds, kept_bytes = topic.settings.retention_seconds, topic.settings.retention_bytes
-        end, first = topic.bounds().next_offset, topic.earliest
+        end, first = topic.bounds().next_offset, Offset(topic.earliest)
         if kept_seconds is not None:
             oldest_ms = now_ms - kept_seconds * 1000
             first = next((record.offset for record in topic.records if record.appended_ms >= oldest_ms), end)
