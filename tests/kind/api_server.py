@@ -1,8 +1,9 @@
 """A Kubernetes API server without nodes: etcd, kube-apiserver and controller manager, for tests of what is stored.
 
 `python tests/kind/api_server.py FOLDER` starts them, writes `FOLDER/kubeconfig`, says `ready` on standard output, and
-stops when standard input ends, so that it never outlives who started it; killed itself, it takes them with it. Nothing
-listens but on 127.0.0.1.
+stops when standard input ends, so that it never outlives who started it; killed itself, it takes them with it. The
+lines `kill` and `start` on standard input kill the API server alone, and start it again. Nothing listens but on
+127.0.0.1.
 """
 
 from __future__ import annotations
@@ -52,6 +53,18 @@ class ApiServer:
         self._run("kube-apiserver", self._server_arguments())
         self._wait(f"https://127.0.0.1:{self._port}/readyz")
         self._run("kube-controller-manager", self._manager_arguments())
+
+    def kill_server(self) -> None:
+        """Kill the API server alone; what it stored stays."""
+        server = self._processes.pop(1)
+        server.kill()
+        server.wait()
+
+    def start_server(self) -> None:
+        """Start it again, where it was; returns when it is ready."""
+        self._run("kube-apiserver", self._server_arguments())
+        self._processes.insert(1, self._processes.pop())
+        self._wait(f"https://127.0.0.1:{self._port}/readyz")
 
     def stop(self) -> None:
         """Kill them: a graceful stop waits for watchers that are gone."""
@@ -123,7 +136,7 @@ class ApiServer:
         ]
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        with (self._folder / f"{name}.log").open("wb") as log:
+        with (self._folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [self._binary, name, *arguments],
                 stdout=log,
@@ -168,15 +181,24 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def _say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
 def main(folder: str) -> None:
     """Run until the standard input ends."""
     os.setpgrp()
     server = ApiServer(Path(folder))
     try:
         server.start()
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+        _say("ready")
+        for line in sys.stdin:
+            if line == "kill\n":
+                server.kill_server()
+            elif line == "start\n":
+                server.start_server()
+            _say("done")
     finally:
         server.stop()
 

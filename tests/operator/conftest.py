@@ -38,16 +38,26 @@ class ApiServer:
     Attributes:
         folder: Where its `kubeconfig` and logs are.
         http: Speaks to it.
+        process: Runs it.
     """
 
     folder: Path
     http: httpx.Client
+    process: subprocess.Popen[str]
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def kubeconfig(self) -> Path:
         """For any client."""
         return self.folder / "kubeconfig"
+
+    def tell(self, word: str) -> None:
+        """`kill` the server, or `start` it again; returns when that is done."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
 
     def new_namespace(self) -> str:
         """Make a namespace."""
@@ -107,7 +117,7 @@ def run_api_server(folder: Path) -> Iterator[ApiServer]:
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=url, headers=headers, verify=False, timeout=30, trust_env=False) as http:
-            yield ApiServer(folder, http)
+            yield ApiServer(folder, http, process)
         process.stdin.close()
         process.wait(timeout=30)
 
@@ -197,7 +207,7 @@ class Replicas:
         environment = {
             **os.environ,
             **self.installation.environment(),
-            "KUBECONFIG": str(self.installation.kubeconfig(self.folder / f"{name}.kubeconfig", server)),
+            "KUBECONFIG": str(self._kubeconfig(name, server)),
             "POD_NAME": name,
             "MAILBOAT_OPERATOR_LEASE_SECONDS": str(LEASE_SECONDS),
             "MAILBOAT_OPERATOR_RESYNC_SECONDS": "120",
@@ -210,6 +220,11 @@ class Replicas:
             )
         self.processes.append(process)
         return process
+
+    def _kubeconfig(self, name: str, server: str | None) -> Path:
+        """Made once, so that a replica can be started while the API is away."""
+        path = self.folder / "kubeconfig" if server is None else self.folder / f"{name}.kubeconfig"
+        return path if path.exists() else self.installation.kubeconfig(path, server)
 
     def log(self, name: str) -> str:
         """What it said."""

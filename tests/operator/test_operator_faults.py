@@ -1,0 +1,215 @@
+"""The operator while the Kubernetes API misbehaves: silent watches, refusals that pass, and an API that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+JOURNAL = {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}}
+PUBLISHER = {"journalRef": {"name": "main"}}
+REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests"}
+Fault = Callable[[str, str, bool], int | None]
+"""From method, path, and whether it is a watch: the status to answer instead; None lets it through."""
+
+
+class Proxy:
+    """Between operators and the API: lets everything through, unless told otherwise."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self.fault: Fault = lambda *_: None
+        self.are_watches_silent = False
+        self.times: list[tuple[float, str, int]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.url = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
+
+    async def _start(self) -> str:
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False, limit=0), auto_decompress=False)
+        app = web.Application(client_max_size=1 << 24)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        is_watch = request.query.get("watch") == "true"
+        code = self.fault(request.method, request.path, is_watch)
+        self.times.append((time.monotonic(), f"{request.method} {request.path}", code or 0))
+        if code is not None:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": REASONS[code]}
+            if code == 410:  # said within the stream
+                event = {"type": "ERROR", "object": {**status, "message": "as the test wants it"}}
+                return web.Response(text=json.dumps(event) + "\n", content_type="application/json")
+            headers = {"Retry-After": "2"} if code == 429 else {}
+            return web.json_response({**status, "message": "as the test wants it"}, status=code, headers=headers)
+        headers = {name: value for name, value in request.headers.items() if name not in {"Host", "Content-Length"}}
+        body = await request.read()
+        async with self._session.request(
+            request.method, self._server + request.path_qs, headers=headers, data=body or None
+        ) as found:
+            answer = web.StreamResponse(status=found.status, headers={"Content-Type": found.headers["Content-Type"]})
+            await answer.prepare(request)
+            async for chunk in found.content.iter_any():
+                if not (is_watch and self.are_watches_silent):
+                    await answer.write(chunk)
+            return answer
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self._runner.cleanup()
+        await self._session.close()
+
+
+@pytest.fixture
+def proxy(api_server: Any) -> Iterator[Proxy]:
+    """A proxy before the API server."""
+    made = Proxy(json.loads(api_server.kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+    yield made
+    made.stop()
+
+
+def once_each(code: int, method: str) -> Fault:
+    """The first request of each path is answered so."""
+    seen: set[str] = set()
+
+    def fault(asked: str, path: str, is_watch: bool) -> int | None:
+        if asked != method or is_watch or "/leases" in path or path in seen:
+            return None
+        seen.add(path)
+        return code
+
+    return fault
+
+
+@pytest.mark.parametrize(("code", "method"), [(409, "PATCH"), (429, "PATCH"), (429, "GET")])
+def test_what_is_refused_for_the_moment_is_done_later(proxy: Proxy, replicas: Any, code: int, method: str) -> None:
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("Publisher", "author", PUBLISHER)
+    proxy.fault = once_each(code, method)
+    replicas.start("one", proxy.url, lease_seconds=15)
+    replicas.wait(lambda: replicas.reason("Publisher", "author") == "PodsNotReady")
+    refused = [one for one in proxy.times if one[2] == code]
+    assert refused
+    if code == 429:
+        first, path, _ = next(one for one in refused if "publishers" in one[1] or "configmaps" in one[1])
+        again = next(moment for moment, other, answered in proxy.times if other == path and moment > first)
+        assert again - first >= 1.9, "asked again before the time that the API named"
+
+
+def test_a_watch_that_is_too_old_begins_anew(proxy: Proxy, replicas: Any) -> None:
+    gone: list[str] = []
+
+    def fault(_: str, path: str, is_watch: bool) -> int | None:
+        if not is_watch or gone.count(path) >= 2:
+            return None
+        gone.append(path)
+        return 410
+
+    proxy.fault = fault
+    replicas.start("one", proxy.url, lease_seconds=15)
+    replicas.wait(lambda: len(gone) >= 10)
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("Publisher", "author", PUBLISHER)
+    replicas.wait(lambda: replicas.has_workload("author"))
+
+
+def test_a_silent_watch_is_noticed_by_the_rounds_and_the_process_counts_as_ill(proxy: Proxy, replicas: Any) -> None:
+    replicas.start("one", proxy.url, lease_seconds=15, resync_seconds=2, watch_seconds=600)
+    replicas.wait(lambda: replicas.leads("one"))
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.wait(lambda: replicas.reason("Journal", "main") != "")
+    assert replicas.probe("one", "/healthz").status_code == 200
+    proxy.are_watches_silent = True
+    replicas.make("Publisher", "author", PUBLISHER)
+    replicas.wait(lambda: replicas.probe("one", "/healthz").status_code == 503)
+    assert "Publisher" in replicas.probe("one", "/healthz").text
+    replicas.wait(lambda: replicas.has_workload("author"))  # looked at all the same
+    assert replicas.figure("one", "mailboat_operator_silent_objects") >= 1
+
+
+def test_a_silent_watch_is_begun_anew(proxy: Proxy, replicas: Any) -> None:
+    replicas.start("one", proxy.url, lease_seconds=15, resync_seconds=600, watch_seconds=3)
+    replicas.wait(lambda: replicas.leads("one"))
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.wait(lambda: replicas.reason("Journal", "main") != "")
+    proxy.are_watches_silent = True
+    replicas.make("Publisher", "author", PUBLISHER)
+    before = len(proxy.times)
+    replicas.wait(lambda: sum(path.endswith("/publishers") for _, path, _ in proxy.times[before:]) >= 1)
+    proxy.are_watches_silent = False
+    replicas.wait(lambda: replicas.has_workload("author"))
+    assert replicas.probe("one", "/healthz").status_code == 200
+
+
+def test_an_api_that_is_away_is_waited_for_and_work_goes_on(replicas: Any) -> None:
+    replicas.make("Journal", "main", JOURNAL)
+    process = replicas.start("one")
+    replicas.wait(lambda: replicas.leads("one"))
+    replicas.server.tell("kill")
+    try:
+        code = process.wait(timeout=30)
+        waiting = replicas.start("two")
+        replicas.wait(lambda: "could not be looked at" in replicas.log("two"))
+        assert replicas.probe("two", "/readyz").status_code == 503
+        assert (code, waiting.poll()) == (1, None), "who lost the lease ends, and who waits for it stays"
+    finally:
+        replicas.server.tell("start")
+    replicas.make("Publisher", "author", PUBLISHER)
+    replicas.wait(lambda: replicas.has_workload("author"))
+    assert replicas.probe("two", "/readyz").status_code == 200
+
+
+def test_a_namespace_that_goes_in_the_middle_takes_everything_along(clusterwide_replicas: Any) -> None:
+    replicas, http = clusterwide_replicas, clusterwide_replicas.server.http
+    other = replicas.server.new_namespace()
+    replicas.start("one", lease_seconds=15)
+    replicas.wait(lambda: replicas.leads("one"))
+    base = {"apiVersion": "mailboat.dev/v1alpha1"}
+    reclaimed = {"topics": {"reclaimPolicy": "Delete"}, **JOURNAL}
+    replicas.server.create(other, {**base, "kind": "Journal", "metadata": {"name": "main"}, "spec": reclaimed})
+    for number in range(20):
+        metadata = {"name": f"author-{number}"}
+        replicas.server.create(other, {**base, "kind": "Publisher", "metadata": metadata, "spec": PUBLISHER})
+    replicas.wait(lambda: replicas.has(f"/apis/apps/v1/namespaces/{other}/statefulsets/author-0"))
+    http.delete(f"/api/v1/namespaces/{other}").raise_for_status()
+    replicas.wait(lambda: http.get(f"/api/v1/namespaces/{other}").status_code == 404, 100)
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("Publisher", "author", PUBLISHER)
+    replicas.wait(lambda: replicas.has_workload("author"))
+
+
+def test_a_definition_that_went_and_came_again_is_served_again(clusterwide_replicas: Any) -> None:
+    replicas, http = clusterwide_replicas, clusterwide_replicas.server.http
+    replicas.start("one", lease_seconds=15, resync_seconds=2)
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("Publisher", "early", PUBLISHER)
+    replicas.wait(lambda: replicas.has_workload("early"))
+    url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    definition = http.get(f"{url}/publishers.mailboat.dev").json()
+    http.delete(f"{url}/publishers.mailboat.dev").raise_for_status()
+    replicas.wait(lambda: http.get(f"{url}/publishers.mailboat.dev").status_code == 404)
+    metadata = {"name": "publishers.mailboat.dev"}
+    http.post(url, json={**definition, "metadata": metadata, "status": None}).raise_for_status()
+    replicas.wait(lambda: http.get(replicas.url("Publisher")).status_code == 200)
+    replicas.make("Publisher", "late", PUBLISHER)
+    replicas.wait(lambda: replicas.has_workload("late"))
