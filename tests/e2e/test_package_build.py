@@ -112,16 +112,10 @@ def _place_of(cluster: Any, namespace: Any, file: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def harbour(
-    cluster: Any, shared_namespace: Any, spark: SparkParts, spark_operator: None, kafka: str, s3: str
-) -> Iterator[Any]:
+def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: str, s3: str) -> Iterator[Any]:
     """The quickstart with one subscriber, a filled source, and an operator for this namespace alone."""
     images = {name: image.rpartition(":")[2] for name, image in cluster.images.items()}
-    tags = {
-        "image": images["mailboat-operator"],
-        "agentImage": images["mailboat"],
-        "sparkImage": spark.image.split(":")[1],
-    }
+    tags = {"image": images["mailboat-operator"], "agentImage": images["mailboat"]}
     settings = [f"{name}.tag={tag}" for name, tag in tags.items()]
     place = f"{{{shared_namespace.name}}}"
     settings += [f"namespaces={place}", f"builds.namespaces={place}", "crds.install=false"]
@@ -151,17 +145,17 @@ def quickstart(kafka: str, s3: str) -> str:
     return yaml.safe_dump_all([journal, publisher, pool])
 
 
-def example(**changes: Any) -> str:
+def example(image: str, **changes: Any) -> str:
     """The first build of the example, with pods that a small machine has room for, and many small packages."""
     build = next(yaml.safe_load_all((EXAMPLES / "package-build.yaml").read_text()))
     build["spec"] |= {"executors": {"instances": 2, **SMALL}, "driver": SMALL, "budget": {"size": "64Ki"}}
     build["metadata"]["name"] = changes.pop("name", "first")
-    build["spec"] |= changes
+    build["spec"] |= {"image": image, **changes}
     return yaml.safe_dump(build)
 
 
 def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: Any, spark: SparkParts) -> None:
-    harbour.apply(example())
+    harbour.apply(example(spark.image))
     harbour.kubectl("wait", "packagebuild/first", "--for=condition=Complete", "--timeout=900s")
 
     status = json.loads(harbour.kubectl("get", "packagebuild/first", "-o", "json"))["status"]
@@ -176,7 +170,7 @@ def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: 
 
 
 def test_pods_whose_image_nobody_has_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
-    harbour.apply(example(name="lost", image="nobody/has:this", startDeadline="10s", retries=0))
+    harbour.apply(example("nobody/has:this", name="lost", startDeadline="10s", retries=0))
     harbour.kubectl("wait", "packagebuild/lost", "--for=condition=Stalled", "--timeout=180s")
     status = json.loads(harbour.kubectl("get", "packagebuild/lost", "-o", "json"))["status"]
     assert status["conditions"][0]["reason"] == "StartDeadlineExceeded"
