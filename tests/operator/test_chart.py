@@ -25,7 +25,7 @@ COMBINATIONS = {
     "monitoring.labels.release=prometheus,monitoring.prometheusRule.blockedFor=1h30m",
     "in namespaces": "namespaces={shop,news},serviceAccount.name=mine",
     "placed": "nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,imagePullSecrets[0].name=pull",
-    "with builds": "builds.namespaces={shop,news},sparkImage.tag=1",
+    "with builds": "builds.namespaces={shop,news},sparkImage.tag=v1",
     "loose definitions": "crds.keep=false",
     "no definitions": "crds.install=false",
 }
