@@ -95,6 +95,16 @@ def test_publishing_needs_no_right_to_change_topics(on_kafka: Any, site: Path, m
     on_kafka.do("publish", site, "/a.html")
 
 
+def test_an_agent_makes_topics_that_are_missing_and_changes_none_that_are_there(on_kafka: Any) -> None:
+    with Workspace(Home(on_kafka.home)) as workspace:
+        workspace.have_topics()
+        assert {str(one["role"]) for one in on_kafka.json("journal", "topics")} == set(ROLES)
+        change_configuration(on_kafka, "status_seconds: 604800.0", "status_seconds: 3600.0")
+        with Workspace(Home(on_kafka.home)) as other:
+            other.have_topics()
+    assert on_kafka.run("journal", "ensure", "--check").code == 1
+
+
 def test_topics_that_are_missing_are_named_with_the_command_that_makes_them(on_kafka: Any, site: Path) -> None:
     ran = on_kafka.run("publish", site, "/a.html")
     assert ran.code == 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import PackageType, Transfer
+from mailboat.errors import TopicMissingError
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 
@@ -96,6 +97,20 @@ class Workspace:
         """Make the topics, or apply the settings to those that are there."""
         for role in TopicRole:
             self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
+
+    def have_topics(self) -> None:
+        """Make what is missing. A log that keeps its topics by itself is not told how: that is `journal ensure`'s.
+
+        So an agent needs no right to change topics, and agents whose configurations differ do not change them in turns.
+        """
+        if not self.journal.upkeep.is_automatic:
+            self.ensure_topics()
+            return
+        for role in TopicRole:
+            try:
+                self.journal.identity(self.topic(role))
+            except TopicMissingError:
+                self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
 
     def topic_settings(self, role: TopicRole) -> TopicSettings:
         """How a topic of this configuration is kept."""

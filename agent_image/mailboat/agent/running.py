@@ -71,7 +71,7 @@ class AgentProcess:
 
     def start(self) -> None:
         """Start every agent. Raises: as opening the journal: nothing can run without it."""
-        self.workspace.ensure_topics()
+        self.workspace.have_topics()
         _ = self.workspace.blobs  # opened once, before threads would race for it
         if self.config.agents.publishers:
             self._start_publishers()
