@@ -518,6 +518,24 @@ class TestThrottle:
 
 
 class TestDistribution:
+    def test_requests_are_listed_by_pages_the_newest_first(self, harbour: Harbour, room: ControlRoom) -> None:
+        made = publish(room, 5)
+        publish(room, 3, OTHER)
+        made += publish(room, 2)
+        harbour.subscriber().announce(made[2].offset)
+        settle(harbour, room)
+        seen, before, states = [], None, []
+        while (page := room.distributions(AUTHOR, before, 3)).next_before is not None:
+            seen += [one.package_id for one in page.items]
+            states += [one.state for one in page.items]
+            before = page.next_before
+        seen += [one.package_id for one in page.items]
+        states += [one.state for one in page.items]
+        assert seen == [one.package_id for one in reversed(made)]
+        assert states == ["queued"] * 4 + ["distributed"] * 3
+        assert room.distributions(AUTHOR, 0).items == ()
+        assert room.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
+
     def test_everybodys_position_says_who_has_it(self, harbour: Harbour, room: ControlRoom) -> None:
         first, second = publish(room, 2)
         harbour.subscriber("ahead").announce(1)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from mailboat.agent.composition import prepare
 from mailboat.agent.control.views import CauseView, DistributionOrder
-from mailboat.config.document import HttpConfig
+from mailboat.agent.home import Home
+from mailboat.agent.running import AgentProcess
+from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.http.application import api_description
+from mailboat.http.client import HttpControl
 from mailboat.http.description import operations
+from mailboat.http.serving import server_of
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
@@ -59,6 +66,44 @@ def agent_url(serve: Any) -> str:
     control.give_up("edge-2", 0, CauseView("StorageFull", "no space is left"))
     url: str = serve(control, UNHURRIED).url
     return url
+
+
+@pytest.fixture(scope="module")
+def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An agent's process with a home on SQLite, a publisher and subscribers, one of which gave a package up."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "site").mkdir()
+    for number in range(3):
+        (folder / f"site/{number}.html").write_text("page")
+    subscribers = tuple(
+        SubscriberAgentConfig(name, f"sqlite:{folder / name}.db", is_editable=name == "edge-1")
+        for name in ("edge-1", "edge-2")
+    )
+    agents = AgentsConfig((PublisherAgentConfig("author", str(folder / "site")),), subscribers)
+    home = Home(folder / "home", Config(agents=agents, http=replace(UNHURRIED, port=0)))
+    prepare(home)
+    with AgentProcess(home) as process:
+        process.start()
+        server = server_of(process)
+        server.start()
+        with HttpControl(server.url) as control:
+            for number in range(3):
+                control.distribute("author", DistributionOrder("ADD", (f"/{number}.html",)))
+        yield server.url
+        server.stop(process.deadline())
+
+
+@schema.parametrize()
+@settings(
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+def test_an_operation_of_a_real_agent_answers_as_it_is_described(case: Any, real_agent_url: str) -> None:
+    response = case.call(base_url=real_agent_url)
+    case.validate_response(response, excluded_checks=NOT_CHECKED)
 
 
 @schema.parametrize()

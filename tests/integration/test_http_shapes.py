@@ -66,6 +66,16 @@ def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx.Client) -> None:
     assert seen == [0, 1, 2]
 
 
+def test_requests_are_listed_the_newest_first_by_links(agent: httpx.Client) -> None:
+    where, seen = "/api/v1/publishers/author/distributions?max_items=2", []
+    while where:
+        answer = agent.get(where)
+        seen += [one["offset"] for one in answer.json()["items"]]
+        link = re.fullmatch(r'<(.*)>; rel="next"', answer.headers.get("link", ""))
+        where = link[1] if link else ""
+    assert seen == [2, 1, 0]
+
+
 def test_a_package_is_found_by_offset_package_id_and_request_id(agent: httpx.Client, control: FakeControl) -> None:
     made = control.distribute("author", DistributionOrder("ADD", ("/a",), request_id="r-1"))
     for reference in (str(made.offset), made.package_id, "r-1"):

@@ -167,6 +167,18 @@ def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent:
     assert run("errors", "redrive", "edge-2", "--all") == (0, ["nothing was given up"])
 
 
+def test_requests_are_listed_the_newest_first_with_how_many_have_them(run: Any) -> None:
+    code, lines = run("distribution", "ls", "--limit", 2)
+    assert code == 0
+    assert lines[0].split() == ["OFFSET", "PUBLISHED", "ACTION", "PATHS", "STATE", "HAVE", "IT", "REQUEST"]
+    assert [line.split()[0] for line in lines[1:3]] == ["2", "1"]
+    assert "ADD      /news/2 … 2 paths   queued" in lines[1]
+    assert lines[1].rstrip().endswith("1 of 2   r-2")
+    assert lines[3] == "older ones: mailboat distribution ls --before 1"
+    assert len(run("distribution", "ls", "--before", 1)[1]) == 2
+    assert run("distribution", "ls", "--before", 0)[1] == ["author has published nothing"]
+
+
 def test_a_distribution_is_told_with_everybody_who_has_it_or_not(run: Any) -> None:
     code, lines = run("distribution", "get", "r-1")
     assert code == 0

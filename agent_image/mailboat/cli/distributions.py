@@ -11,7 +11,7 @@ import typer
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
-from mailboat.cli.rendering import ABSENT, Report, bytes_text, seconds_text, time_text
+from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
 from mailboat.clock import Clock, Deadline
@@ -24,12 +24,22 @@ _FAILED = "failed"
 _QUEUED = "queued"
 _GONE = "gone"
 _MOST_LINES = 6
+_COLUMNS = (
+    Column("OFFSET", is_number=True),
+    Column("PUBLISHED"),
+    Column("ACTION"),
+    Column("PATHS", can_cut=True),
+    Column("STATE"),
+    Column("HAVE IT", is_number=True),
+    Column("REQUEST", can_cut=True),
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(name="distribution", help="What became of a request.", no_args_is_help=True)
     group.command("get")(get)
+    group.command("ls")(list_distributions)
     app.add_typer(group)
 
 
@@ -65,6 +75,49 @@ def get(
     session.show(Report(asdict(found), [found.package_id], lambda: list(_lines(found))))
     if wait is not None:
         end_by([found])
+
+
+@remote_command
+def list_distributions(
+    session: Session,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="How many at most.")] = 20,
+    before: Annotated[
+        int | None, typer.Option("--before", metavar="OFFSET", min=0, help="Only those before this offset.")
+    ] = None,
+    publisher: Annotated[
+        str | None,
+        typer.Option(
+            "--publisher",
+            metavar="NAME",
+            help="Who published them; the configured or only publisher when left out.",
+            autocompletion=publisher_names,
+        ),
+    ] = None,
+) -> None:
+    """List requests, the newest first, with how many subscribers have each."""
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        page = control.distributions(name, before, limit)
+
+    def blocks() -> list[Block]:
+        found: list[Block] = [Table(_COLUMNS, [_row(one) for one in page.items], empty=f"{name} has published nothing")]
+        more = f"older ones: mailboat distribution ls --before {page.next_before}"
+        return found if page.next_before is None else [*found, more]
+
+    session.show(Report(asdict(page), [one.package_id for one in page.items], blocks))
+
+
+def _row(one: DistributionView) -> list[str]:
+    paths = one.paths[0] if one.paths else ABSENT
+    return [
+        str(one.offset),
+        time_text(one.published_ms) or ABSENT,
+        one.action,
+        f"{paths} … {len(one.paths)} paths" if len(one.paths) > 1 else paths,
+        one.state,
+        f"{len(one.imported)} of {_audience(one)}",
+        one.request_id or ABSENT,
+    ]
 
 
 def waited_for(

@@ -22,6 +22,7 @@ from mailboat.agent.control.views import (
     BuildView,
     CommandView,
     DistributionOrder,
+    DistributionPage,
     DistributionView,
     ForgottenView,
     GivenUpView,
@@ -82,6 +83,11 @@ class HttpControl:
             view = self._ask(DistributionView, "GET", path, params={"wait": wait}, wait_seconds=wait)
             if view.state != "queued" or deadline.is_over():
                 return view
+
+    def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
+        """See `Control`."""
+        params = {"max_items": max_items} | ({} if before is None else {"before": before})
+        return self._ask(DistributionPage, "GET", f"{_of(publisher)}/distributions", params=params)
 
     def builds(self) -> Sequence[BuildView]:
         """See `Control`."""

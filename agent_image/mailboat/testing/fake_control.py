@@ -18,6 +18,7 @@ from mailboat.agent.control.views import (
     CauseView,
     CommandView,
     DistributionOrder,
+    DistributionPage,
     DistributionView,
     ForgottenView,
     GivenUpView,
@@ -121,6 +122,13 @@ class FakeControl:
                 if package_id in {one.package_id, one.request_id}:
                     return self._view(one)
             raise DistributionMissingError(f"the log holds no package {package_id}", package=package_id)
+
+    def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
+        """See `Control`."""
+        with self._entered(publisher):
+            older = [one for one in reversed(self._packages) if before is None or one.offset < before]
+            shown = tuple(self._view(one) for one in older[:max_items])
+            return DistributionPage(shown, shown[-1].offset if len(older) > max_items else None)
 
     def builds(self) -> Sequence[BuildView]:
         """See `Control`: those that the test puts there."""

@@ -11,7 +11,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view
-from mailboat.agent.control.views import CauseView, DistributionView
+from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView
 from mailboat.agent.inspection import readable
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
@@ -29,6 +29,7 @@ _OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
 _BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
+_LISTED_RECORDS: Final = 2_000
 _GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up, and does not say why")
 
 
@@ -68,6 +69,32 @@ class Distributions:
         raise DistributionMissingError(
             f"the log holds no package or request {identifier[:_SHOWN]!r} of {publisher}", publisher=publisher
         )
+
+    def page(self, publisher: AgentName, before: int | None, max_items: int) -> DistributionPage:
+        """The newest requests that stand before an offset, as far as `_LISTED_RECORDS` records go back."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds = journal.bounds(topic)
+        end = bounds.next_offset if before is None else max(bounds.earliest_offset, min(before, bounds.next_offset))
+        lowest, found = max(bounds.earliest_offset, end - _LISTED_RECORDS), list[Found]()
+        while end > lowest and len(found) < max_items:
+            begin = Offset(max(lowest, end - max_items))
+            found += reversed(list(self._between(publisher, begin, Offset(end))))
+            end = begin
+        shown = found[:max_items]
+        last = shown[-1].record.offset if len(found) >= max_items else end
+        views = tuple(self.view(publisher, one) for one in shown)
+        return DistributionPage(views, last if last > bounds.earliest_offset else None)
+
+    def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
+        with closing(self._workspace.journal.reader(self._workspace.package_topic, begin)) as reader:
+            while reader.next_offset < end:
+                batch = reader.read(ReadLimits(end - reader.next_offset), 0.0)
+                for record in batch.records:
+                    message = readable(record)
+                    if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+                        yield Found(record._replace(value=b""), message._replace(payload=None))
+                if batch.is_at_end or not batch.records:
+                    return
 
     def _at_offset(self, publisher: AgentName, identifier: str) -> Found | None:
         named = _OFFSET.fullmatch(identifier)

@@ -14,6 +14,7 @@ from mailboat.agent.control.views import (
     BuildView,
     CommandView,
     DistributionOrder,
+    DistributionPage,
     DistributionView,
     ForgottenView,
     GivenUpView,
@@ -72,6 +73,10 @@ class Control(Books, Protocol):
 
         Waits at most `wait_seconds` until nobody is waited for any more. Raises: DistributionMissingError.
         """
+        ...
+
+    def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
+        """A publisher's requests, the newest first, from those before an offset on. Raises: AgentMissingError."""
         ...
 
     def builds(self) -> Sequence[BuildView]:

@@ -26,6 +26,7 @@ from mailboat.agent.control.views import (
     BuildView,
     CommandView,
     DistributionOrder,
+    DistributionPage,
     DistributionView,
     ForgottenView,
     GivenUpView,
@@ -47,6 +48,7 @@ from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
+MAX_LISTED: Final = 100
 _CLOSE_SECONDS: Final = 5.0
 _MOST_COUNTED: Final = 5_000
 """A command on a home reads so much of the log at most, to tell packages from pieces of packages."""
@@ -130,6 +132,13 @@ class ControlRoom:
             return self._distributions.view(room.name, found)
 
         return self._await(look, lambda one: not one.waiting, wait_seconds)
+
+    def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
+        """See `Control`."""
+        room = self._room(publisher)
+        self._hear_announcements()
+        self._hear_statuses()
+        return self._distributions.page(room.name, before, max(1, min(max_items, MAX_LISTED)))
 
     def builds(self) -> Sequence[BuildView]:
         """See `Control`."""

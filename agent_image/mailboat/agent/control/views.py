@@ -294,6 +294,17 @@ class QueuePage:
 
 
 @dataclass(frozen=True, slots=True)
+class DistributionPage:
+    """Some requests of a publisher, the newest first; `next_before` begins the next page, None when this was the last.
+
+    A page may hold fewer than were asked for: only so much of the log is looked at for one.
+    """
+
+    items: tuple[DistributionView, ...]
+    next_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CommandView:
     """A command to a subscriber: clear its queue, or drive a given-up package again.
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Annotated, Final
+from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.agent.control.views import DistributionOrder, DistributionPage, DistributionView
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
 from mailboat.http.examples import DISTRIBUTION, ORDER
-from mailboat.http.ports import CurrentCall, Ports, PublisherName, WaitSeconds, operation
+from mailboat.http.ports import MAX_OFFSET, CurrentCall, Ports, PublisherName, WaitSeconds, operation
 from mailboat.http.waiting import settled
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
@@ -27,6 +28,8 @@ class OrderDocument(DistributionOrder):  # noqa: D101  # the text of the record 
 IdempotencyKey = Annotated[
     str | None, Header(description="The same key again is the same request; the same as `request_id`.", max_length=202)
 ]
+Before = Annotated[int | None, Query(description="Only those before this offset.", ge=0, le=MAX_OFFSET)]
+MaxListed = Annotated[int, Query(description="How many at most.", ge=1, le=100)]
 DistributionId = Annotated[str, Path(description="A package id or a request id.", max_length=200)]
 
 
@@ -52,6 +55,21 @@ async def distribute(
     call.what |= {"package": made.package_id, "offset": made.offset}
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
     return made
+
+
+@router.get(
+    "",
+    **operation(Verb.VIEW, "Requests of a publisher, the newest first", example={"items": [DISTRIBUTION]}, also=(404,)),
+)
+def list_distributions(
+    publisher: PublisherName, ports: Ports, response: Response, before: Before = None, max_items: MaxListed = 20
+) -> DistributionPage:
+    """With what became of each. A `Link` header leads to older ones; a page may be shorter than was asked for."""
+    page = ports.control.distributions(publisher, before, max_items)
+    if page.next_before is not None:
+        where = f"/api/v1/publishers/{quote(publisher, safe='')}/distributions"
+        response.headers["Link"] = f'<{where}?before={page.next_before}&max_items={max_items}>; rel="next"'
+    return page
 
 
 @router.get("/{name:path}", **operation(Verb.VIEW, "What became of a request", example=DISTRIBUTION, also=(404,)))
