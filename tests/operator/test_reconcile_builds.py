@@ -42,13 +42,13 @@ BUILD = {"publisherRef": {"name": "author"}, "roots": ["/"]}
 
 
 @contextmanager
-def agent_that_saw(packages: dict[str, int]) -> Iterator[str]:
+def agent_that_answers(status: int, document: dict[str, Any]) -> Iterator[str]:
     """The one answer of a publisher's agent that a build asks for."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(packages).encode()
-            self.send_response(200)
+            body = json.dumps(document).encode()
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -220,9 +220,13 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
     assert yard.applications(engine) == ["first-2"]
     monkeypatch.undo()
     yard.tell(engine, "first-2", OUTCOMES[engine]["running"])
-    with agent_that_saw({"published": 7, "total": 9}) as yard.agent_url:
+    missing = {"title": "BuildMissing", "detail": "the log has no package of it", "decision": "final"}
+    with agent_that_answers(404, missing) as yard.agent_url:
         yard.look("first")
     assert yard.build()["status"]["phase"] == "Running"
+    assert "no package in the journal" in yard.condition()["message"]
+    with agent_that_answers(200, {"published": 7, "total": 9}) as yard.agent_url:
+        yard.look("first")
     shown = yard.server.kubectl("get", "mbbuild", "--namespace", yard.namespace).stdout.split("\n")
     assert shown[0].split() == ["NAME", "PHASE", "PACKAGES", "ATTEMPT", "AGE"]
     assert shown[1].split()[:4] == ["first", "Running", "7/9", "2"]
