@@ -44,7 +44,7 @@ class MemoryDocuments:
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`."""
-        return sorted(name for name in self._documents if name.startswith(prefix))
+        return sorted(name for name in tuple(self._documents) if name.startswith(prefix))
 
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`."""

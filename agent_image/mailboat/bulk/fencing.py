@@ -146,7 +146,7 @@ class BuildClaim:
         return found is not None and found.token == self._driver.token
 
     def _renew_until(self, over: threading.Event) -> None:
-        while not self._clock.wait(over, LEASE_SECONDS / _RENEWALS):
+        while not over.wait(LEASE_SECONDS / _RENEWALS):
             try:
                 if self._is_mine():
                     mine = replace(self._driver, renewed_ms=self._now_ms())

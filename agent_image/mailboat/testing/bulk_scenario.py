@@ -6,6 +6,7 @@ site, until it is done or dies at a failpoint.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -16,7 +17,7 @@ from mailboat.agent.locations import open_source
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.fencing import this_driver
+from mailboat.bulk.fencing import BuildBusyError, this_driver
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.reports import BuildReport
@@ -31,6 +32,7 @@ from mailboat.testing.crashes import KillingFailpoints
 from mailboat.testing.engines import PACKAGES, Engine, EngineParts, write_site
 
 BUDGET: Final = Budget(max_content_bytes=3_000, max_nodes=4)
+BUSY_EXIT_CODE: Final = 75
 _CHILD_SECONDS: Final = 60.0
 
 
@@ -107,6 +109,9 @@ def build(folder: str, build_id: str | None, failpoint: Failpoint | None = None,
 
 
 def build_when_all_are_ready(folder: str, barrier: threading.Barrier) -> None:
-    """A child that builds when all are ready."""
+    """A child that builds when all are ready; it ends with `BUSY_EXIT_CODE` where another is at it."""
     barrier.wait(_CHILD_SECONDS)
-    build(folder, None)
+    try:
+        build(folder, None)
+    except BuildBusyError:
+        sys.exit(BUSY_EXIT_CODE)

@@ -1,0 +1,376 @@
+"""One attempt at a build after the other: what is published, what is not published again, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mailboat.bulk.building import BinBuilder, BuildPorts
+from mailboat.bulk.cutting import Bin, BinKind, Budget
+from mailboat.bulk.fencing import (
+    LEASE_SECONDS,
+    BuildBusyError,
+    BuildClaim,
+    BuildLostError,
+    Driver,
+    is_alive,
+    this_driver,
+)
+from mailboat.bulk.identity import checked_build_id, package_id_of
+from mailboat.bulk.library import BuildState, Library
+from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.manifest import ManifestDamagedError
+from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
+from mailboat.bulk.running import BuildConflictError, BuildIncompleteError, BuildOrder
+from mailboat.content.digest import source_digest
+from mailboat.content.sources.folder import FolderSource
+from mailboat.errors import BlobMissingError, UsageError
+from mailboat.model.identifiers import BuildId
+from mailboat.model.messages import PackageMessage
+from mailboat.model.paths import NodePath
+from mailboat.packages.tree import TreeCodec
+from mailboat.publisher.requests import add_request
+from mailboat.publisher.state import PublisherState
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.bulk_scenario import BUDGET, LocalStages, recipe_for, run
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.engines import Engine, memory_engine, write_site
+from mailboat.wire.messages import decode_package
+
+SITE: dict[str, str | bytes] = {
+    **{f"{letter}/{number}.html": letter * 600 for letter in "ab" for number in range(9)},
+    "index.html": "home",
+    "big.bin": bytes(range(256)) * 500,
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with some pages."""
+    write_site(tmp_path / "site", SITE)
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """Journal and blobs in memory."""
+    with memory_engine(tmp_path / "home") as opened:
+        yield opened
+
+
+def messages(engine: Engine) -> list[PackageMessage]:
+    return [decode_package(one.value) for one in engine.records()]
+
+
+def assert_imported(engine: Engine, site: Path) -> None:
+    """A subscriber that starts now comes to the site."""
+    with closing(engine.target("sqlite", "fresh")) as target:
+        engine.subscriber(target).run(Until.CAUGHT_UP)
+        assert target.ledger.given_up() == []
+        assert source_digest(target.source()) == source_digest(FolderSource(site))
+
+
+def test_a_build_publishes_its_packages_in_order_and_subscribers_come_to_the_source(engine: Engine, site: Path) -> None:
+    report = run(engine, BuildOrder(recipe_for(engine, site)))
+    found = messages(engine)
+    assert report.state == "complete"
+    assert report.published == report.total == report.packages == report.built == len(found)
+    assert (report.first_offset, report.last_offset) == (0, len(found) - 1)
+    places = [one.bulk for one in found if one.bulk is not None]
+    assert [(one.build_id, one.sequence, one.total) for one in places] == [
+        (report.build_id, number, len(found)) for number in range(len(found))
+    ]
+    assert [one.request_id for one in found] == [f"bulk-{report.build_id}-{number}" for number in range(len(found))]
+    assert found[0].deep_paths == ()
+    assert any(one.payload_ref for one in found)
+    assert any(one.payload for one in found)
+    assert_imported(engine, site)
+
+
+def test_the_same_build_again_publishes_and_builds_nothing(engine: Engine, site: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    stages = LocalStages(engine.blobs)
+    again = run(engine, BuildOrder(recipe_for(engine, site)), stages)
+    assert (again.build_id, again.published, again.present) == (first.build_id, 0, first.packages)
+    assert stages.built == []
+    assert len(messages(engine)) == first.packages
+
+
+def test_a_named_build_that_is_complete_is_not_even_listed_again(engine: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(engine, site), BuildId("release-7"))
+    count = run(engine, order).published
+    (site / "index.html").write_text("later")
+    assert run(engine, order).published == 0
+    assert len(messages(engine)) == count
+
+
+def test_a_changed_tree_publishes_changed_packages_and_what_is_gone(engine: Engine, site: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    (site / "a/3.html").write_text("different")
+    (site / "b/1.html").unlink()
+    stages = LocalStages(engine.blobs)
+    second = run(engine, BuildOrder(recipe_for(engine, site)), stages)
+    assert second.build_id != first.build_id
+    assert 0 < len(stages.built) < first.packages / 2
+    assert second.published == len(stages.built) + 1
+    assert messages(engine)[-1].paths == ("/b/1.html",)
+    assert_imported(engine, site)
+
+
+def test_going_back_to_an_earlier_revision_is_another_build(engine: Engine, site: Path) -> None:
+    ids = [run(engine, BuildOrder(recipe_for(engine, site))).build_id]
+    for text in ("other", "home"):
+        (site / "index.html").write_text(text)
+        os.utime(site / "index.html", ns=(1, 1))
+        ids.append(run(engine, BuildOrder(recipe_for(engine, site))).build_id)
+    assert len(set(ids)) == 3
+    assert_imported(engine, site)
+
+
+def test_after_a_build_publish_changed_ships_only_what_changed_since(engine: Engine, site: Path) -> None:
+    run(engine, BuildOrder(recipe_for(engine, site)))
+    source = FolderSource(site)
+    assert list(engine.publisher().publish_changed(source)) == []
+    (site / "index.html").write_text("later")
+    (receipt,) = engine.publisher().publish_changed(source)
+    assert receipt.paths == ("/index.html",)
+
+
+def test_what_others_published_of_the_source_meanwhile_is_not_taken_for_present(engine: Engine, site: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    source = FolderSource(site)
+    engine.publisher().publish(add_request([NodePath("/index.html")]), source)
+    (site / "index.html").write_text("later")
+    again = run(engine, BuildOrder(recipe_for(engine, site)))
+    assert again.published == first.packages
+    assert_imported(engine, site)
+
+
+def test_all_publishes_everything_again_and_stores_nothing_twice(engine: Engine, site: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    blobs = len(list(engine.blobs.list()))
+    second = run(engine, BuildOrder(recipe_for(engine, site), is_all=True))
+    assert (second.published, len(list(engine.blobs.list()))) == (first.published, blobs)
+
+
+def test_a_fresh_memory_learns_of_the_last_build_from_its_manifest(engine: Engine, site: Path, tmp_path: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    (site / "b/1.html").unlink()
+    engine.state = PublisherState(tmp_path / "other.db", engine.parts.clock, "OFF")
+    second = run(engine, BuildOrder(recipe_for(engine, site)))
+    engine.state.close()
+    assert second.published < first.published / 2
+    assert messages(engine)[-1].paths == ("/b/1.html",)
+    assert_imported(engine, site)
+
+
+def test_what_can_not_be_read_is_left_out_and_not_removed(engine: Engine, site: Path) -> None:
+    run(engine, BuildOrder(recipe_for(engine, site)))
+    (site / "a/3.html").unlink()
+    (site / "a/3.html").symlink_to("/")
+    report = run(engine, BuildOrder(recipe_for(engine, site)))
+    assert [(one.path, one.name) for one in report.problems] == [("/a/3.html", "PathRefused")]
+    with closing(engine.target("sqlite", "fresh")) as target:
+        engine.subscriber(target).run(Until.CAUGHT_UP)
+        assert target.source().node(NodePath("/a/3.html")) is not None
+
+
+class ChangingStages(LocalStages):
+    """Changes the source between the cut and the build, once."""
+
+    def __init__(self, engine: Engine, file: Path) -> None:
+        super().__init__(engine.blobs)
+        self._file = file
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        self._file.write_text("changed under the reader")
+        yield from super().build(recipe, bins)
+
+
+def test_a_source_that_changes_while_it_is_read_fails_by_name_and_publishes_nothing(engine: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(engine, site), BuildId("release-7"))
+    with pytest.raises(BuildIncompleteError, match="SourceChanged") as raised:
+        run(engine, order, ChangingStages(engine, site / "a/3.html"))
+    assert raised.value.where["build"] == "release-7"
+    assert messages(engine) == []
+    stages = LocalStages(engine.blobs)
+    report = run(engine, order, stages)
+    assert 0 < len(stages.built) <= 2  # the others were built by the first attempt
+    assert report.published == report.packages
+    assert_imported(engine, site)
+
+
+def test_a_build_id_belongs_to_one_order(engine: Engine, site: Path) -> None:
+    run(engine, BuildOrder(recipe_for(engine, site), BuildId("release-7")))
+    with pytest.raises(BuildConflictError, match="release-7 was begun for"):
+        run(engine, BuildOrder(recipe_for(engine, site, ["/a"]), BuildId("release-7")))
+
+
+def test_a_build_of_some_paths_says_nothing_of_the_others(engine: Engine, site: Path) -> None:
+    run(engine, BuildOrder(recipe_for(engine, site)))
+    (site / "b/1.html").unlink()
+    (site / "a/1.html").unlink()
+    run(engine, BuildOrder(recipe_for(engine, site, ["/a"])))
+    assert messages(engine)[-1].paths == ("/a/1.html",)
+
+
+def test_the_packages_of_a_build_have_the_same_bytes_and_ids_whoever_builds_them(site: Path, tmp_path: Path) -> None:
+    found = list[list[BuiltBin]]()
+    for name in ("one", "two"):
+        with memory_engine(tmp_path / name) as engine:
+            recipe = replace(recipe_for(engine, site), log="")
+            builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
+            bins = [one for one in cut_whole(FolderSource(site), recipe.roots, BUDGET) if isinstance(one, Bin)]
+            built = [builder.build(one) for one in (bins if name == "one" else reversed(bins))]
+            found.append(sorted((one for one in built if isinstance(one, BuiltBin)), key=lambda one: one.order))
+    assert found[0] == found[1]
+    ids = {package_id_of(BuildId("b"), 3, one.package_digest, 1) for one in found[0]}
+    assert len(ids) == len(found[0])
+    assert all(one.startswith("dstrpck-1-") and one[24] == "8" for one in ids)
+
+
+def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) -> None:
+    recipe = recipe_for(engine, site)
+    builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
+    gone = Bin(BinKind.CONTENT, (NodePath("/nowhere"),), 0, 1, b"")
+    assert builder.build(gone) == Problem(NodePath("/nowhere"), "SourceChanged", "a path vanished while it was built")
+
+
+def test_a_single_publication_waits_for_one_package_of_a_build_at_most(site: Path, tmp_path: Path) -> None:
+    with Engine(tmp_path / "home") as engine:
+        publisher = engine.publisher()
+        begun, offsets = threading.Event(), list[int]()
+        ends = list[int]()
+
+        def publish_one() -> None:
+            with closing(PublisherState(engine.state.path)) as state:
+                begun.set()
+                ends.append(publisher.parts.next_offset())
+                with state.exclusive():
+                    offsets.append(publisher.parts.next_offset())
+
+        worker = threading.Thread(target=publish_one)
+        appended = engine.journal.append
+
+        def append_and_let_one_come(*arguments: object) -> object:
+            if not begun.is_set():
+                worker.start()
+                assert begun.wait(10)
+                waiting = engine.state.path.with_name(f"{engine.state.path.name}.append-waiting")
+                while not waiting.exists():
+                    threading.Event().wait(0.005)
+            return appended(*arguments)  # type: ignore[arg-type]  # what it was called with
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine.journal, "append", append_and_let_one_come)
+            report = run(engine, BuildOrder(recipe_for(engine, site)))
+        worker.join(10)
+        assert report.published > 5
+        assert offsets[0] - ends[0] <= 1
+
+
+def driver(token: str, renewed_ms: int = 0, host: str = "here", started: str = "1") -> Driver:
+    return Driver(token, host, 4_000_000, started, renewed_ms)
+
+
+def test_a_claim_is_alive_while_it_is_renewed_and_its_process_is_there() -> None:
+    here = driver("me")
+    assert is_alive(driver("a", 1_000), here, 2_000, "1")
+    assert not is_alive(driver("a", 1_000), here, 2_000, "")
+    assert not is_alive(driver("a", 1_000), here, 2_000, "another process of that id")
+    assert is_alive(driver("a", 1_000, host="there"), here, 2_000, "")
+    assert not is_alive(driver("a", 1_000, host="there"), here, 1_000 + int(LEASE_SECONDS * 1000), "")
+
+
+def test_a_second_driver_is_refused_and_may_take_over_what_was_not_renewed(engine: Engine) -> None:
+    clock = ManualClock()
+    documents = engine.blobs.builds
+    first = BuildClaim(documents, BuildId("b"), driver("one", host="there"), clock)
+    second = BuildClaim(documents, BuildId("b"), driver("two"), clock)
+    first._take()
+    with pytest.raises(BuildBusyError, match="process 4000000 on there, is at work on the build b"), second.held():
+        pass
+    clock.advance(LEASE_SECONDS)
+    second._take()
+    with pytest.raises(BuildLostError, match="took over the build b"):
+        first.check()
+    second.check()
+    first._release()
+    assert len(documents.names("b.claim-")) == 1
+    second._release()
+    assert not documents.names("b.claim-")
+
+
+def test_a_held_claim_is_given_back(engine: Engine) -> None:
+    claim = BuildClaim(engine.blobs.builds, BuildId("b"), this_driver(), engine.parts.clock)
+    with claim.held():
+        claim.check()
+    with claim.held():
+        claim.check()
+    assert not engine.blobs.builds.names("b.claim-")
+
+
+@pytest.mark.parametrize("text", ["a" * 46, "x.rows-1", "x.build", "-a", "", "a b"])
+def test_a_build_id_that_can_not_name_a_manifest_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        checked_build_id(text)
+
+
+def test_a_damaged_manifest_is_a_named_state(engine: Engine, site: Path) -> None:
+    report = run(engine, BuildOrder(recipe_for(engine, site)))
+    library = Library(engine.blobs.builds)
+    build = library.read(report.build_id)
+    assert build is not None
+    (name,) = [one for one in library.documents.names() if ".rows-" in one][:1]
+    library.documents.write(name, b"no parquet")
+    with pytest.raises(ManifestDamagedError, match="can't be read"):
+        list(library.manifest(build).ordered())
+    library.documents.remove(name)
+    library.documents.write(f"{report.build_id}.build", b"[]")
+    with pytest.raises(ManifestDamagedError, match="what is known of the build"):
+        library.read(report.build_id)
+
+
+def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: Engine, site: Path) -> None:
+    for number in range(7):
+        (site / "index.html").write_text(f"revision {number}")
+        run(engine, BuildOrder(recipe_for(engine, site), BuildId(f"b{number}")))
+    library = Library(engine.blobs.builds)
+    assert {one.build_id for one in library.builds()} == {f"b{number}" for number in range(2, 7)}
+    assert {name.split(".")[0] for name in library.documents.names()} == {f"b{number}" for number in range(2, 7)}
+
+
+def test_a_package_of_an_old_build_that_was_swept_is_told_before_it_is_published(engine: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(engine, site), BuildId("old"))
+    report = run(engine, order)
+    library = Library(engine.blobs.builds)
+    build = library.read(report.build_id)
+    assert build is not None
+    library.write(replace(build, build_id=BuildId("new"), created_ms=0, state=BuildState.PUBLISHING))
+    for name in library.documents.names("old."):
+        library.documents.write(name.replace("old.", "new.", 1), library.documents.read(name) or b"")
+    library.write(replace(build, build_id=BuildId("new"), created_ms=0, state=BuildState.PUBLISHING))
+    for blob in list(engine.blobs.list()):
+        engine.blobs.delete(blob.digest)
+    with pytest.raises(BlobMissingError, match="a package of the build new"):
+        run(engine, replace(order, build_id=BuildId("new")))
+
+
+def test_a_manifest_keeps_the_order_over_its_buckets(
+    engine: Engine, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.bulk.manifest.BUCKET_ROWS", 3)
+    monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
+    report = run(engine, BuildOrder(recipe_for(engine, site, budget=Budget(1_000, 1))))
+    build = Library(engine.blobs.builds).read(report.build_id)
+    assert build is not None
+    assert len(build.borders) > 3
+    rows = list(Library(engine.blobs.builds).manifest(build).ordered())
+    assert [one.order for one in rows] == sorted(one.order for one in rows)
+    assert len(rows) == report.packages
+    assert_imported(engine, site)
