@@ -1,8 +1,8 @@
 """Project: one attempt at a bulk build on Spark.
 
-Usage: bulk_build.py HOME SOURCE MASTER MAX_BYTES MAX_NODES. Prints the report as JSON: what was built and published, the
-seconds of the stages, and from the start of the session on the CPU of everything (this process, the Java machine, the
-workers), the peaks of this process and of the Java machine, and what Spark shuffled.
+Usage: bulk_build.py HOME SOURCE MASTER MAX_BYTES MAX_NODES. Prints the report as JSON: what was built and published,
+the seconds of the stages, and from the start of the session on the CPU of everything (this process, the Java machine,
+the workers), the peaks of this process and of the Java machine, and what Spark shuffled.
 """
 
 import json

@@ -7,7 +7,6 @@ of this package and their tests.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 JAVA_END_SECONDS: Final = 20.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_ANY_PYTHON: Final = "python3"
 _LOOPBACK: Final = "127.0.0.1"
 _PROPERTIES: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -120,15 +120,18 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
     builder = spark_session.builder.appName(settings.name)
     if settings.master is not None:
         builder = builder.master(settings.master)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark is told by the environment alone
     try:
-        return builder.config(map={**settings.all_properties()}).getOrCreate()
+        session = builder.config(map={**settings.all_properties()}).getOrCreate()
     except PySparkRuntimeError as error:
         if error.getErrorClass() != "JAVA_GATEWAY_EXITED":
             raise
         raise SparkMissingError(
             "Spark's Java machine did not start", next_step="install Java 17 or newer, and name it in JAVA_HOME"
         ) from error
+    context = session.sparkContext
+    if context.pythonExec == _ANY_PYTHON:  # nobody set PYSPARK_PYTHON
+        context.pythonExec = sys.executable
+    return session
 
 
 def _end(session: SparkSession) -> None:

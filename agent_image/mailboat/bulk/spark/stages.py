@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from mailboat.bulk.spark.columns import Columns, batches
+from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
 
 if TYPE_CHECKING:
@@ -84,9 +84,10 @@ class Stage:
 class StageRunner:
     """Runs stages of one session, one at a time."""
 
-    def __init__(self, session: SparkSession, advance: Advance | None = None) -> None:
+    def __init__(self, session: SparkSession, advance: Advance | None = None, clock: Clock | None = None) -> None:
         """Nothing runs yet."""
         self._session = session
+        self._clock = SystemClock() if clock is None else clock
         self._advance = advance
         self.figures: list[StageFigures] = []
 
@@ -113,13 +114,13 @@ class StageRunner:
         """
         from pyspark import StorageLevel
 
-        began = time.monotonic()
+        began = self._clock.monotonic()
         elapsed = dict.fromkeys(range(len(works)), 0.0)
         kept = self.frame(stage, works).persist(StorageLevel.DISK_ONLY)
         try:
             with _failures_of(stage), self._watched():
                 kept.write.format("noop").mode("overwrite").save()
-            seconds = time.monotonic() - began
+            seconds = self._clock.monotonic() - began
             with _failures_of(stage):
                 for row in kept.toLocalIterator(prefetchPartitions=True):
                     elapsed[row.task] = max(elapsed[row.task], row.elapsed_seconds)
@@ -154,13 +155,14 @@ def _in_arrow(stage: Stage, done: Any) -> Callable[[Iterable[pa.RecordBatch]], I
     """What a task does. Nothing of the driver but the stage goes with it."""
 
     def run(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        began = time.monotonic()
+        clock = SystemClock()
+        began = clock.monotonic()
         for pieces in given:
             for task, work in zip(pieces.column(0).to_pylist(), pieces.column(1).to_pylist(), strict=True):
                 count = 0
                 for found in batches(stage.columns, stage.perform(bytes(work)), _row_bytes):
                     count += found.num_rows
-                    yield _stamped(found, task, time.monotonic() - began)
+                    yield _stamped(found, task, clock.monotonic() - began)
                 done.add(count)
 
     return run
@@ -179,12 +181,11 @@ def _stamped(batch: pa.RecordBatch, task: int, elapsed_seconds: float) -> pa.Rec
 
 @contextmanager
 def _failures_of(stage: Stage) -> Iterator[None]:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+            raise
         reason = next((line for line in reversed(str(error).strip().splitlines()) if "Error: " in line), str(error))
         raise SparkJobFailedError(f"the stage {stage.name} failed: {reason.strip()[:500]}") from error
 

@@ -1,6 +1,6 @@
 """Floor: the same builder over the same bins in a plain loop, without Spark, manifest and publication.
 
-Usage: bulk_build.py HOME SOURCE MAX_BYTES MAX_NODES. Run as many at once as Spark has cores: each builds all bins.
+Usage: build_bins.py HOME SOURCE MAX_BYTES MAX_NODES. Run as many at once as Spark has cores: each builds all bins.
 """
 
 import json

@@ -1,0 +1,200 @@
+"""What goes wrong in a task of a bulk build: it runs twice, its store is full or away, its source changes.
+
+Tasks are functions of their work, so most of it needs no session: the task is run here, with the faults in its ports.
+What a killed executor and a storm of 503s come to is in `tests/integration/test_bulk_cluster.py`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.agent.locations import open_source
+from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.listing import Branch, cut_whole
+from mailboat.bulk.records import BuiltBin, Problem, Recipe
+from mailboat.bulk.spark import pipeline
+from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace, build_stage, build_work, cut_stage, cut_work
+from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
+from mailboat.content.listing import Unlisted
+from mailboat.errors import BlobStoreUnavailableError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
+from pyspark.sql import SparkSession
+
+BUDGET = Budget(40_000, 30)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    make_forest(tmp_path / "site", ForestSettings(pages=80, sections=6))
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def order(boat: Any, site: Path) -> tuple[WorkPlace, Recipe, list[Bin]]:
+    """What a build of the site is made from: all packages go to the blob store."""
+    file = boat.home / "mailboat.yaml"
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        place = WorkPlace.of(workspace.home)
+    with closing(open_source(str(site))) as source:
+        bins = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
+    assert file.is_file()
+    return place, recipe, bins
+
+
+def stored(boat: Any) -> set[Path]:
+    return {path for path in (boat.home / "blobs").rglob("*") if path.is_file() and len(path.name) == 64}
+
+
+class Broken:
+    """A blob store whose `put` fails so often, after it took so many."""
+
+    def __init__(self, store: Any, error: Exception, times: int, after: int = 2) -> None:
+        self.store, self.error, self.times, self.after, self.puts = store, error, times, after, 0
+
+    def put(self, *given: Any) -> Any:
+        self.puts += 1
+        if self.after < self.puts <= self.after + self.times:
+            raise self.error
+        return self.store.put(*given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets the stores that tasks open fail."""
+    real, made = pipeline.open_blobs, list[Broken]()
+
+    def break_stores(error: Exception, times: int) -> list[Broken]:
+        def opened(*given: Any) -> Broken:
+            made.append(Broken(real(*given), error, times))
+            return made[-1]
+
+        monkeypatch.setattr(pipeline, "open_blobs", opened)
+        return made
+
+    return break_stores
+
+
+def test_a_task_that_runs_twice_at_once_stores_and_says_the_same(boat: Any, order: Any) -> None:
+    place, recipe, bins = order
+    work = pickle.dumps((place, recipe, bins))
+    together = threading.Barrier(2)
+
+    def task() -> list[bytes]:
+        together.wait()
+        return [row.record for row in build_work(work)]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = [one.result() for one in (pool.submit(task), pool.submit(task))]
+    assert first == second
+    built = [pickle.loads(record) for record in first]
+    large = {one.package_digest.hex() for one in built if one.payload is None}
+    assert large
+    assert {path.name for path in stored(boat)} == large
+
+
+def test_work_shared_among_other_tasks_gives_the_same_packages(order: Any) -> None:
+    place, recipe, bins = order
+    alone, many = build_stage(place, recipe, bins, 1)[1], build_stage(place, recipe, bins, 7)[1]
+    assert len(alone) < len(many)
+    results = [{row.record for work in works for row in build_work(work)} for works in (alone, many)]
+    assert results[0] == results[1]
+
+
+def test_a_passing_fault_of_the_store_is_waited_out(order: Any, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "_PAUSE_SECONDS", 0.001)
+    stores = broken(BlobStoreUnavailableError("503 SlowDown", retry_after_seconds=0.001), times=3)
+    results = [row.result for row in build_work(pickle.dumps(order))]
+    assert [type(one) for one in results] == [BuiltBin] * len(order[2])
+    assert len(stores) == 1
+
+
+def test_a_store_that_stays_away_ends_the_task_for_spark_to_try_again(
+    order: Any, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "_PAUSE_SECONDS", 0.001)
+    broken(BlobStoreUnavailableError("503 SlowDown"), times=1_000)
+    rows = build_work(pickle.dumps(order))
+    with pytest.raises(RetryableError, match="SlowDown"):
+        list(rows)
+
+
+def test_a_full_disk_is_told_by_name_and_what_was_built_before_it_stays(boat: Any, order: Any, broken: Any) -> None:
+    broken(StorageFullError("no room for blobs"), times=1_000)
+    results = [row.result for row in build_work(pickle.dumps(order))]
+    assert [type(one) for one in results[:-1]] == [BuiltBin] * (len(results) - 1)
+    assert isinstance(results[-1], StorageFullError)
+    assert len(results) < len(order[2])
+    assert stored(boat)
+
+
+def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are_built(site: Path, order: Any) -> None:
+    place, recipe, bins = order
+    assert change_some(site, 0.05) > 0
+    results = [row.result for row in build_work(pickle.dumps((place, recipe, bins)))]
+    problems = [one for one in results if isinstance(one, Problem)]
+    assert {one.name for one in problems} == {"SourceChanged"}
+    assert 0 < len(problems) < len(bins) == len(results)
+
+
+def test_a_path_that_cannot_be_read_is_told_and_the_others_are_cut(site: Path, order: Any) -> None:
+    place, recipe, _ = order
+    (site / "s00" / "odd.html").symlink_to("/nowhere")
+    stage, works = cut_stage(recipe, [Branch(ROOT, is_deep=True)], 3)
+    items = [pipeline.cut_of(row._asdict()) for work in works for row in stage.perform(work)]
+    assert [one.path for one in items if isinstance(one, Unlisted)] == ["/s00/odd.html"]
+    assert any(isinstance(one, Bin) for one in items)
+    assert place
+
+
+def test_a_source_that_is_gone_is_told_by_name(site: Path, order: Any) -> None:
+    _, recipe, _ = order
+    _, works = cut_stage(recipe, [Branch(NodePath("/s00"), is_deep=True)], 1)
+    site.rename(site.with_name("moved"))
+    (row,) = cut_work(works[0])
+    with pytest.raises(Exception, match="does not exist") as caught:
+        pipeline.cut_of(row._asdict())
+    assert type(caught.value).__name__ == "SourceMissingError"
+
+
+def test_what_an_executor_cannot_store_ends_the_build_by_name(spark: SparkSession, order: Any) -> None:
+    place, recipe, bins = order
+    blobs = Path(place.home) / "blobs"
+    shutil.rmtree(blobs)
+    blobs.write_text("in the way")
+    with pytest.raises(StorageReadOnlyError, match="blobs"):
+        list(SparkPipeline(StageRunner(spark), place).build(recipe, bins))
+
+
+def test_a_stage_that_spark_gives_up_is_told_with_its_reason(spark: SparkSession) -> None:
+    away = BlobStoreUnavailableError("the store is away")
+
+    def perform(work: bytes) -> Iterator[int]:  # travels by value: executors can't import this module
+        if work == b"second":
+            raise away
+        yield 1
+
+    told = list[int]()
+    runner = StageRunner(spark, told.append)
+    stage = Stage("build", {"number": Column("INT", pa.int32(), lambda one: one)}, perform)
+    with pytest.raises(SparkJobFailedError, match=r"the stage build failed: .*the store is away"):
+        list(runner.run(stage, [b"first", b"second"]))
+    assert [row.number for row in runner.run(stage, [b"first"])] == [1]
+    assert told[-1] == 1

@@ -1,0 +1,166 @@
+"""A build on a standalone cluster of two workers, with a real Kafka and a real S3 between everybody, and its faults.
+
+Driver, executors and subscribers are processes of their own, which share nothing but the source, the broker and the
+bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.clock import Deadline, SystemClock
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.testing.fault_proxy import Fault, FaultProxy
+from mailboat.testing.kafka_broker import KafkaBroker
+from mailboat.testing.page_forest import ForestSettings, make_forest
+from mailboat.testing.s3_server import ADMIN, S3Server
+from mailboat.testing.spark_cluster import ClusterSettings, SparkCluster
+from mailboat.wire.messages import decode_message
+
+pytestmark = pytest.mark.timeout(400)
+
+BUDGET = ("--budget", "60kB", "--nodes", "40")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(ClusterSettings(tmp_path_factory.mktemp("cluster")), SystemClock()) as cluster:
+        yield cluster
+
+
+@dataclass
+class Boat:
+    """A home on Kafka and S3, whose requests to S3 go through a proxy."""
+
+    home: Path
+    proxy: FaultProxy
+    command_line: Any
+    drivers: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def words(self, *words: object) -> list[str]:
+        return [sys.executable, "-m", "mailboat.cli", "--home", str(self.home), *map(str, words)]
+
+    def build(self, cluster: SparkCluster, site: Path) -> subprocess.Popen[str]:
+        """Start a driver."""
+        words = self.words("bulk", "build", site, *BUDGET, "--master", cluster.master, "-o", "json")
+        environment = {**os.environ, **cluster.driver_environment}
+        pipe = subprocess.PIPE
+        self.drivers.append(subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=environment))
+        return self.drivers[-1]
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            if driver.poll() is None:
+                driver.kill()
+            driver.communicate()
+
+    def packages(self) -> list[PackageMessage]:
+        with Workspace(Home(self.home)) as workspace:
+            topic = workspace.package_topic
+            offsets = range(workspace.journal.bounds(topic).next_offset)
+            records = [workspace.journal.record_at(topic, Offset(offset)) for offset in offsets]
+            found = [decode_message(record.headers, record.value) for record in records if record is not None]
+            return [one for one in found if isinstance(one, PackageMessage)]
+
+
+@pytest.fixture
+def boat(
+    tmp_path: Path, kafka_broker: KafkaBroker, s3_server: S3Server, command_line: Callable[[Path], Any]
+) -> Iterator[Boat]:
+    home, name = tmp_path / "boat", f"bulk-{uuid.uuid4().hex[:8]}"
+    commands = command_line(home)
+    commands.do("init", "--kafka", kafka_broker.bootstrap_servers)
+    (home / "key").write_text(ADMIN.access_key_id)
+    (home / "secret").write_text(ADMIN.secret_access_key)
+    with FaultProxy(s3_server.port) as proxy:
+        file = home / "mailboat.yaml"
+        document = yaml.safe_load(file.read_text())
+        document["journal"]["topic_prefix"] = f"{name}-"
+        document["publisher"]["transfer"] = "reference"
+        document["blobs"]["s3"] = {
+            "bucket": s3_server.bucket,
+            "prefix": f"{name}/",
+            "endpoint_url": proxy.url,
+            "region": "us-east-1",
+            "is_path_style": True,
+            "access_key_id": {"file": "key"},
+            "secret_access_key": {"file": "secret"},
+        }
+        file.write_text(yaml.safe_dump(document))
+        commands.do("journal", "ensure")
+        with closing(Boat(home, proxy, commands)) as boat:
+            yield boat
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    site = tmp_path / "site"
+    make_forest(site, ForestSettings(pages=160, sections=10))
+    (site / "large.bin").write_bytes(os.urandom(300_000))
+    return site
+
+
+def equals_source(boat: Boat, site: Path, target: Path) -> None:
+    boat.command_line.do("subscribe", "web", "--into", f"files:{target}", "--until", "caught-up")
+    assert boat.command_line.do("content", "diff", site, f"files:{target}").lines == ["no difference"]
+
+
+def in_order(boat: Boat) -> bool:
+    parts = [one.bulk for one in boat.packages()]
+    return [one.sequence for one in parts if one is not None] == list(range(parts[0].total)) == list(range(len(parts)))
+
+
+def end_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = driver.communicate(timeout=300)
+    assert driver.returncode == 0, f"{err[-3000:]}{out}"
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def test_two_workers_build_what_subscribers_import(
+    cluster: SparkCluster, boat: Boat, site: Path, tmp_path: Path
+) -> None:
+    report = end_of(boat.build(cluster, site))
+    assert (report["state"], report["published"]) == ("complete", report["total"])
+    assert in_order(boat)
+    equals_source(boat, site, tmp_path / "web")
+
+
+def test_an_executor_that_is_killed_while_it_uploads_costs_nothing_but_time(
+    cluster: SparkCluster, boat: Boat, site: Path, tmp_path: Path
+) -> None:
+    driver = boat.build(cluster, site)
+    deadline = Deadline(SystemClock(), 240.0)
+    while boat.proxy.requests["PUT"] < 3:
+        assert driver.poll() is None, driver.communicate()
+        assert not deadline.is_over()
+        threading.Event().wait(0.01)
+    victims = cluster.executors()
+    os.kill(victims[0], signal.SIGKILL)
+    report = end_of(driver)
+    assert report["published"] == report["total"]
+    assert in_order(boat)
+    equals_source(boat, site, tmp_path / "web")
+
+
+def test_a_storm_of_503s_is_waited_out(cluster: SparkCluster, boat: Boat, site: Path, tmp_path: Path) -> None:
+    boat.proxy.inject(Fault(method="PUT", times=60, skip=2, status=503, code="SlowDown"))
+    report = end_of(boat.build(cluster, site))
+    assert report["published"] == report["total"]
+    assert in_order(boat)
+    equals_source(boat, site, tmp_path / "web")
