@@ -9,8 +9,9 @@ import pytest
 from mailboat.agent import sweeping, upkeep
 from mailboat.agent.composition import Workspace, prepare
 from mailboat.agent.home import Home
-from mailboat.agent.sweeping import TargetSweep
-from mailboat.agent.upkeep import maintain, sweep_closed_target
+from mailboat.agent.sweeping import SweepReport, TargetSweep
+from mailboat.agent.upkeep import UpkeepFigures, maintain, sweep_closed_target
+from mailboat.blobs.sweeping import Fate, new_figures
 from mailboat.config.document import Config
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName
@@ -42,21 +43,26 @@ def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
+    figures, blobs = UpkeepFigures(), new_figures()
+    blobs[Fate.YOUNG].count, blobs[Fate.REMOVABLE].count = 2, 3
 
-    def sweep(_: Workspace) -> None:
+    def sweep(_: Workspace) -> SweepReport:
         tried.append(1)
         if len(tried) <= 3:
             raise JournalUnavailableError("the brokers are away")
+        return SweepReport(blobs, messages=5, snapshots=0, references=1, removed=3, abandoned_uploads=1)
 
     def look() -> None:
         try:
-            maintain(workspace)
+            maintain(workspace, figures=figures)
         except JournalUnavailableError:
             return
 
     monkeypatch.setattr(sweeping, "sweep", sweep)
     with workspace:
         assert hours_of(workspace, look, tried) == [0, 1, 2, 3, 27]
+    assert (figures.sweeps, figures.swept_blobs, figures.abandoned_uploads) == (2, 6, 2)
+    assert figures.kept == {Fate.REFERENCED: 0, Fate.YOUNG: 2}
 
 
 def test_a_process_that_only_subscribes_removes_nothing_from_the_shared_store(
