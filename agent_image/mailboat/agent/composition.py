@@ -135,7 +135,7 @@ class Workspace:
             name=agent,
             sling_id=self.home.sling_id,
             package_topic=self.topic(TopicRole.PACKAGE),
-            package_type=config.filevault_name if config.package_type is PackageType.FILEVAULT else config.package_type,
+            package_type=package_type_of(self.home.config),
             inline_package_bytes=config.inline_package_bytes,
             inline_binary_bytes=config.inline_binary_bytes,
             max_package_bytes=self.home.config.limits.max_total_bytes,
@@ -201,6 +201,12 @@ def are_pieces_cut(config: Config) -> bool:
 def is_head_kept(config: Config) -> bool:
     """Whether agents apply age and size to the package topic, though the log does so: brokers cut through packages."""
     return config.journal.kafka is not None and are_pieces_cut(config)
+
+
+def package_type_of(config: Config) -> str:
+    """What the publisher's messages call its package format."""
+    is_filevault = config.publisher.package_type is PackageType.FILEVAULT
+    return config.publisher.filevault_name if is_filevault else config.publisher.package_type
 
 
 def codec_names(config: Config) -> Mapping[str, PackageType]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mailboat.agent.composition import Workspace
+from mailboat.agent.composition import Workspace, are_pieces_cut, package_type_of
 from mailboat.agent.locations import absolute_source
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.fencing import this_driver
@@ -17,6 +17,8 @@ from mailboat.bulk.listing import outermost
 from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.running import BuildStages, DriverPorts
+from mailboat.config.document import Transfer
+from mailboat.errors import UsageError
 from mailboat.model.paths import NodePath
 
 
@@ -29,13 +31,22 @@ class BuildWish(NamedTuple):
 
 
 def recipe_for(workspace: Workspace, wish: BuildWish) -> Recipe:
-    """The recipe of a build: the wish, and what the configuration says of packages. Raises: UsageError."""
+    """The recipe of a build: the wish, and what the configuration says of packages.
+
+    Raises:
+        UsageError: Packages of this publisher do not travel through a blob store.
+    """
     config = workspace.home.config
+    if config.publisher.transfer is Transfer.INLINE or are_pieces_cut(config):
+        raise UsageError(
+            "packages of a bulk build travel through the blob store, and this publisher's do not",
+            next_step="name a bucket that subscribers can read (blobs.s3), or set publisher.transfer to reference",
+        )
     return Recipe(
         absolute_source(wish.source),
         outermost(wish.roots),
         wish.budget,
-        config.publisher.package_type,
+        package_type_of(config),
         config.publisher.inline_binary_bytes,
         are_collisions_refused=config.limits.are_collisions_refused,
         log=str(workspace.journal.identity(workspace.package_topic)),
@@ -50,7 +61,7 @@ def ports_for(
         stages,
         workspace.publisher(publisher).parts,
         workspace.blobs,
-        workspace.codecs[workspace.home.config.publisher.package_type],
+        workspace.codecs[package_type_of(workspace.home.config)],
         this_driver(),
         workspace.clock,
         SilentProgress() if progress is None else progress,
