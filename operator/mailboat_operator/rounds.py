@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.errors import MailboatError
+from mailboat.errors import MailboatError, RetryableError
 
 from mailboat_operator.api.kinds import KINDS
 from mailboat_operator.claims import TopicClaims
@@ -26,6 +26,7 @@ from mailboat_operator.workers import Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _GRACE_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 1.0
 _EVERYWHERE: Final = "*"
 
 
@@ -38,9 +39,9 @@ class Rounds:
         self._namespaces = namespaces or (_EVERYWHERE,)
 
     async def prime(self, claims: TopicClaims) -> None:
-        """Fill in who claims which topic, before anybody is looked at. Raises: see `Cluster.list`."""
+        """Fill in who claims which topic, before anybody is looked at. Raises: ClusterRefusedError."""
         for kind in ("Journal", "Topic"):
-            for manifest in await self._list(kind):
+            for manifest in await self._list_at_last(kind):
                 claims.saw(manifest)
 
     async def run(self, watched: Watched, workers: Workers, health: Health, seconds: float) -> None:
@@ -67,6 +68,15 @@ class Rounds:
             for manifest in await self._list(kind.name):
                 found[key_of_object(manifest)] = version_of(manifest)
         return found
+
+    async def _list_at_last(self, kind: str) -> list[Manifest]:
+        """The same, once an API that has no time for us has."""
+        while True:
+            try:
+                return await self._list(kind)
+            except RetryableError as error:
+                _LOG.warning("nobody is looked at yet: %s", error)
+                await asyncio.sleep(error.retry_after_seconds or _PAUSE_SECONDS)
 
     async def _list(self, kind: str) -> list[Manifest]:
         """All objects of a kind; none where the kind itself is gone."""
