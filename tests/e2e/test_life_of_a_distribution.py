@@ -243,8 +243,6 @@ def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_op
     everything = ("distribution/everything", "subscriberpool/edge", "publisher/author", "journal/main")
     story.namespace.kubectl("delete", *everything, "--cascade=foreground", "--timeout=150s")
     story.namespace.kubectl("delete", "pod/filler")
-    claims = story.namespace.kubectl("get", "persistentvolumeclaims", "-o", "name").decode().split()
-    assert len(claims) == 8  # the site, the publisher's state, and six members' content
     left = story.namespace.kubectl("get", "mailboat,all,configmaps,secrets,pdb,hpa", "-o", "name").decode().split()
     assert set(left) == {"configmap/kube-root-ca.crt", "secret/mailboat-s3"}
 
@@ -252,8 +250,10 @@ def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_op
 
     kinds = "all,configmaps,secrets,roles,rolebindings,serviceaccounts,leases"
     left = cluster.run("kubectl", "get", kinds, "-n", SYSTEM, "-o", "name").decode().split()
-    assert set(left) <= {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+    assert set(left) <= {"configmap/kube-root-ca.crt", "serviceaccount/default", "lease.coordination.k8s.io/mailboat"}
     kept = cluster.run("kubectl", "get", "customresourcedefinitions", "-o", "name").decode()
     assert "subscriberpools.mailboat.dev" in kept
     topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics
     assert len([name for name in topics if name.startswith("quickstart-")]) == 5
+    claims = story.namespace.kubectl("get", "persistentvolumeclaims", "-o", "name").decode().split()
+    assert len(claims) == 8  # the site, the publisher's state, and six members' content
