@@ -343,13 +343,6 @@ class AgentMissingError(UsageError):
     """There is no agent of that name here. `mailboat status` lists publishers and subscribers."""
 
 
-class BuildMissingError(UsageError):
-    """The log holds no package of a build of that id: none was published yet, or retention has removed them since.
-
-    `mailboat bulk status` lists the builds that the log holds.
-    """
-
-
 class DistributionMissingError(UsageError):
     """The log holds no package of that id: it was never published, or retention has removed it since.
 

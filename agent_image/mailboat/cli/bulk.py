@@ -133,7 +133,7 @@ def status(
 ) -> None:
     """Tell how much of each build is published, and how much of it every subscriber has imported."""
     with session.control() as control:
-        found = control.builds() if build_id is None else [control.build(build_id)]
+        found = control.builds(build_id)
     session.show(status_report(found))
 
 
@@ -180,7 +180,7 @@ def forget(
 
     with _spark_installed():
         from mailboat.bulk.library import Library
-    from mailboat.errors import BuildMissingError
+    from mailboat.agent.control.port import BuildMissingError
 
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:

@@ -89,13 +89,11 @@ class HttpControl:
         params = {"max_items": max_items} | ({} if before is None else {"before": before})
         return self._ask(DistributionPage, "GET", f"{_of(publisher)}/distributions", params=params)
 
-    def builds(self) -> Sequence[BuildView]:
+    def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`."""
+        if build_id is not None:
+            return [self._ask(BuildView, "GET", f"/builds/{_escaped(build_id)}")]
         return self._ask(tuple[BuildView, ...], "GET", "/builds")
-
-    def build(self, build_id: str) -> BuildView:
-        """See `Control`."""
-        return self._ask(BuildView, "GET", f"/builds/{_escaped(build_id)}")
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""

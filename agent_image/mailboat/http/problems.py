@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from mailboat.agent.control.port import BuildMissingError
 from mailboat.errors import (
     AccessDeniedError,
     AgentMissingError,
-    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     JournalAccessDeniedError,

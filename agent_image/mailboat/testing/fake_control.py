@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.control.views import (
     BuildView,
     CauseView,
@@ -33,7 +34,6 @@ from mailboat.agent.control.views import (
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.errors import (
     AgentMissingError,
-    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     MailboatError,
@@ -130,18 +130,13 @@ class FakeControl:
             shown = tuple(self._view(one) for one in older[:max_items])
             return DistributionPage(shown, shown[-1].offset if len(older) > max_items else None)
 
-    def builds(self) -> Sequence[BuildView]:
+    def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`: those that the test puts there."""
         with self._entered():
-            return tuple(self.known_builds)
-
-    def build(self, build_id: str) -> BuildView:
-        """See `Control`."""
-        with self._entered():
-            for one in self.known_builds:
-                if one.build_id == build_id:
-                    return one
-            raise BuildMissingError(f"the log holds no package of a build {build_id}", build=build_id)
+            found = [one for one in self.known_builds if build_id in {None, one.build_id}]
+            if build_id is not None and not found:
+                raise BuildMissingError(f"the log holds no package of a build {build_id}", build=build_id)
+            return found
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""

@@ -16,9 +16,9 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience
+from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.control.views import BuildFollowerView, BuildView
 from mailboat.agent.inspection import readable
-from mailboat.errors import BuildMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage

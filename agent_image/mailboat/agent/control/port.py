@@ -22,7 +22,7 @@ from mailboat.agent.control.views import (
     QueueView,
     StatusView,
 )
-from mailboat.errors import PermanentError, RetryableError
+from mailboat.errors import PermanentError, RetryableError, UsageError
 
 
 class AgentUnreachableError(RetryableError):
@@ -37,6 +37,13 @@ class AgentDefectError(PermanentError):
     """The agent failed in a way that nobody foresaw, or what answers at that URL is no Mailboat agent.
 
     Look for the incident in the agent's log: its trace is there, and is never sent to callers.
+    """
+
+
+class BuildMissingError(UsageError):
+    """The log holds no package of a build of that id: none was published yet, or retention has removed them since.
+
+    `mailboat bulk status` lists the builds that the log holds.
     """
 
 
@@ -79,12 +86,8 @@ class Control(Books, Protocol):
         """A publisher's requests, the newest first, from those before an offset on. Raises: AgentMissingError."""
         ...
 
-    def builds(self) -> Sequence[BuildView]:
-        """The bulk builds in the log, the newest first."""
-        ...
-
-    def build(self, build_id: str) -> BuildView:
-        """One of them. Raises: BuildMissingError."""
+    def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
+        """The bulk builds in the log, the newest first, or the one of that id. Raises: BuildMissingError."""
         ...
 
     def queues(self, publisher: str) -> Sequence[QueueView]:

@@ -140,15 +140,10 @@ class ControlRoom:
         self._hear_statuses()
         return self._distributions.page(room.name, before, max(1, min(max_items, MAX_LISTED)))
 
-    def builds(self) -> Sequence[BuildView]:
+    def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`."""
         self._hear_announcements()
-        return self._builds.list()
-
-    def build(self, build_id: str) -> BuildView:
-        """See `Control`."""
-        self._hear_announcements()
-        return self._builds.find(build_id)
+        return self._builds.list() if build_id is None else [self._builds.find(build_id)]
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""

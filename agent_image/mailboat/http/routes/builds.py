@@ -26,4 +26,5 @@ def list_builds(ports: Ports) -> Sequence[BuildView]:
 @router.get("/{build_id}", **operation(Verb.VIEW, "One build", example=BUILD, also=(404,)))
 def show_build(build_id: BuildName, ports: Ports) -> BuildView:
     """How much of a build is published, and how much of it every subscriber has imported."""
-    return ports.control.build(build_id)
+    (found,) = ports.control.builds(build_id)
+    return found

@@ -1,0 +1,176 @@
+"""`mailboat bulk plan`, `status` and `forget`, sizes, and a machine without Spark. Builds have tests of their own."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.cutting import Budget
+from mailboat.bulk.reports import BuildReport
+from mailboat.bulk.running import BuildOrder, BuildRun
+from mailboat.cli.bulk import parse_size
+from mailboat.cli.bulk_progress import BulkProgress, progress_bar
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import BuildId
+from mailboat.model.paths import ROOT
+from mailboat.testing.bulk_scenario import LocalStages
+from mailboat.testing.clocks import ManualClock
+from mailboat.testing.engines import write_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site that is cut into some packages."""
+    files: dict[str, str | bytes] = {f"{letter}/{number}.html": letter * 600 for letter in "ab" for number in range(9)}
+    write_site(tmp_path / "site", {**files, "big.bin": b"x" * 100_000})
+    return tmp_path / "site"
+
+
+def build(boat: Any, site: Path, build_id: str = "release-7") -> BuildReport:
+    """A build without Spark, into the home of command lines."""
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], Budget(3_000, 4)))
+        ports = ports_for(workspace, LocalStages(workspace.blobs, workspace.codecs))
+        return BuildRun(BuildOrder(recipe, BuildId(build_id)), ports).run()
+
+
+def test_a_plan_needs_no_home_and_tells_how_the_tree_would_be_cut(new_boat: Any, site: Path) -> None:
+    plan = new_boat.json("bulk", "plan", site, "--budget", "3kB", "--nodes", "4")
+    assert plan["packages"] == plan["skeleton"] + plan["content"]
+    assert (plan["skeleton"], plan["nodes"], plan["content_bytes"]) == (1, 21, 110_800)
+    assert plan["largest"][0] == {
+        "kind": "content",
+        "first_root": "/big.bin",
+        "roots": 1,
+        "nodes": 1,
+        "content_bytes": 100_000,
+    }
+    shown = new_boat.do("bulk", "plan", site)
+    assert shown.lines[0] == "1 package: 0 of folders that are cut, 1 of subtrees; 21 nodes, 111 kB"
+    assert new_boat.do("bulk", "plan", site, "/a", "-o", "name").lines == ["/a"]
+
+
+def test_a_plan_names_what_can_not_be_read_and_ends_with_1(new_boat: Any, site: Path) -> None:
+    (site / "a/outside").symlink_to("/")
+    ran = new_boat.run("bulk", "plan", site)
+    assert ran.code == 1
+    assert "left out, and not removed anywhere: 1 path" in ran.out
+    assert "/a/outside  PathRefused: " in ran.out
+
+
+def test_status_tells_of_each_build_what_is_published_and_who_has_it(boat: Any, site: Path, tmp_path: Path) -> None:
+    assert boat.do("bulk", "status").lines == ["the log holds no build"]
+    report = build(boat, site)
+    (one,) = boat.json("bulk", "status")["builds"]
+    assert (one["build_id"], one["state"], one["published"], one["total"]) == (
+        "release-7",
+        "published",
+        report.total,
+        report.total,
+    )
+    assert (one["first_offset"], one["last_offset"], one["subscribers"]) == (0, report.total - 1, [])
+    boat.do("subscribe", "edge", "--into", f"files:{tmp_path / 'edge'}", "--until", "caught-up")
+    (one,) = boat.json("bulk", "status", "release-7")["builds"]
+    assert one["state"] == "distributed"
+    assert [(each["name"], each["imported"]) for each in one["subscribers"]] == [("edge", report.total)]
+    assert boat.do("bulk", "status", "-o", "name").lines == ["release-7"]
+    assert boat.run("bulk", "status", "none").code == 2
+
+
+def test_a_forgotten_build_has_no_manifest_and_keeps_what_it_published(boat: Any, site: Path) -> None:
+    build(boat, site)
+    assert boat.do("bulk", "forget", "release-7").lines == ["release-7 is forgotten"]
+    assert list((boat.home / "blobs/builds").iterdir()) == []
+    ran = boat.run("bulk", "forget", "release-7")
+    assert ran.code == 2
+    assert "BuildMissing" in ran.err
+    assert boat.do("bulk", "status", "-o", "name").lines == ["release-7"]
+
+
+def test_a_publisher_whose_packages_travel_in_the_log_can_not_build_in_bulk(boat: Any, site: Path) -> None:
+    configuration = boat.home / "mailboat.yaml"
+    configuration.write_text(re.sub(r"transfer: \w+", "transfer: chunks", configuration.read_text()))
+    with pytest.raises(UsageError, match="travel through the blob store"):
+        build(boat, site)
+
+
+def test_without_pyspark_the_extra_is_named(boat: Any, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def lacking(name: str, *arguments: Any, **words: Any) -> Any:
+        if name.startswith(("pyspark", "mailboat.bulk.spark.pipeline")):
+            raise ImportError("No module named 'pyspark'")
+        return real(name, *arguments, **words)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    ran = boat.run("bulk", "build", site)
+    assert ran.code == 2
+    assert "SparkMissing" in ran.err
+    assert 'next  pip install "mailboat[spark]"' in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("500kB", 500_000), ("4MiB", 4 * 1024**2), ("1Gi", 1024**3), ("2 m", 2_000_000), ("7B", 7)],
+)
+def test_sizes_are_written_as_people_write_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "4XB", "1.5MB", "MiB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_size(text)
+
+
+class Screen:
+    """A stream that says whether it is a terminal."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self._is_terminal = is_terminal
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def shown_on(screen: Any) -> str:
+    clock = ManualClock()
+    progress = BulkProgress(screen, clock)
+    progress.begin("cut")
+    clock.advance(1)
+    progress.advance(40)
+    progress.begin("build", 40)
+    clock.advance(1)
+    progress.advance(10)
+    clock.advance(1)
+    progress.advance(30)
+    progress.end()
+    text: str = screen.text
+    return text
+
+
+def test_elsewhere_than_on_a_terminal_each_stage_is_one_line() -> None:
+    assert shown_on(Screen(is_terminal=False)).splitlines() == [
+        "cutting     40 packages  1.0 s",
+        "building    40 of 40 packages  2.0 s",
+    ]
+
+
+def test_a_terminal_shows_a_bar_that_fills() -> None:
+    text = shown_on(Screen(is_terminal=True))
+    assert f"[{'#' * 6}{'.' * 18}] building    10 of 40 packages" in text
+    assert text.endswith("building    40 of 40 packages  2.0 s\n")
+    assert progress_bar(3, None) == progress_bar(0, 0) == ""
