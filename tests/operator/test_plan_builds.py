@@ -128,7 +128,9 @@ def test_the_other_engine_s_application_is_of_its_own_group() -> None:
 def test_an_application_from_before_a_crash_is_not_made_again_and_never_changed() -> None:
     one, application = started()
     changed = replace(one, spec=replace(one.spec, executors=replace(one.spec.executors, instances=9)))
-    assert applications(plan_build(replace(changed, status=PackageBuildStatus()), seen(application))) == []
+    from_before = plan_build(replace(changed, status=PackageBuildStatus()), seen(application))
+    assert [one for one in from_before.actions if isinstance(one, Delete)] == []
+    assert applications(from_before) == []
     assert applications(plan_build(changed, seen(told(application, "SUBMITTED")))) == []
 
 

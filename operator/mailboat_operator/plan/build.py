@@ -101,7 +101,7 @@ def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
     plan = _plan(build, status, _waiting(status, f"SparkApplication {status.application} (new)"), seen)
     actions = [
         *plan_children([ground.config], children),
-        *(_removed(build, seen) if attempt != build.status.attempt else ()),
+        *(_removed(build, seen) if build.status.attempt not in {None, attempt} else ()),
         *(() if application_key(build, attempt) in children else (Apply(ground.application(attempt)),)),
     ]
     return replace(plan, actions=tuple(actions), again_seconds=_WATCH_SECONDS)
