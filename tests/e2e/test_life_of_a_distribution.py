@@ -102,7 +102,7 @@ def operator(cluster: Any) -> Iterator[None]:
     """A release of the previous chart. The last test uninstalls it, or else the end of the module does."""
     release(cluster, PREVIOUS_CHART)
     yield
-    cluster.run("helm", "uninstall", "mailboat", "--namespace", SYSTEM, "--wait", "--ignore-not-found")
+    uninstall(cluster, "--ignore-not-found")
 
 
 def release(cluster: Any, chart: Path, *options: str) -> None:
@@ -111,6 +111,11 @@ def release(cluster: Any, chart: Path, *options: str) -> None:
     place = ("--namespace", SYSTEM, "--create-namespace", "--timeout=120s")
     kubectls = "--force-conflicts"  # definitions that another test applied
     cluster.run("helm", "upgrade", "--install", "mailboat", str(chart), kubectls, *place, "--set", tags, *options)
+
+
+def uninstall(cluster: Any, *options: str) -> None:
+    place = ("--namespace", SYSTEM, "--timeout=120s")
+    cluster.run("helm", "uninstall", "mailboat", *place, "--wait", "--cascade=foreground", *options)
 
 
 def quickstart(kafka: str, s3: str) -> str:
@@ -246,7 +251,7 @@ def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_op
     left = story.namespace.kubectl("get", "mailboat,all,configmaps,secrets,pdb,hpa", "-o", "name").decode().split()
     assert set(left) == {"configmap/kube-root-ca.crt", "secret/mailboat-s3"}
 
-    cluster.run("helm", "uninstall", "mailboat", "--namespace", SYSTEM, "--wait")
+    uninstall(cluster)
 
     kinds = "all,configmaps,secrets,roles,rolebindings,serviceaccounts,leases"
     left = cluster.run("kubectl", "get", kinds, "-n", SYSTEM, "-o", "name").decode().split()
