@@ -115,7 +115,8 @@ def release(cluster: Any, chart: Path, *options: str) -> None:
 
 def uninstall(cluster: Any, *options: str) -> None:
     place = ("--namespace", SYSTEM, "--timeout=120s")
-    cluster.run("helm", "uninstall", "mailboat", *place, "--wait", "--cascade=foreground", *options)
+    cluster.run("helm", "uninstall", "mailboat", *place, "--cascade=foreground", *options)
+    cluster.run("kubectl", "wait", "deployment/mailboat", "--for=delete", *place)
 
 
 def quickstart(kafka: str, s3: str) -> str:
