@@ -19,7 +19,7 @@ from typing import Any, Final
 import mailboat
 from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
 
-_NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http", "mailboat.bulk")
+_NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
 """What lies above this package, and what only tests raise."""
 
 
