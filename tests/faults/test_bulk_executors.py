@@ -29,7 +29,7 @@ from mailboat.bulk.spark.columns import Column
 from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.content.listing import Unlisted
-from mailboat.errors import BlobStoreUnavailableError, RetryableError, StorageFullError, StorageReadOnlyError
+from mailboat.errors import BlobStoreUnavailableError, RetryableError, StorageFullError
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from pyspark.sql import SparkSession
@@ -174,12 +174,12 @@ def test_a_source_that_is_gone_is_told_by_name(site: Path, order: Any) -> None:
     assert type(caught.value).__name__ == "SourceMissingError"
 
 
-def test_what_an_executor_cannot_store_ends_the_build_by_name(spark: SparkSession, order: Any) -> None:
+def test_what_an_executor_cannot_store_ends_the_build_and_says_where(spark: SparkSession, order: Any) -> None:
     place, recipe, bins = order
     blobs = Path(place.home) / "blobs"
     shutil.rmtree(blobs)
     blobs.write_text("in the way")
-    with pytest.raises(StorageReadOnlyError, match="blobs"):
+    with pytest.raises(SparkJobFailedError, match="blobs can't be used for blobs"):
         list(SparkPipeline(StageRunner(spark), place).build(recipe, bins))
 
 
