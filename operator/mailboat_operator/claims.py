@@ -56,6 +56,7 @@ class TopicClaims:
         """Nobody claims anything yet."""
         self._claims: dict[Place, _Claim] = {}
         self._by_last_name: dict[str, set[Place]] = {}
+        self._reclaimed: dict[Place, set[Place]] = {}
         self._leads: dict[Place, _Lead] = {}
 
     def saw(self, manifest: Mapping[str, Any], *, is_gone: bool = False) -> None:
@@ -71,6 +72,8 @@ class TopicClaims:
             claim = _claim_of(found)
             self._claims[claim.place] = claim
             self._by_last_name.setdefault(claim.last_name, set()).add(claim.place)
+            if claim.is_reclaimed:
+                self._reclaimed.setdefault(claim.journal, set()).add(claim.place)
         elif isinstance(found, Journal):
             self._leads[_place(found.metadata)] = _lead_of(found)
 
@@ -91,9 +94,12 @@ class TopicClaims:
 
     def reclaimed(self, journal: Journal) -> list[str]:
         """Names of the Topics that want their topics deleted with them, and that need the Journal for it."""
-        place = _place(journal.metadata)
-        found = (one for one in self._claims.values() if one.journal == place and one.is_reclaimed)
+        found = (self._claims[place] for place in self._reclaimed.get(_place(journal.metadata), ()))
         return sorted(one.place[1] for one in found if one.is_deleted or not journal.metadata.is_deleted)
+
+    def is_needed(self, journal: Place) -> bool:
+        """Whether any Topic needs the Journal for its deletion."""
+        return bool(self._reclaimed.get(journal))
 
     def _claims_of(self, name: str, lead: _Lead) -> Iterator[_Claim]:
         for last_name in (name, *(str(role) for role in TopicRole if name.endswith(role))):
@@ -112,6 +118,7 @@ class TopicClaims:
         elif manifest["kind"] == "Topic" and place in self._claims:
             claim = self._claims.pop(place)
             self._by_last_name[claim.last_name].discard(place)
+            self._reclaimed.get(claim.journal, set()).discard(place)
 
 
 def _claim_of(topic: Topic) -> _Claim:

@@ -26,7 +26,9 @@ from mailboat_operator.resources import (
     LONGEST_MESSAGE,
     RESOURCES,
     ClusterConflictError,
+    ClusterRefusedError,
     connect,
+    is_invalid,
     is_missing,
     is_out_of_sight,
     mapped,
@@ -95,9 +97,21 @@ class Cluster:
     async def apply(self, manifest: Manifest) -> None:
         """Make an object as the manifest says, and take back what was changed of it.
 
+        What somebody put into a list of ours may make the whole invalid, as two ports of one name do: then the lists
+        are replaced as wholes.
+
         Raises: ClusterUnavailableError, ClusterConflictError, ClusterRefusedError.
         """
-        await self._send(manifest, manifest, PatchType.APPLY, "apply")
+        try:
+            await self._send(manifest, manifest, PatchType.APPLY, "apply")
+        except ClusterRefusedError as error:
+            if not is_invalid(error.__cause__):
+                raise
+            try:
+                await self._send(manifest, manifest, PatchType.MERGE, "merge")
+            except (ClusterConflictError, ClusterRefusedError):
+                raise error from error.__cause__
+            await self._send(manifest, manifest, PatchType.APPLY, "apply")
 
     async def create_secret(self, wanted: Create) -> None:
         """Make a Secret with new random values; one that is there stays. Raises: see `apply`."""
@@ -182,8 +196,8 @@ class Cluster:
             }
         )
 
-    async def hold(self, manifest: Manifest, *, is_held: bool) -> None:
-        """Put our finalizer on one of our objects, or take it off; those of others stay.
+    async def hold(self, manifest: Manifest, *, is_held: bool) -> Manifest:
+        """Put our finalizer on one of our objects, or take it off; those of others stay. Gives the object after that.
 
         Raises: ClusterConflictError when the object was changed since `manifest` was read; see `apply`.
         """
@@ -196,7 +210,7 @@ class Cluster:
                 "finalizers": [*others, FINALIZER] if is_held else others,
             }
         }
-        await self._send(manifest, document, PatchType.MERGE, "hold" if is_held else "release")
+        return await self._send(manifest, document, PatchType.MERGE, "hold" if is_held else "release")
 
     async def close(self) -> None:
         """Let the connections go."""
@@ -204,13 +218,13 @@ class Cluster:
 
     async def _send(
         self, named: Manifest, document: Manifest, patch_type: PatchType, verb: str, *, is_status: bool = False
-    ) -> None:
+    ) -> Manifest:
         kind, metadata = kind_of(named), named["metadata"]
         resource: type[GenericNamespacedResource] = RESOURCES[kind]
         await self._budget.take()
         self._on_write(verb, kind)
         try:
-            await self._client.patch(
+            made = await self._client.patch(
                 resource.Status if is_status else resource,
                 metadata["name"],
                 document,
@@ -220,3 +234,4 @@ class Cluster:
             )
         except FAILURES as error:
             raise mapped(error, f"applying {kind} {metadata['namespace']}/{metadata['name']}") from error
+        return dict(made)

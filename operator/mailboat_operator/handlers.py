@@ -37,15 +37,24 @@ CHILDREN: Final = (
 """Kinds of children whose changes are told; Topics, a Journal's children, are among our own kinds."""
 
 
+class Wish(NamedTuple):
+    """What of an object is asked for; a new status leaves it as it is."""
+
+    uid: str
+    generation: int | None
+    deleted_at: str | None
+    annotations: tuple[tuple[str, str], ...]
+
+
 class Heard(NamedTuple):
     """What the watch told of an object last.
 
     Attributes:
-        wish: What of it is asked for; a new status leaves it as it is.
+        wish: What of it is asked for.
         version: Its resource version; they count up, as Kubernetes 1.35 promises and all before it did.
     """
 
-    wish: object
+    wish: Wish
     version: int
 
 
@@ -69,6 +78,7 @@ class Watched:
         known, wish = self._heard.get(key), _wish_of(metadata)
         if type == "DELETED":
             self._heard.pop(key, None)
+            await self.child_changed(body)
         else:
             self._heard[key] = Heard(wish, version_of(body))
             if known is not None and known.wish == wish:
@@ -93,13 +103,15 @@ class Watched:
                 if other.namespace == key.namespace and other.kind != key.kind:
                     self._ask(other)
         elif key.kind == "Topic":
-            before = self._claims.beside(body)
+            journal = (key.namespace, str(body["spec"].get("journalRef", {}).get("name")))
+            before, was_needed = self._claims.beside(body), self._claims.is_needed(journal)
             self._claims.saw(body, is_gone=is_gone)
             for namespace, name in {*before, *self._claims.beside(body)}:
                 self._ask(ObjectKey("Topic", namespace, name))
-            journal = ObjectKey("Journal", key.namespace, str(body["spec"].get("journalRef", {}).get("name")))
-            if body["spec"].get("reclaimPolicy") == "Delete" and journal in self._heard:
-                self._ask(journal)
+            heard = self._heard.get(ObjectKey("Journal", *journal))
+            is_going = heard is not None and heard.wish.deleted_at is not None
+            if is_going or (heard is not None and self._claims.is_needed(journal) != was_needed):
+                self._ask(ObjectKey("Journal", *journal))
 
 
 def registry_of(watched: Watched) -> kopf.OperatorRegistry:
@@ -157,7 +169,6 @@ def silent_objects(
     return sorted(late | gone)
 
 
-def _wish_of(metadata: Mapping[str, Any]) -> object:
-    """What of an object is asked for; a new status leaves it as it is."""
+def _wish_of(metadata: Mapping[str, Any]) -> Wish:
     annotations = tuple(sorted((metadata.get("annotations") or {}).items()))
-    return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), annotations
+    return Wish(metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"), annotations)

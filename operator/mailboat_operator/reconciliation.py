@@ -107,10 +107,10 @@ class Reconciler:
         found = await self._cluster.get(key.kind, key.namespace, key.name)
         if found is None:
             return Outcome(is_ready=True)
-        try:
-            plan = await self._plan(decode(found))
-        except UntrustedInputError as error:
-            plan = plan_invalid(found, error, datetime.now(UTC))
+        plan = await self._plan_for(found)
+        if plan.preparation is not None:
+            found = await self._cluster.hold(found, is_held=plan.preparation.is_held)
+            plan = await self._plan_for(found)
         for action in plan.actions:
             await self._act(found, action)
         if plan.status is not None:
@@ -127,6 +127,12 @@ class Reconciler:
         plan = plan_invalid(found, error, datetime.now(UTC))
         if plan.status is not None:
             await self._cluster.write_status(found, plan.status)
+
+    async def _plan_for(self, found: Manifest) -> Plan:
+        try:
+            return await self._plan(decode(found))
+        except UntrustedInputError as error:
+            return plan_invalid(found, error, datetime.now(UTC))
 
     async def _plan(self, resource: Resource) -> Plan:
         if isinstance(resource, Publisher):

@@ -28,6 +28,7 @@ _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _GONE: Final = 410
+_INVALID: Final = 422
 _TOO_MANY: Final = 429
 _FAULT: Final = 500
 _VERBS: Final = ["delete", "get", "global_list", "global_watch", "list", "patch", "post", "put", "watch"]
@@ -87,6 +88,11 @@ def connect(config: KubeConfig | None) -> AsyncClient:
 def is_missing(error: Exception) -> bool:
     """Whether there is no such object, or no such kind."""
     return _code_of(error) == _NOT_FOUND
+
+
+def is_invalid(error: BaseException | None) -> bool:
+    """Whether the object would be invalid after the request."""
+    return isinstance(error, ApiError) and _code_of(error) == _INVALID
 
 
 def is_out_of_sight(error: Exception) -> bool:

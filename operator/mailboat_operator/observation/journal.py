@@ -97,7 +97,7 @@ async def _check_bucket(sight: Sight, journal: Journal) -> None:
 async def _credentials(sight: Sight, journal: Journal, prefix: str) -> Credentials:
     namespace = journal.metadata.namespace
     names = [mount.secret for mount in journal_mounts(journal.spec) if mount.folder.startswith(prefix)]
-    found = {name: await sight.cluster.get("Secret", namespace, name) for name in dict.fromkeys(names)}
+    found = {name: await sight.credentials(namespace, name) for name in dict.fromkeys(names)}
     return {name: _entries(one) for name, one in found.items() if one is not None}
 
 

@@ -29,6 +29,7 @@ from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.sharing import SharedReads
 from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
@@ -47,6 +48,7 @@ class Sight:
         self.systems = systems
         self._image = image
         self._clock = clock
+        self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
 
     @property
     def now(self) -> datetime:
@@ -60,7 +62,8 @@ class Sight:
 
     async def journal(self, namespace: str, name: str) -> Journal | None:
         """A Journal; None where there is none, or none that can be understood."""
-        found = await self.understood(namespace, "Journal", name)
+        manifest = await self._shared.ask(("Journal", namespace, name))
+        found = None if manifest is None else _decoded(manifest)
         return found if isinstance(found, Journal) else None
 
     async def publisher(self, namespace: str, name: str) -> Publisher | None:
@@ -110,9 +113,13 @@ class Sight:
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
         return {key: child for key, child in found.items() if child is not None}
 
+    async def credentials(self, namespace: str, name: str) -> Manifest | None:
+        """A Secret as it is; only who connects may ask for one."""
+        return await self._shared.ask(("Secret", namespace, name))
+
     async def secret(self, namespace: str, name: str) -> SecretFound | None:
         """A Secret's version and the names of its entries; its values go no further than this."""
-        found = await self.cluster.get("Secret", namespace, name)
+        found = await self.credentials(namespace, name)
         if found is None:
             return None
         return SecretFound(found["metadata"]["resourceVersion"], frozenset(found.get("data") or {}))

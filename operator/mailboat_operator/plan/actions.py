@@ -155,3 +155,9 @@ class Plan:
     status: Mapping[str, Any] | None
     again_seconds: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def preparation(self) -> Hold | None:
+        """The finalizer alone, after which the object is looked at anew at once; None where the plan is another."""
+        is_alone = self.status is None and len(self.actions) == 1 and self.again_seconds == 0.0
+        return self.actions[0] if is_alone and isinstance(self.actions[0], Hold) else None
