@@ -131,6 +131,32 @@ def test_a_status_that_can_not_be_understood_counts_as_none(status: Any) -> None
     assert decode({**ACCEPTED[0], "status": status}).status == JournalStatus()
 
 
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "AsAskedFor",
+    "message": "all is well",
+    "observedGeneration": 3,
+    "lastTransitionTime": "2026-01-02T03:04:05Z",
+}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"inventedLater": True},
+        {"partitions": "a text by now"},
+        {"conditions": [{**CONDITION, "inventedLater": {"deep": 1}}]},
+    ],
+)
+def test_of_a_status_of_another_version_all_is_kept_that_both_know(others: dict[str, Any]) -> None:
+    status = {"topicId": "AAAAAAAAAAAAAAAAAAAAAA", "topicName": "mailboat-package", "conditions": [CONDITION], **others}
+    topic = next(one for one in ACCEPTED if one["kind"] == "Topic")
+    read: Any = decode({**topic, "status": status}).status
+    assert (read.topic_id, read.topic_name) == ("AAAAAAAAAAAAAAAAAAAAAA", "mailboat-package")
+    assert [one.reason for one in read.conditions] == ["AsAskedFor"]
+
+
 def test_the_value_of_a_variable_is_never_quoted() -> None:
     canary = "canary-" * 1000
     variable = {"name": "PASSWORD", "value": canary}

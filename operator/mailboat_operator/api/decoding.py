@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
@@ -43,7 +44,8 @@ def decode(manifest: object) -> Resource:
 def decode_as(kind: Kind[R], manifest: object) -> R:
     """Read an object of one kind.
 
-    A status that can't be understood counts as none: it is written anew from what is observed.
+    What of a status can't be understood counts as not there, and the rest holds: an operator of another version may
+    have written it, and must make this one forget nothing that both know.
 
     Raises:
         ResourceInvalidError: Naming the field.
@@ -101,10 +103,23 @@ def decode_record(record: type[R], document: object, path: str) -> R:
 
 
 def _status(kind: Kind[Any], document: object) -> Any:
-    try:
-        return decode_record(kind.status, {} if document is None else document, "status")
-    except ResourceInvalidError:  # of another version, or forged: it is ours to write, and nothing is decided by it
-        return kind.status()
+    """What of a status can be understood: of an operator of another version, or forged, some of it may not be."""
+    found = document if isinstance(document, Mapping) else {}
+    values: dict[str, Any] = {}
+    for key in keys_of(kind.status):
+        if found.get(key.name) is not None:
+            with suppress(ResourceInvalidError):
+                values[key.attribute] = _decode_field(key, _known_part(key, found[key.name]), f"status.{key.name}")
+    return kind.status(**values)
+
+
+def _known_part(key: Key, value: object) -> object:
+    """Without the fields that this version does not know."""
+    if isinstance(value, list):
+        return [_known_part(key, one) for one in value]
+    if not key.is_section or not isinstance(value, Mapping):
+        return value
+    return {one.name: _known_part(one, value[one.name]) for one in keys_of(key.kind) if one.name in value}
 
 
 def _decode_field(key: Key, value: object, path: str) -> Any:
