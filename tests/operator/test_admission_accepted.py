@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode, decode_as
-from mailboat_operator.api.build import BuildPhase, PackageBuildStatus
 from mailboat_operator.api.distribution import DistributionState, DistributionStatus, PoolProgress
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.journal import JournalStatus
