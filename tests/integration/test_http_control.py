@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
-from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError, BuildMissingError
+from mailboat.agent.control.views import BuildFollowerView, BuildView, CauseView, DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
@@ -64,6 +64,18 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
     assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
     assert control.errors() == []
+
+
+def test_builds_answer_the_same_over_http_and_one_that_is_not_there_is_told(
+    control: FakeControl, client: HttpControl
+) -> None:
+    follower = BuildFollowerView("edge-1", 3, "importing")
+    build = BuildView("release-7", "author", "publishing", 4, 9, 1_000, 0, 3, 1, 2, (follower,))
+    control.known_builds.append(build)
+    assert list(client.builds()) == [build]
+    assert list(client.builds("release-7")) == [build]
+    with pytest.raises(BuildMissingError, match="no package of a build none"):
+        client.builds("none")
 
 
 def test_a_subscriber_that_is_gone_is_forgotten_over_http(control: FakeControl, client: HttpControl) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.clock import Deadline, SystemClock
 from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.paths import ROOT, NodePath
@@ -367,3 +371,58 @@ def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_
         ("/gone", True, False),
         ("/other", True, False),
     ]
+
+
+def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path: Path) -> None:
+    with closing(PublisherState(tmp_path / "author.db", synchronous="OFF")) as state:
+        state.give_way()  # nobody waits
+        began, is_through = threading.Event(), threading.Event()
+
+        def give_way() -> None:
+            began.set()
+            state.give_way()
+            is_through.set()
+
+        with (tmp_path / "author.db.append-waiting").open("r+") as waiting:
+            fcntl.flock(waiting, fcntl.LOCK_SH)
+            worker = threading.Thread(target=give_way)
+            worker.start()
+            assert began.wait(10)
+            assert not is_through.wait(0.1)
+            fcntl.flock(waiting, fcntl.LOCK_UN)
+            assert is_through.wait(10)
+            worker.join()
+            fcntl.flock(waiting, fcntl.LOCK_SH)
+            state.give_way(patience_seconds=0.0)
+
+
+def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
+    file = tmp_path / "author.db"
+    with closing(PublisherState(file, synchronous="OFF")) as one, closing(PublisherState(file)) as other:
+        taken = threading.Event()
+
+        def append() -> None:
+            with other.exclusive():
+                taken.set()
+
+        with one.exclusive():
+            worker = threading.Thread(target=append)
+            worker.start()
+            waiting = file.with_name("author.db.append-waiting")
+            deadline = Deadline(SystemClock(), 10)
+            while not (waiting.exists() and is_held(waiting)) and not deadline.is_over():
+                threading.Event().wait(0.005)
+        one.give_way()
+        assert taken.wait(10)
+        worker.join()
+        assert not is_held(waiting)
+
+
+def is_held(file: Path) -> bool:
+    """Whether anybody has a lock on a file."""
+    with file.open("r+") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -141,9 +141,7 @@ def status(
 def verify(
     session: Session,
     source: SourceArgument,
-    targets: Annotated[
-        list[str], typer.Argument(metavar="TARGET", help="What should equal it: files:DIR, sqlite:FILE…")
-    ],
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="What should equal it, such as files:DIR.")],
     paths: Annotated[
         list[str] | None,
         typer.Option("--path", metavar="PATH", help="Compare only this and what is below; repeatable."),
