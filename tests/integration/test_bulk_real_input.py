@@ -1,4 +1,4 @@
-"""Real trees, cut and built as a bulk build does: CPython's documentation, and a content package of AEM."""
+"""A content package of AEM, cut and built as a bulk build does. Trees of documentation: `test_real_input.py`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from mailboat.model.paths import NodePath
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
 from mailboat.testing.engines import Engine
-
-CACHE_NAME = "python-python3.11-doc"
 
 
 def imported_equals(engine: Engine, source: Path, roots: tuple[NodePath, ...]) -> None:

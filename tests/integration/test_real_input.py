@@ -14,10 +14,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from mailboat.bulk.cutting import Budget
+from mailboat.bulk.running import BuildOrder
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.bulk_scenario import recipe_for
+from mailboat.testing.bulk_scenario import run as run_build
+from mailboat.testing.engines import Engine
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 DJANGO = "5.2.7"
@@ -131,3 +137,13 @@ def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path) ->
     mailboat(home, "publish", tree, "/")
     mailboat(home, "subscribe", "reader", "--into", f"files:{tmp_path / 'files'}", "--until", "caught-up")
     assert differing_files(tree, tmp_path / "files") == []
+
+
+@pytest.mark.timeout(300)
+def test_a_real_tree_as_the_packages_of_a_bulk_build_arrives_whole(tree: Path, tmp_path: Path) -> None:
+    with Engine(tmp_path / "home") as engine:
+        report = run_build(engine, BuildOrder(recipe_for(engine, tree, budget=Budget(500_000, 100))))
+        assert report.published == report.total > 20
+        with closing(engine.target("files")) as target:
+            engine.subscriber(target).run(Until.CAUGHT_UP)
+    assert differing_files(tree, tmp_path / "home/edge-files") == []
