@@ -115,6 +115,8 @@ class Library:
     def forget(self, build: Build) -> None:
         """Remove a build and its manifest; what it published stays."""
         self.manifest(build).remove()
+        for name in self.documents.names(f"{build.build_id}.claim-"):
+            self.documents.remove(name)  # of a driver that died when all was done
         self.documents.remove(f"{build.build_id}{_SUFFIX}")
 
     def prune(self, recipe: Recipe) -> None:

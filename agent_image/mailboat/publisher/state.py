@@ -84,7 +84,7 @@ class PublisherState:
                 os.close(handle)
 
     def give_way(self, purpose: str = "append", patience_seconds: float = 5.0) -> None:
-        """Let who waits for `purpose` come first, as long as the patience lasts: for who has much to do and no hurry."""
+        """Let who waits for `purpose` come first, while the patience lasts: for who has much to do and no hurry."""
         waiting = self._open(f"{purpose}-waiting")
         try:
             with suppress(PublisherBusyError):
