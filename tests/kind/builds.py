@@ -126,6 +126,8 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    known = {one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE, KEDA, KEDA_METRICS, SPARK_OPERATOR)}
+    known = {
+        one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE, KEDA, KEDA_METRICS, SPARK_OPERATOR)
+    }
     for name in sys.argv[1:] or known:
         sys.stdout.write(f"{build(known[name])}\n")
