@@ -86,6 +86,8 @@ class Watched:
                     await self.child_changed(body)
                 return
             self._ask(key)
+        if key.kind == "SubscriberPool" and (known is None or type == "DELETED"):  # publishers note whom they wait for
+            self._ask_all_of("Publisher", key.namespace)
         self._ask_others(key, dict(body), is_gone=type == "DELETED")
 
     async def child_changed(self, body: Mapping[str, Any], **_: object) -> None:
@@ -94,6 +96,11 @@ class Watched:
         for owner in metadata.get("ownerReferences") or ():
             if owner.get("controller") and owner["kind"] in KINDS_BY_NAME:
                 self._ask(ObjectKey(owner["kind"], metadata["namespace"], owner["name"]))
+
+    def _ask_all_of(self, kind: str, namespace: str) -> None:
+        for other in self._heard:
+            if (other.kind, other.namespace) == (kind, namespace):
+                self._ask(other)
 
     def _ask_others(self, key: ObjectKey, body: Manifest, *, is_gone: bool) -> None:
         """Whoever names a journal stands beside it, and whoever claims a topic has others that do."""

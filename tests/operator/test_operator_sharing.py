@@ -152,3 +152,11 @@ def test_a_new_status_is_no_reason_to_look_again() -> None:
     told.hear("Topic", "one", topicName="one", **TOPIC)
     assert told.hear("Topic", "one", topicName="one", **TOPIC) == []
     assert ObjectKey("Topic", "site", "one") in told.watched.heard
+
+
+def test_publishers_hear_of_pools_that_come_and_go_and_of_no_change_between() -> None:
+    told = Told()
+    told.hear("Publisher", "author", journalRef={"name": "main"})
+    assert told.hear("SubscriberPool", "edge") == ["Publisher author", "SubscriberPool edge"]
+    assert told.hear("SubscriberPool", "edge", is_going=True) == ["SubscriberPool edge"]
+    assert told.hear("SubscriberPool", "edge", "DELETED") == ["Publisher author"]

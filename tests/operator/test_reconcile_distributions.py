@@ -372,6 +372,33 @@ def test_a_member_that_was_scaled_away_is_waited_for_no_more(harbour: Harbour) -
     assert harbour.follow("release", "Distributed")["done"] == "1/1"
 
 
+def test_members_of_a_deleted_pool_are_waited_for_no_more(harbour: Harbour) -> None:
+    harbour.make("SubscriberPool", "edge", POOL)
+    harbour.make("SubscriberPool", "golden", {**POOL, "replicas": 1})
+    harbour.reconcile("SubscriberPool", "edge")
+    harbour.run_author()
+    for name in ("edge-0", "edge-1", "edge-7", "golden-0"):
+        harbour.run_member(name)
+    harbour.know("edge-0", "edge-1", "edge-7", "golden-0")
+    harbour.let_pods_be_ready("author", 1)
+    harbour.reconcile("Publisher", "author")
+    assert harbour.status("Publisher", "author")["pools"] == [
+        {"name": "edge", "members": 2},
+        {"name": "golden", "members": 1},
+    ]
+    harbour.http.delete(harbour.path("SubscriberPool", "edge")).raise_for_status()
+    eventually(lambda: harbour.http.get(harbour.path("SubscriberPool", "edge")).status_code == 404)
+    harbour.stop("edge-0")
+    assert harbour.reconcile("Publisher", "author").again_seconds == 5.0
+    harbour.know("edge-1", "edge-7", "golden-0")  # edge-1 runs still
+    harbour.stop("edge-1")
+    harbour.stop("edge-7")  # never a member of the pool
+    harbour.reconcile("Publisher", "author")
+    harbour.know("edge-7", "golden-0")
+    harbour.reconcile("Publisher", "author")
+    assert harbour.status("Publisher", "author")["pools"] == [{"name": "golden", "members": 1}]
+
+
 def replicas_asked(harbour: Harbour) -> int:
     return int(harbour.http.get(harbour.path("statefulset", "edge", "apis/apps/v1")).json()["spec"]["replicas"])
 

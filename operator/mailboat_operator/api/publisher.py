@@ -90,6 +90,14 @@ class PublisherSpec:
 
 
 @dataclass(frozen=True)
+class KnownPool:
+    """A pool on the publisher's journal."""
+
+    name: Annotated[str, Field("Name of the SubscriberPool.")]
+    members: Annotated[int, Field("The most members that it ever had.", minimum=0)]
+
+
+@dataclass(frozen=True)
 class PublisherStatus:
     """How publishing goes."""
 
@@ -102,6 +110,12 @@ class PublisherStatus:
     ] = None
     last_published_at: Annotated[datetime | None, Field("When the last package was appended.")] = None
     url: Annotated[str | None, Field("Its HTTP API, within the cluster.")] = None
+    pools: Annotated[
+        tuple[KnownPool, ...],
+        Field(
+            "The pools on its journal, and those that are gone as long as a member is on the books.", key="name"
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True)

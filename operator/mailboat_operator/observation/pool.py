@@ -5,12 +5,10 @@ Members that were scaled away are taken off the publishers' books here, while lo
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.manifests.autoscaling import SCALED_OBJECT
@@ -21,7 +19,6 @@ from mailboat_operator.plan.pool import plan_pool, pool_keys
 from mailboat_operator.plan.scaling import departed
 from mailboat_operator.plan.workload import GoldenPool, is_paused
 
-_LOG: Final = logging.getLogger("mailboat.operator")
 _LONGEST_CHAIN: Final = 20
 
 
@@ -38,7 +35,7 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
         return plan_pool(pool, around)
     around = replace(around, fleet=await sight.fleet(publishers))
     for name in departed(pool, around.children, around.fleet):
-        await _forget(sight, publishers, name)
+        await sight.forget(publishers, name)
     return plan_pool(pool, around)
 
 
@@ -49,18 +46,6 @@ async def _publishers(sight: Sight, pool: SubscriberPool) -> Sequence[Publisher]
         for one in await sight.publishers(pool.metadata.namespace)
         if one.spec.journal_ref == pool.spec.journal_ref and is_ready(one.status.conditions)
     ]
-
-
-async def _forget(sight: Sight, publishers: Sequence[Publisher], member: str) -> None:
-    """Take a member off the books that was scaled away: nobody waits for it, and nothing is kept for it."""
-    for publisher in publishers:
-        try:
-            address = await sight.address(publisher)
-            if address is not None:
-                await sight.agents.forget(address, member)
-                return
-        except (AgentUnansweringError, AgentRefusedError) as error:  # it is tried again with the next look
-            _LOG.info("%s could not be taken off the books of %s: %s", member, publisher.metadata.name, error)
 
 
 async def _chain(sight: Sight, namespace: str, name: str) -> Mapping[str, GoldenPool]:

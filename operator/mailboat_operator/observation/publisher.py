@@ -1,4 +1,7 @@
-"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells."""
+"""A Publisher: its journal, the Secrets that its agent needs, its children, and what its agent tells.
+
+Members of pools that were deleted are taken off its books here, while looking.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.manifests.publisher import user_mounts
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.books import left_behind
 from mailboat_operator.plan.publisher import plan_publisher, publisher_keys
-from mailboat_operator.plan.workload import Surroundings, count_of
+from mailboat_operator.plan.workload import Surroundings, count_of, is_paused
 
 
 async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
@@ -20,8 +24,17 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
         publisher_keys(publisher),
         [mount.secret for mount in user_mounts(publisher)],
     )
-    if _is_running(around, publisher.metadata.name):
+    pools = [
+        pool
+        for pool in await sight.pools(publisher.metadata.namespace)
+        if pool.spec.journal_ref == publisher.spec.journal_ref
+    ]
+    around = replace(around, pools=pools)
+    is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
+    if not is_left_alone and _is_running(around, publisher.metadata.name):
         around = replace(around, fleet=await sight.fleet([publisher]))
+        for name in left_behind(publisher.status.pools, pools, around.fleet):
+            await sight.forget([publisher], name)
     return plan_publisher(publisher, around)
 
 

@@ -108,6 +108,20 @@ class Sight:
                 _LOG.info("%s: %s", publisher.metadata.name, error)
         return None
 
+    async def forget(self, publishers: Sequence[Publisher], member: str) -> None:
+        """Take a member off the books that is gone for good: nobody waits for it, and nothing is kept for it.
+
+        Nothing is raised: it is tried again with the next look.
+        """
+        for publisher in publishers:
+            try:
+                address = await self.address(publisher)
+                if address is not None:
+                    await self.agents.forget(address, member)
+                    return
+            except (AgentUnansweringError, AgentRefusedError) as error:
+                _LOG.info("%s could not be taken off the books of %s: %s", member, publisher.metadata.name, error)
+
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
         """Those of the names that exist, whoever made them."""
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}

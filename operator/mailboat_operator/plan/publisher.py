@@ -18,6 +18,7 @@ from mailboat_operator.manifests.publisher import (
 )
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
+from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after
 from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, coarse, max_lag
@@ -63,17 +64,20 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
 
 def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata = publisher.metadata
+    pools = known_pools(publisher.status.pools, around.pools, around.fleet)
     status = replace(
         _with_figures(publisher.status, metadata.name, around.fleet),
         observed_generation=metadata.generation,
         conditions=conditions_after(publisher.status.conditions, findings, metadata.generation, around.now),
         url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
+        pools=tuple(pools),
     )
     is_settled = findings[0].status is Truth.TRUE
+    pause = GOING_SECONDS if are_going(pools, around.pools) else FOLLOW_SECONDS
     return Plan(
         tuple(actions),
         None if status == publisher.status else encode(status),
-        FOLLOW_SECONDS if is_settled else None,
+        pause if is_settled else None,
     )
 
 

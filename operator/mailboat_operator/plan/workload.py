@@ -9,6 +9,7 @@ from typing import Any
 
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.manifests.children import ChildKey, Manifest, digest_of
 from mailboat_operator.manifests.configuration import SecretMount, journal_mounts
 from mailboat_operator.manifests.names import PAUSED
@@ -57,6 +58,7 @@ class Surroundings:
         staging: The pools that are waited for, and those that they wait for, as far as they exist.
         fleet: Everybody on the journal; None where no agent could be asked.
         has_keda: Whether KEDA is installed.
+        pools: The pools on a publisher's journal.
     """
 
     journal: Journal | None
@@ -67,6 +69,7 @@ class Surroundings:
     staging: Mapping[str, GoldenPool] = field(default_factory=dict)
     fleet: Fleet | None = None
     has_keda: bool = False
+    pools: Sequence[SubscriberPool] = ()
 
 
 def is_paused(metadata: Metadata, *, suspend: bool) -> bool:

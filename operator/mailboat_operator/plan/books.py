@@ -1,0 +1,51 @@
+"""Whom the publishers' books should hold no more: members of pools that were deleted.
+
+Everybody on the books is waited for, for an hour after the last word. A Publisher notes the pools beside it in its
+status, so that it knows whose members they were when a pool is gone, whatever happened meanwhile; a finalizer on pools
+would do the same, and hang where the operator is uninstalled first. Pure; called for publishers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.api.publisher import KnownPool
+from mailboat_operator.plan.fleet import Fleet, Member
+
+GOING_SECONDS: Final = 5.0
+"""How often to look while pods of a deleted pool end."""
+_MOST: Final = 100
+
+
+def known_pools(before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: Fleet | None) -> list[KnownPool]:
+    """What to note: every pool that there is, and those that are gone as long as a member is on the books."""
+    members = {one.name: one.members for one in before}
+    for pool in pools:
+        name, most = pool.metadata.name, max(pool.spec.replicas, pool.status.most_replicas or 0)
+        members[name] = max(members.get(name, 0), most)
+    there = {pool.metadata.name for pool in pools}
+    kept = {name for name in members if name in there or fleet is None or any(_of(name, members[name], fleet))}
+    return [KnownPool(name, members[name]) for name in sorted(kept, key=lambda name: (name not in there, name))[:_MOST]]
+
+
+def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: Fleet | None) -> list[str]:
+    """Members of pools that are gone, and that run no more."""
+    there = {pool.metadata.name for pool in pools}
+    gone = [one for one in known if one.name not in there and fleet is not None]
+    return sorted({one.name for pool in gone for one in _of(pool.name, pool.members, fleet) if one.is_gone})
+
+
+def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
+    """Whether there is a pool whose members are still on the books."""
+    there = {pool.metadata.name for pool in pools}
+    return any(one.name not in there for one in known)
+
+
+def _of(pool: str, count: int, fleet: Fleet | None) -> Iterator[Member]:
+    """A name beyond those that the pool ever had is somebody else's."""
+    for one in () if fleet is None else fleet.of_pool(pool):
+        number = one.ordinal_in(pool)
+        if number is not None and number < count:
+            yield one
