@@ -50,6 +50,7 @@ class Failpoint(enum.StrEnum):
     TARGET_REDO_STORED = "target-redo-stored"
     TARGET_FILE_REPLACED = "target-file-replaced"
     TARGET_REDO_DONE = "target-redo-done"
+    TARGET_HELD_BACK = "target-held-back"
     TARGET_GENERATION_BUILT = "target-generation-built"
     TARGET_GENERATION_FLIPPED = "target-generation-flipped"
 

@@ -22,6 +22,7 @@ from mailboat.wire.messages import decode_package
 PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
 SUBSCRIBER = [one for one in Failpoint if one.startswith("subscriber-")]
 IN_PLACE = [Failpoint.TARGET_REDO_STORED, Failpoint.TARGET_FILE_REPLACED, Failpoint.TARGET_REDO_DONE]
+BUILDS = [Failpoint.TARGET_HELD_BACK]  # see test_exposure_crashes.py
 GENERATIONS = [Failpoint.TARGET_GENERATION_BUILT, Failpoint.TARGET_GENERATION_FLIPPED]
 
 SUBSCRIBER_CASES = [
@@ -83,7 +84,7 @@ def messages(engine: Engine) -> dict[int, PackageMessage]:
 
 def test_every_failpoint_has_a_crash_test() -> None:
     others = {one for one in Failpoint if one.startswith(("events-", "webhook-", "bulk-"))}  # see their own tests
-    covered = {*PUBLISHER, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
+    covered = {*PUBLISHER, *BUILDS, *others, *(failpoint for failpoint, _ in SUBSCRIBER_CASES)}
     assert covered == set(Failpoint)
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home
 from mailboat.config.decoding import ConfigInvalidError, encode_config
-from mailboat.config.document import Config, PackageType
+from mailboat.config.document import Config, Expose, PackageType
 from mailboat.config.storage import Secret
-from mailboat.content.locations import parse_target
+from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name
 
@@ -63,7 +63,7 @@ def problems_of(home: Home) -> Iterator[Problem]:
     config = home.config
     yield from _name_problems(config.agents)
     for number, one in enumerate(config.agents.subscribers):
-        yield from _subscriber_problems(f"agents.subscribers[{number}]", one, config.agents)
+        yield from _subscriber_problems(f"agents.subscribers[{number}]", one, config.agents, config.subscriber.expose)
     targets = [home.resolve(one.target) for one in config.agents.subscribers]
     yield from (Problem("agents.subscribers", f"{one} is the target of several") for one in _repeated(targets))
     for number, publisher in enumerate(config.agents.publishers):
@@ -86,8 +86,12 @@ def _name_problems(agents: AgentsConfig) -> Iterator[Problem]:
         yield from (Problem(f"agents.{section}", f"{one} is the name of several") for one in _repeated(names))
 
 
-def _subscriber_problems(key: str, one: SubscriberAgentConfig, agents: AgentsConfig) -> Iterator[Problem]:
+def _subscriber_problems(
+    key: str, one: SubscriberAgentConfig, agents: AgentsConfig, default: Expose
+) -> Iterator[Problem]:
     yield from _refusals(f"{key}.target", lambda: parse_target(one.target))
+    if (one.expose or default) is Expose.BUILD and not one.target.startswith(f"{GENERATIONS}:"):
+        yield Problem(f"{key}.expose", f"{Expose.BUILD} takes a target generations:DIR, not {one.target}")
     for number, name in enumerate(one.follow):
         yield from _refusals(f"{key}.follow[{number}]", lambda name=name: parse_agent_name(name))
     if one.staging is None:

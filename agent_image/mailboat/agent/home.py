@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
-from mailboat.config.document import Config
+from mailboat.config.document import Config, Expose
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
@@ -58,12 +58,14 @@ class KnownSubscriber:
         target: Its target with an absolute path, such as `files:/srv/site`.
         follow: The publishers that it follows; empty follows all.
         max_retries: What was asked for at its last start; None is what the configuration says.
+        expose: When readers see what was imported, if that was asked for; None is what the configuration says.
     """
 
     name: AgentName
     target: str
     follow: tuple[AgentName, ...] = ()
     max_retries: int | None = None
+    expose: Expose | None = None
 
 
 class Home:
@@ -140,6 +142,7 @@ class Home:
         if self.known_subscriber(known.name) == known:
             return
         document = {"target": known.target, "follow": list(known.follow), "max_retries": known.max_retries}
+        document |= {} if known.expose is None else {"expose": str(known.expose)}
         write_text(self._registry_file(known.name), json.dumps(document) + "\n")
 
     def forget_subscriber(self, name: AgentName) -> bool:
@@ -377,6 +380,10 @@ def _parse_entry(text: str, file: Path) -> object:
 
 def _decode_known(name: AgentName, document: object, file: Path) -> KnownSubscriber:
     match document:
-        case {"target": str(target), "follow": list(follow), "max_retries": int() | None as max_retries}:
-            return KnownSubscriber(name, target, tuple(parse_agent_name(str(one)) for one in follow), max_retries)
+        case {"target": str(target), "follow": list(follow), "max_retries": int() | None as max_retries, **rest}:
+            followed, expose = tuple(parse_agent_name(str(one)) for one in follow), rest.get("expose")
+            if expose in [None, *Expose]:
+                return KnownSubscriber(
+                    name, target, followed, max_retries, None if expose is None else Expose(str(expose))
+                )
     raise ConfigInvalidError(f"{file} does not say target, follow and max_retries", path=file)

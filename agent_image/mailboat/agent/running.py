@@ -196,7 +196,7 @@ def _opener(
         process = SubscriberProcess(workspace, wanted, listener)
         try:
             process.claim()
-            known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries)
+            known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose)
             workspace.home.remember_subscriber(known)
         except BaseException:
             process.close()

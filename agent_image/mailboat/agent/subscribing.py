@@ -17,17 +17,24 @@ from mailboat.agent.inspection import recent_publishers
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
-from mailboat.config.document import HooksConfig
+from mailboat.config.document import Expose, HooksConfig
+from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
-from mailboat.errors import MailboatError, RetryableError
+from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.readiness import ReadinessPolicy
 from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings, UndecodablePolicy
+from mailboat.subscriber.settings import (
+    ExposureSettings,
+    StagingSettings,
+    SubscriberPorts,
+    SubscriberSettings,
+    UndecodablePolicy,
+)
 from mailboat.subscriber.subscription import Subscriber, Until
 
 if TYPE_CHECKING:
@@ -57,6 +64,7 @@ class Subscription:
         is_editable: Take clear commands, and confirm every package.
         is_durable: Registered: packages are kept for it also while it is away.
         staging: Wait for a golden subscriber; None waits for nobody.
+        expose: When readers see what was imported; None is what the configuration says.
         hooks: Commands around an import.
     """
 
@@ -68,6 +76,7 @@ class Subscription:
     is_editable: bool = False
     is_durable: bool = False
     staging: StagingSettings | None = None
+    expose: Expose | None = None
     hooks: HooksConfig = field(default_factory=HooksConfig)
 
 
@@ -76,6 +85,7 @@ class SubscriberProcess:
 
     def __init__(self, workspace: Workspace, subscription: Subscription, listener: Listener) -> None:
         """Open the target. Raises: TargetBusyError, TargetCorruptError, UsageError."""
+        settings = subscriber_settings(workspace, subscription)
         self._workspace = workspace
         self._subscription = subscription
         self._listener = listener
@@ -98,7 +108,7 @@ class SubscriberProcess:
                 self._narrator = observed.narrator(subscription.name)
                 processors = observed.measured(self._hooks.processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
-            self._subscriber = Subscriber(subscriber_settings(workspace, subscription), ports)
+            self._subscriber = Subscriber(settings, ports)
         except BaseException:
             self._target.close()
             raise
@@ -244,12 +254,16 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
         is_editable=config.is_editable,
         is_durable=config.is_durable,
         staging=None if staging is None else StagingSettings(parse_agent_name(staging.golden), staging.timeout_seconds),
+        expose=config.expose,
         hooks=config.hooks,
     )
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
-    """What the engine is told, from the configuration and the command line."""
+    """What the engine is told, from the configuration and the command line.
+
+    Raises: UsageError where builds are to be shown as a whole in a target that can't do so.
+    """
     config = workspace.home.config.subscriber
     return SubscriberSettings(
         name=subscription.name,
@@ -261,6 +275,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         discovery_topic=workspace.topic(TopicRole.DISCOVERY),
         is_editable=subscription.is_editable,
         staging=subscription.staging,
+        exposure=exposure_settings(config, subscription),
         readiness=readiness_policy(config.readiness),
         retry=retry_policy(config, subscription.max_retries),
         read=ReadLimits(config.max_batch_records, config.max_batch_bytes),
@@ -269,6 +284,24 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         undecodable=UndecodablePolicy(config.undecodable),
         is_gap_accepted=subscription.is_gap_accepted,
     )
+
+
+def exposure_settings(config: SubscriberConfig, subscription: Subscription) -> ExposureSettings | None:
+    """When readers see what was imported. Raises: UsageError for a target that shows each commit."""
+    if (subscription.expose or config.expose) is Expose.PACKAGE:
+        return None
+    check_exposable(subscription.name, subscription.target)
+    return ExposureSettings(config.expose_seconds)
+
+
+def check_exposable(name: str, target: str) -> None:
+    """See that a target can hold a build back from readers until it is whole. Raises: UsageError."""
+    location = parse_target(target)
+    if location.kind != GENERATIONS:
+        raise UsageError(
+            f"{name} can't expose builds as a whole: {location.kind}: targets show every package when it is imported",
+            next_step=f"import into generations:DIR, which shows whole versions, or say expose: {Expose.PACKAGE}",
+        )
 
 
 def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:

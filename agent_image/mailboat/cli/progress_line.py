@@ -63,6 +63,9 @@ def progress_text(name: str, statistics: SubscriberStatistics) -> str:
     end = "" if statistics.log_next_offset is None else f"/{statistics.log_next_offset}"
     parts = [f"{name}  {statistics.phase:<9}  {position}{end}", f"{statistics.imported} imported"]
     parts += [bytes_text(statistics.content_bytes)] if statistics.content_bytes else []
+    build = statistics.build
+    parts += [f"{build.build_id} {build.sequence + 1:,} of {build.total:,}"] if build is not None else []
+    parts += ["readers wait for its end"] if statistics.held_back else []
     parts += [f"{statistics.failed} given up"] if statistics.failed else []
     parts += _redrive_texts(statistics)
     parts += [f"attempt {statistics.attempts} failed"] if statistics.attempts else []

@@ -18,6 +18,7 @@ from mailboat.cli.session import Defaults, Given, Session, session_from
 
 if TYPE_CHECKING:
     from mailboat.cli.subscriber_run import AskedSubscription
+    from mailboat.config.document import Expose
 
 COMMAND: Final = "subscribe"
 
@@ -81,6 +82,12 @@ def _until(text: str) -> str:
     return text
 
 
+def _expose(text: str) -> Expose:
+    from mailboat.config.document import Expose
+
+    return Expose(text)
+
+
 _BEFORE: Final[Readers] = MappingProxyType({"--home": Path})
 _BEHIND: Final[Readers] = MappingProxyType(
     {
@@ -91,6 +98,7 @@ _BEHIND: Final[Readers] = MappingProxyType(
         "--follow": str,
         "--max-retries": int,
         "--until": _until,
+        "--expose": _expose,
     }
 )
 
@@ -110,4 +118,5 @@ def _asked(given: Mapping[str, Any]) -> AskedSubscription:
         given.get("--max-retries"),
         UntilOption(given.get("--until", "forever")),
         "--accept-gap" in given,
+        given.get("--expose"),
     )

@@ -29,6 +29,8 @@ from mailboat.subscriber.subscription import Until
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
+    from mailboat.config.document import Expose
+    from mailboat.model.messages import BulkPart
     from mailboat.subscriber.progress import SubscriberStatistics
 
 _GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalReplacedError, JournalShorterError)
@@ -54,6 +56,7 @@ class AskedSubscription(NamedTuple):
     max_retries: int | None = None
     until: UntilOption = UntilOption.FOREVER
     is_gap_accepted: bool = False
+    expose: Expose | None = None
 
 
 def run_subscriber(session: Session, asked: AskedSubscription) -> int:
@@ -120,13 +123,21 @@ def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
         known.target if asked.into is None else absolute_target(asked.into),
         tuple(map(parse_agent_name, asked.follow)) or known.follow,
         known.max_retries if asked.max_retries is None else asked.max_retries,
+        asked.expose or known.expose,
     )
 
 
 def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accepted: bool) -> Subscription:
     retries = workspace.home.config.subscriber.max_retries if known.max_retries is None else known.max_retries
     is_endless = retries is not None and retries < 0
-    return Subscription(known.name, known.target, known.follow, None if is_endless else retries, is_gap_accepted)
+    return Subscription(
+        known.name,
+        known.target,
+        known.follow,
+        None if is_endless else retries,
+        is_gap_accepted,
+        expose=known.expose,
+    )
 
 
 def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
@@ -147,11 +158,14 @@ class _JsonLines:
 def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, Any]:
     """A snapshot for JSON and YAML."""
     cause = statistics.cause
+    build = statistics.build
     return {
         "subscriber": name,
         "state": str(statistics.phase),
         "position": statistics.next_offset,
         "lag": statistics.lag,
+        "build": None if build is None else build_document(build),
+        "held_back": statistics.held_back,
         "imported": statistics.imported,
         "failed": statistics.failed,
         "redriven": statistics.redriven,
@@ -163,6 +177,11 @@ def progress_document(name: str, statistics: SubscriberStatistics) -> dict[str, 
         "attempts": statistics.attempts,
         "error": None if cause is None else {"code": cause.code, "message": cause.message, "path": cause.path},
     }
+
+
+def build_document(build: BulkPart) -> dict[str, Any]:
+    """How much of the bulk build at hand is done."""
+    return {"id": build.build_id, "imported": build.sequence + 1, "total": build.total}
 
 
 def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:

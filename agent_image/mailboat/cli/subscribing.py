@@ -13,6 +13,7 @@ from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import command
 from mailboat.cli.session import Session
 from mailboat.cli.subscriber_run import AskedSubscription, UntilOption, run_subscriber
+from mailboat.config.document import Expose
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +39,13 @@ def subscribe(
         typer.Option("--max-retries", min=-1, help="Attempts before a package is given up; -1 never gives up."),
     ] = None,
     until: Annotated[UntilOption, typer.Option("--until", help="When to end.")] = UntilOption.FOREVER,
+    expose: Annotated[
+        Expose | None,
+        typer.Option(
+            "--expose",
+            help="What readers see at once: every package, or bulk builds as a whole (generations:DIR); remembered.",
+        ),
+    ] = None,
     accept_gap: Annotated[
         bool, typer.Option("--accept-gap", help="Go on where packages are missing; content may differ.")
     ] = False,
@@ -46,7 +54,7 @@ def subscribe(
 
     With --until caught-up the exit code is 1 when packages were given up: the target lacks them.
     """
-    asked = AskedSubscription(name, into, tuple(follow or ()), max_retries, until, is_gap_accepted=accept_gap)
+    asked = AskedSubscription(name, into, tuple(follow or ()), max_retries, until, accept_gap, expose)
     code = run_subscriber(session, asked)
     if code:
         raise typer.Exit(code)

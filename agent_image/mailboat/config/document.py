@@ -33,6 +33,13 @@ class Undecodable(enum.StrEnum):
     STOP = "stop"
 
 
+class Expose(enum.StrEnum):
+    """When readers of a subscriber's content see what was imported."""
+
+    PACKAGE = "package"
+    BUILD = "build"
+
+
 class Verb(enum.StrEnum):
     """What a token may do."""
 
@@ -168,6 +175,21 @@ class SubscriberConfig(Section):
         Undecodable,
         Setting("What happens to a record on the package topic that is no package message: give up on it, or stop."),
     ] = Undecodable.GIVE_UP
+    expose: Annotated[
+        Expose,
+        Setting(
+            "When readers see what was imported. build: a bulk build, and what was published while it came, as one "
+            "when its last package is imported; takes a target `generations:DIR`."
+        ),
+    ] = Expose.PACKAGE
+    expose_seconds: Annotated[
+        float | None,
+        Setting(
+            "With expose: build, a build of which the log brings nothing for so long is waited for no more, and shown "
+            "as far as it came; null: waits for ever.",
+            minimum=0,
+        ),
+    ] = 3600.0
     filevault_names: Annotated[
         tuple[str, ...],
         Setting("What messages of others may call the format `filevault`: the names of Sling's package builders."),
@@ -199,6 +221,9 @@ class SubscriberAgentConfig(Section):
         bool, Setting("Holds packages back, where retention is by consumption, also while it is away.")
     ] = True
     staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber; null: for nobody.")] = None
+    expose: Annotated[
+        Expose | None, Setting("When readers see what was imported; null: as `subscriber.expose` says.")
+    ] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
 
 

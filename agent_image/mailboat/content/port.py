@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
-from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
@@ -69,6 +69,25 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenBuild:
+    """A bulk build of which some packages are in a target, and the last one is not.
+
+    Attributes:
+        publisher: Whose it is.
+        build_id: The build.
+        done: How many of its packages the target is past, by the number of the last one.
+        total: How many it has.
+        last_ms: When the log took the last one of them, milliseconds since 1970 UTC.
+    """
+
+    publisher: AgentName
+    build_id: BuildId
+    done: int
+    total: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingStatus:
     """A confirmation to send, stored with the content that it confirms, or the answer to a command."""
 
@@ -109,6 +128,10 @@ class Ledger(Protocol):
 
     def given_up(self) -> Sequence[GivenUp]:
         """The error queue, oldest first."""
+
+    @property
+    def open_builds(self) -> Sequence[OpenBuild]:
+        """The builds that the target waits for before it shows what it holds; none where it shows every commit."""
 
     def redrives(self) -> Sequence[GivenUp]:
         """Entries of the error queue that a person wants tried again."""
@@ -155,6 +178,13 @@ class Batch(Protocol):
 
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         """Store what a command has done so far and, with an answer, that it is over."""
+
+    def note_builds(self, builds: Sequence[OpenBuild]) -> None:
+        """Store which builds are open, in place of those stored before.
+
+        While any is, a target that can do so shows its readers the content of before; it keeps all that is committed
+        meanwhile, and shows it as one.
+        """
 
     def commit(self, position: Position) -> ChangeCount:
         """Make everything durable and visible, with the position; also forgets the failed attempt before it.

@@ -5,6 +5,9 @@
     generations, busy the committed generation, which stays as it is for as long as it is kept
     files, busy       TargetBusy: its files change in place
 
+Where generations wait for the end of a bulk build, the position is that of the generation that is shown, and what was
+given up since is left out: who goes on from such a copy imports the rest again.
+
 Called by whoever takes snapshots.
 """
 
@@ -21,10 +24,11 @@ from mailboat.content.locations import FILES, GENERATIONS, TargetLocation, open_
 from mailboat.content.port import GivenUp, Ledger, Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.sources.sqlite import SqliteSource
-from mailboat.content.targets.database import check_database, connect_reader
+from mailboat.content.targets.database import check_database, connect_reader, is_held_back
 from mailboat.content.targets.generations import NOTHING
 from mailboat.content.targets.ledger import TargetLedger
 from mailboat.errors import SourceChangedError, SourceMissingError, TargetBusyError, UsageError
+from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
 
 
@@ -63,8 +67,8 @@ def opened_view(text: str) -> Iterator[TargetView]:
             error.next_step = f"{error.next_step}; generations: and sqlite: can be copied meanwhile"
             raise
     else:
-        with closing(target), closing(target.source()) as source:
-            yield _view(source, target.ledger, text)
+        with closing(target), closing(target.source()) as source, closing(connect_reader(location.database)) as reader:
+            yield _view(source, target.ledger, text, _held_back_at(location, reader))
         return
     check_database(location.database, location.kind, text)
     with closing(connect_reader(location.database)) as connection:
@@ -72,24 +76,47 @@ def opened_view(text: str) -> Iterator[TargetView]:
         folder = _generation(location, connection)
         source = FolderSource(folder, uri=text) if folder else _PinnedSqlite(location.path, connection)
         with closing(source):
-            yield _view(source, TargetLedger(connection, text), text)
+            yield _view(source, TargetLedger(connection, text), text, _held_back_at(location, connection))
         if folder is not None and not folder.is_dir():
             raise SourceChangedError(f"{text} went on so fast that the generation being read was thrown away")
 
 
-def _view(source: Source, ledger: Ledger, text: str) -> TargetView:
-    position = ledger.position()
+def _view(source: Source, ledger: Ledger, text: str, held_back_at: Offset | None) -> TargetView:
+    position, given_up = ledger.position(), tuple(ledger.given_up())
     if position is None:
         raise UsageError(f"nothing was imported into {text} yet, so it has no position to go on from")
-    return TargetView(source, position, tuple(ledger.given_up()))
+    if held_back_at is not None:
+        position = Position(position.identity, held_back_at)
+        given_up = tuple(one for one in given_up if one.offset < held_back_at)
+    return TargetView(source, position, given_up)
+
+
+def _held_back_at(location: TargetLocation, connection: sqlite3.Connection) -> Offset | None:
+    """Where the generation stands that is shown while a bulk build is open; None where all is shown.
+
+    Raises: UsageError.
+    """
+    if location.kind != GENERATIONS or not is_held_back(connection):
+        return None
+    shown = _shown(connection)
+    if shown is None:
+        raise UsageError(
+            f"{location} shows nothing yet: it waits for the end of its first bulk build",
+            next_step="mailboat bulk status   (tells how far the build is)",
+        )
+    return Offset(int(shown.partition("-")[0]))
 
 
 def _generation(location: TargetLocation, connection: sqlite3.Connection) -> Path | None:
     """The folder of the committed generation; None for another kind."""
     if location.kind != GENERATIONS:
         return None
+    return location.path / (_shown(connection) or f"{STATE_FOLDER}/{NOTHING}")
+
+
+def _shown(connection: sqlite3.Connection) -> str | None:
     names = str(connection.execute("SELECT generations FROM state").fetchone()[0]).split()
-    return location.path / names[0] if names else location.path / STATE_FOLDER / NOTHING
+    return names[0] if names else None
 
 
 class _PinnedSqlite(SqliteSource):

@@ -17,6 +17,7 @@ from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.positions import Position
+from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.retries import GiveUp, Stop, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
@@ -68,10 +69,11 @@ class Verdict(NamedTuple):
 class FailureDesk:
     """Handles the failures of one subscriber, from its thread."""
 
-    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, exposure: Exposure | None = None) -> None:
         """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
+        self._exposure = exposure
         self._attempt: Attempt | None = None
         self._uncounted = 0
 
@@ -164,6 +166,10 @@ class FailureDesk:
                         now_ms,
                     )
                 )
+            if self._exposure is not None and message is not None:
+                self._exposure.begin()
+                self._exposure.pass_by(failure.record, message)
+                self._exposure.settle(batch)
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             batch.commit(after)
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)

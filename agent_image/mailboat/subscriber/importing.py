@@ -31,6 +31,7 @@ from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, Pack
 from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.registry import UnknownPackageTypeError
+from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.gating import Gate, Passage
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.package_runs import PackageRuns, Reading, Run
@@ -100,7 +101,7 @@ class Outcome:
 
 
 class _NotYetError(Exception):
-    """The package waits for another subscriber. Never leaves this module."""
+    """The package waits for another subscriber, or until what is before it is shown. Never leaves this module."""
 
 
 class Importer:
@@ -113,8 +114,10 @@ class Importer:
         payloads: Payloads,
         guard: ImportGuard,
         gate: Gate | None = None,
+        exposure: Exposure | None = None,
     ) -> None:
-        """Nothing is read yet. Without a gate, everything is imported that is wanted."""
+        """Nothing is read yet. Without a gate, everything is imported that is wanted; without an exposure, at once."""
+        self._exposure = exposure = None if settings.exposure is None else exposure
         self._gate = gate
         self._settings = settings
         self._ports = ports
@@ -126,7 +129,7 @@ class Importer:
         self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
         self._reach = ports.failpoints.reach
         has_hooks = hooks.before is not None or hooks.after is not None
-        self._is_bare = gate is None and not has_hooks and not settings.is_editable
+        self._is_bare = gate is None and exposure is None and not has_hooks and not settings.is_editable
         self.attempts_before: tuple[Offset, int] | None = None
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
@@ -161,7 +164,7 @@ class Importer:
                 outcome.error = error if message is not None else self._undecodable(record, error)
                 outcome.message, outcome.done = message, index
                 return outcome
-            if outcome.content_bytes > _HEAVY_BYTES or is_stopping():
+            if self._is_complete(record, message) or outcome.content_bytes > _HEAVY_BYTES or is_stopping():
                 outcome.done = index + 1
                 return outcome
             if message.payload_ref is not None or message.binaries:
@@ -178,10 +181,21 @@ class Importer:
         index += taken
         return index, run if index + 1 < run.begin + len(run.subtrees.roots) else None
 
+    def _is_complete(self, record: Record, message: PackageMessage) -> bool:
+        """Note that the package is done; whether it completes a build that was waited for."""
+        return self._exposure is not None and self.is_wanted(message) and self._exposure.pass_by(record, message)
+
     def is_wanted(self, message: PackageMessage) -> bool:
         """Whether the message means anything to this subscriber: no TEST, and of a publisher that it follows."""
         follow = self._follow
         return message.action is not Action.TEST and (follow is None or message.pub_agent_name in follow)
+
+    def message_of(self, record: Record) -> PackageMessage | None:
+        """The message of a record; None where it can't be decoded."""
+        try:
+            return self.decode(record)
+        except MailboatError:
+            return None
 
     def decode(self, record: Record) -> PackageMessage:
         """The message of a record. Raises: MessageCorruptError, PathRefusedError."""
@@ -223,6 +237,8 @@ class Importer:
         if not self.is_wanted(message):
             outcome.skip(offset)
             return
+        if outcome.imported + outcome.dropped and self._exposure is not None and self._exposure.begins(message):
+            raise _NotYetError
         if self._gate is not None and not self._may_pass(self._gate, batch, offset, message, outcome):
             return
         if message.required_features and not KNOWN_FEATURES.issuperset(message.required_features):

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import LogIdentity
 
 
@@ -69,6 +69,8 @@ class SubscriberStatistics:
         publishers: Of one that follows all: some of those whose packages went by, in the end each.
         stored_offset: The position that the target holds: where a killed subscriber goes on. Skipped messages are not
             stored one by one, so it lags behind `next_offset`.
+        build: The bulk build at hand, by its last package that was done in this run; None when that was its last one.
+        held_back: Bulk builds whose end is waited for before readers are shown anything new.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -96,6 +98,8 @@ class SubscriberStatistics:
     ready_reason: str = "starting"
     publishers: frozenset[AgentName] = frozenset()
     stored_offset: Offset | None = None
+    build: BulkPart | None = None
+    held_back: int = 0
 
     @property
     def state(self) -> str:

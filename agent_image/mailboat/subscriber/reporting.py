@@ -13,7 +13,7 @@ from mailboat.content.port import Attempt
 from mailboat.errors import MailboatError
 from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import Verdict, cause_of
 from mailboat.subscriber.gauging import ReadinessGauge
@@ -34,6 +34,7 @@ class Reporter:
 
     Attributes:
         stored_offset: The position that the target holds; None before it is known.
+        held_back: How many bulk builds it waits for before it shows anything new.
         is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
     """
 
@@ -50,6 +51,7 @@ class Reporter:
         self.gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
         self.is_wanted: Callable[[], bool] | None = None
         self.stored_offset: Offset | None = None
+        self.held_back = 0
         self._told_offset: Offset | None = None
 
     @property
@@ -63,7 +65,13 @@ class Reporter:
             is_ready=readiness.is_ready,
             ready_reason=readiness.reason,
             stored_offset=self.stored_offset,
+            held_back=self.held_back,
         )
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the log had no more when it was last read."""
+        return self._is_at_end
 
     @property
     def log_next_offset(self) -> Offset | None:
@@ -154,6 +162,10 @@ class Reporter:
         known = self.statistics.publishers
         if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
             self._set(publishers=known | {publisher})
+
+    def went_through(self, part: BulkPart) -> None:
+        """That package of a bulk build is done."""
+        self._set(build=None if part.is_last else part)
 
     def hooks_failed(self, count: int) -> None:
         """So many hooks after an import failed."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
-from mailboat.clock import Deadline
 from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
@@ -23,8 +21,10 @@ from mailboat.subscriber.backlog import Backlog
 from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
 from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.gating import Gate
+from mailboat.subscriber.glancing import Glances
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.measuring import Measuring
@@ -36,7 +36,6 @@ from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.staging import GoldenWatch
-from mailboat.wire.headers import PACKAGE_HEADERS
 
 _LOOK_SECONDS: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
@@ -65,9 +64,11 @@ class ImportRun:
         self._payloads = Payloads(ports.blobs, ports.references, pieces, settings.limits.max_total_bytes)
         self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
         gate = Gate(commands, self._golden, guard) if settings.is_editable or self._golden is not None else None
-        self._importer = Importer(settings, ports, self._payloads, guard, gate)
+        self._exposure = Exposure(settings.exposure, ports.target.ledger, ports.clock)
+        self._importer = Importer(settings, ports, self._payloads, guard, gate, self._exposure)
         self._measuring = Measuring(settings, ports)
-        self._desk = FailureDesk(settings, ports)
+        self._glances = Glances(self._importer, reporter, is_asking_who=settings.follow is None)
+        self._desk = FailureDesk(settings, ports, self._exposure)
         self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, guard))
         reporter.is_wanted = self._is_pause_needless
         sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
@@ -182,6 +183,7 @@ class ImportRun:
         if self._golden is not None:
             self._golden.start_at(start.next_offset)
         self._desk.load()
+        self._exposure.load()
         self._position = self._stored = start
         self._todo.restart(start.next_offset)
         self._skipped = 0
@@ -251,6 +253,7 @@ class ImportRun:
     def _import(self, records: Sequence[Record]) -> tuple[Outcome, bool]:
         self._importer.attempts_before = self._desk.attempts_before
         self._commands.begin()
+        self._exposure.begin()
         with self._target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, records)
@@ -260,6 +263,7 @@ class ImportRun:
                 return outcome, False
             after = self._after(records, outcome.done)
             outcome.statuses += self._commands.settle(batch, after)
+            self._exposure.settle(batch)
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
@@ -275,21 +279,15 @@ class ImportRun:
             self._skipped += outcome.done
         self._reporter.hooks_failed(run_after(self._ports.processors, outcome.processed))
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
-        self._note_last(records[outcome.done - 1], outcome)
-
-    def _note_last(self, record: Record, outcome: Outcome) -> None:
-        """One look a batch suffices for readiness, and for who publishes."""
-        if outcome.imported:
-            self._reporter.gauge.imported(record.appended_ms)
-        if self._settings.follow is None and record.headers == PACKAGE_HEADERS:
-            with suppress(MailboatError):
-                self._reporter.heard_of(self._importer.decode(record).pub_agent_name)
+        self._glances.take(records[: outcome.done], outcome)
 
     def _note_commit(self) -> None:
         self._stored = stored = self._current_position()
         self._reporter.stored_offset = stored.next_offset
         self._desk.forget()
         self._commands.committed()
+        self._exposure.committed()
+        self._reporter.held_back = self._exposure.held_back
         if self._golden is not None:
             self._golden.trim(stored.next_offset)
         self._skipped = 0
@@ -302,11 +300,7 @@ class ImportRun:
             self._todo.try_each(len(records))
             self._is_lost = True
             return
-        try:
-            message = self._importer.decode(records[0])
-        except MailboatError:
-            message = None
-        self._fail(Failure(records[0], error, message))
+        self._fail(Failure(records[0], error, self._importer.message_of(records[0])))
 
     def _fail(self, failure: Failure) -> None:
         self._payloads.forget()
@@ -340,6 +334,13 @@ class ImportRun:
         self._looked_at = now
         if now - self._committed_at >= self._settings.skip_commits.max_seconds:
             self._commit_skipped()
+        if self._exposure.drop_vain(is_at_end=self._reporter.is_at_end):
+            self._commit_nothing()
+        if not self._exposure.held_back:
+            self._redrive()
+        self._has_pending = self._commands.settle_redrives() or self._has_pending
+
+    def _redrive(self) -> None:
         for redriven in self._redriver.redrive(self._current_position):
             if isinstance(redriven, StillGivenUp):
                 self._reporter.still_given_up(redriven.cause)
@@ -348,7 +349,6 @@ class ImportRun:
             self._note_commit()
             self._reporter.hooks_failed(run_after(self._ports.processors, redriven.outcome.processed))
             self._reporter.redriven(redriven.outcome)
-        self._has_pending = self._commands.settle_redrives() or self._has_pending
 
     def _take_commands(self) -> None:
         """Take what was heard, and answer what is over."""
@@ -375,14 +375,10 @@ class ImportRun:
 
     def _wait_for_golden(self, record: Record, outcome: Outcome) -> None:
         """Wait until the golden subscriber has said what became of the package; a while, then look anew."""
-        staging, message, clock = self._settings.staging, outcome.message, self._ports.clock
-        if staging is None or self._golden is None or message is None:
+        if self._golden is None or outcome.message is None:
             raise ValueError("nobody is waited for")
-        self._reporter.waits_for(staging.golden, self._golden.obstacle(message))
-        deadline = Deadline(clock, staging.look_seconds)
-        while not (self._guard.stopping.is_set() or deadline.is_over() or self._is_pause_needless()):
-            if self._golden.wait(record.offset, min(_LOOK_SECONDS, deadline.remaining_seconds())):
-                return
+        self._reporter.waits_for(self._golden.name, self._golden.obstacle(outcome.message))
+        self._golden.await_word(record.offset, lambda: self._guard.stopping.is_set() or self._is_pause_needless())
 
     def _current_position(self) -> Position:
         if self._position is None:
@@ -392,7 +388,12 @@ class ImportRun:
     def _commit_skipped(self) -> None:
         if self._position == self._stored or self._desk.attempt is not None:
             return
+        self._exposure.begin()
+        self._commit_nothing()
+
+    def _commit_nothing(self) -> None:
         with self._target.batch() as batch:
+            self._exposure.settle(batch)
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             batch.commit(self._current_position())
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)

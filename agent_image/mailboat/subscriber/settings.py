@@ -62,6 +62,17 @@ class StagingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ExposureSettings:
+    """Show readers a bulk build only when it is complete.
+
+    Attributes:
+        quiet_seconds: A build of which the log brings nothing for so long is waited for no more; None waits for ever.
+    """
+
+    quiet_seconds: float | None = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberSettings:
     """What a subscriber is told.
 
@@ -75,6 +86,7 @@ class SubscriberSettings:
         discovery_topic: Where a golden subscriber's announcements are; None asks for none.
         is_editable: Take clear commands, and confirm every package, not only those given up.
         staging: Wait for a golden subscriber; None waits for nobody.
+        exposure: Show bulk builds as a whole; None shows every package when it is imported.
         readiness: When this one counts as ready to serve.
         retry: When a failed package is tried again, and when it is given up.
         read: How much is read, and imported in one transaction, at most.
@@ -94,6 +106,7 @@ class SubscriberSettings:
     discovery_topic: TopicName | None = None
     is_editable: bool = False
     staging: StagingSettings | None = None
+    exposure: ExposureSettings | None = None
     readiness: ReadinessPolicy = field(default_factory=ReadinessPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     read: ReadLimits = field(default_factory=ReadLimits)

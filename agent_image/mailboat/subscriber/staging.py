@@ -11,8 +11,10 @@ Source: SLING-12024, where a gap is taken for an import.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Final
 
+from mailboat.clock import Deadline
 from mailboat.errors import PositionOutOfRangeError, RetryableError, UntrustedInputError
 from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset
@@ -23,6 +25,7 @@ from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, Subsc
 from mailboat.wire.messages import decode_message
 
 _READ: Final = ReadLimits(max_records=1000)
+_WAIT_SECONDS: Final = 1.0
 _NONE, _IMPORTED, _REMOVED = 0, 1, 2
 _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 
@@ -123,6 +126,7 @@ class GoldenWatch:
         self._announcement: Announced | None = None
         self._asked_at = float("-inf")
         self._waits_at: Offset | None = None
+        self.name: Final = staging.golden
 
     def start_at(self, position: Offset) -> None:
         """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
@@ -150,6 +154,13 @@ class GoldenWatch:
         """Wait for news at most so long; whether the package's status is known now. Raises: the journal's errors."""
         self._read(seconds)
         return self._statuses.of(offset) is not None
+
+    def await_word(self, offset: Offset, is_over: Callable[[], bool]) -> None:
+        """Wait for the package's status until it is known, the look is over, or `is_over`. Raises: as `wait`."""
+        deadline = Deadline(self._clock, self._staging.look_seconds)
+        while not (is_over() or deadline.is_over()):
+            if self.wait(offset, min(_WAIT_SECONDS, deadline.remaining_seconds())):
+                return
 
     def obstacle(self, message: PackageMessage) -> FailureCause | None:
         """Why waiting may be in vain, for people. Raises: the journal's errors."""

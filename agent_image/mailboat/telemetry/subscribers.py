@@ -114,6 +114,7 @@ class SubscriberMetrics:
 
     def _collect_figures(self, samples: Samples, labels: tuple[str]) -> None:
         figures = self.statistics()
+        build = figures.build
         for metric, value in (
             (catalogue.IMPORTED, figures.imported),
             (catalogue.SKIPPED, figures.skipped),
@@ -127,6 +128,9 @@ class SubscriberMetrics:
             (catalogue.ATTEMPTS, figures.attempts),
             (catalogue.NEXT_OFFSET, figures.next_offset),
             (catalogue.LAG, figures.lag),
+            (catalogue.BUILD_IMPORTED, None if build is None else build.sequence + 1),
+            (catalogue.BUILD_PACKAGES, None if build is None else build.total),
+            (catalogue.HELD_BACK, figures.held_back),
         ):
             samples.add(metric, labels, value)
         samples.add_choice(catalogue.PHASE, labels, SubscriberPhase, figures.phase)

@@ -13,7 +13,7 @@ from typing import Self
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
-from mailboat.content.port import Attempt, GivenUp, PendingStatus
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
@@ -60,6 +60,7 @@ class MemoryStore:
     errors: dict[Offset, GivenUp] = field(default_factory=dict)
     wanted: set[Offset] = field(default_factory=set)
     commits: int = 0
+    open_builds: Sequence[OpenBuild] = ()
     command_position: Position | None = None
     open_commands: dict[int, OpenCommand] = field(default_factory=dict)
     last_command: int = 0
@@ -163,6 +164,11 @@ class MemoryLedger:
         """See `Ledger.given_up`."""
         return [self._store.errors[offset] for offset in sorted(self._store.errors)]
 
+    @property
+    def open_builds(self) -> Sequence[OpenBuild]:
+        """See `Ledger.open_builds`."""
+        return self._store.open_builds
+
     def redrives(self) -> Sequence[GivenUp]:
         """See `Ledger.redrives`."""
         return [one for one in self.given_up() if one.offset in self._store.wanted]
@@ -221,6 +227,7 @@ class MemoryBatch:
         self._entries: list[GivenUp] = []
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
+        self._builds = store.open_builds
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.apply`."""
@@ -274,9 +281,14 @@ class MemoryBatch:
         """See `Batch.note_command`."""
         self._commands.append((command, answer))
 
+    def note_builds(self, builds: Sequence[OpenBuild]) -> None:
+        """See `Batch.note_builds`; what is committed is shown all the same."""
+        self._builds = builds
+
     def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`."""
         store = self._store
+        store.open_builds = self._builds
         store.bodies, store.position, store.attempt = self._bodies, position, None
         store.commits += 1
         for message in self._statuses:

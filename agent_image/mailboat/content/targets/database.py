@@ -17,7 +17,7 @@ from mailboat.content.targets.durability import Durability
 from mailboat.errors import TargetCorruptError, UsageError
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -53,6 +53,17 @@ CREATE TRIGGER remove_node AFTER DELETE ON nodes BEGIN
 """
 
 
+BUILD_SCHEMA: Final = (
+    """CREATE TABLE open_build (
+        pub_agent_name TEXT NOT NULL, build_id TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER NOT NULL,
+        last_ms INTEGER NOT NULL, PRIMARY KEY (pub_agent_name, build_id)
+    )""",
+)
+"""What version 3 of the schema adds."""
+
+_ADDITIONS: Final = {2: COMMAND_SCHEMA, 3: BUILD_SCHEMA}
+
+
 def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
     """Make an empty target database of that kind. Raises: OSError, sqlite3.Error; nothing is left then."""
     half = file.with_name(f"{file.name}.new")
@@ -61,8 +72,7 @@ def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
     try:
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
-        for statement in COMMAND_SCHEMA:
-            connection.execute(statement)
+        _add_since(connection, 1)
         connection.execute("INSERT INTO state (id, kind) VALUES (1, ?)", (kind,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -125,6 +135,12 @@ def check_database(file: Path, kind: str, uri: str) -> None:
             connection.close()
 
 
+def is_held_back(connection: sqlite3.Connection) -> bool:
+    """Whether a bulk build is open, so that what is committed is not shown yet. Also asked of older versions."""
+    is_known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'open_build'").fetchone() is not None
+    return is_known and connection.execute("SELECT 1 FROM open_build LIMIT 1").fetchone() is not None
+
+
 def _connect(file: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{file.absolute().as_uri()}?{mode}",
@@ -141,14 +157,20 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if connection.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION:
-            for statement in COMMAND_SCHEMA:
-                connection.execute(statement)
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version < SCHEMA_VERSION:
+            _add_since(connection, version)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _add_since(connection: sqlite3.Connection, version: int) -> None:
+    for statements in (_ADDITIONS[one] for one in range(version + 1, SCHEMA_VERSION + 1)):
+        for statement in statements:
+            connection.execute(statement)
 
 
 def _check(connection: sqlite3.Connection, file: Path, kind: str, uri: str) -> None:

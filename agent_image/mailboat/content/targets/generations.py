@@ -6,6 +6,9 @@ commit; the commit in `state.db` names it; the link is flipped after, by a renam
 when the target is opened next. The name is `<next offset, 20 digits>-<first 8 digits of the tree digest>`, in the way
 of git-sync, whose readers know a revision by the name that the link leads to. A commit that changes nothing but the
 position makes no generation, so that readers are not told of changes that are none.
+
+While a bulk build is open (`Batch.note_builds`), commits make no generation either: what changed stays noted in `redo`,
+its bytes stay staged, and the first commit without an open build shows it all as one.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.folder_copy import copy_by_links
 from mailboat.content.targets.staged_intake import show_redo
+from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.state_folder import StateFolder, open_state_folder
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TreeTarget
@@ -45,6 +49,7 @@ _NAME: Final = re.compile(r"\d{20}-[0-9a-f]{8}\Z")
 _LONGEST_FOLDER: Final = f"/{0:020d}-{0:08x}"
 _BUILDING: Final = "building"
 _DISCARDED: Final = "discarded"
+_LINKED: Final = "linked"
 NOTHING: Final = "nothing"
 
 
@@ -102,6 +107,7 @@ class _Generations:
         self._names = _stored_generations(state.connection)
         self._built: list[str] | None = None
         self._flipped: str | None = None
+        self._was_held_back = False
         os.makedirs(f"{self._own}/{NOTHING}", exist_ok=True)  # noqa: PTH103
         self._recover()
 
@@ -113,10 +119,17 @@ class _Generations:
 
     def begin(self) -> None:
         self._finish()
-        self._state.staging.clear()
+        self._was_held_back = self._intake.is_held_back()
+        if not self._was_held_back:
+            self._state.staging.clear()
         self._intake.begin(f"{self._root}/{self._names[0]}" if self._names else None)
 
     def prepare(self, position: Position) -> None:
+        if self._intake.is_held_back():
+            self._intake.seal()
+            self._state.durability.sync()
+            self._failpoints.reach(Failpoint.TARGET_HELD_BACK)
+            return
         if self._names and not self._intake.has_redo():
             return
         name = f"{position.next_offset:020d}-{self._tree_digest().hex()[:8]}"
@@ -136,8 +149,9 @@ class _Generations:
     def discard(self) -> None:
         self._built = None
         self._state.durability.forget()
-        self._state.staging.clear()
-        shutil.rmtree(f"{self._own}/{_BUILDING}", ignore_errors=True)
+        self._clear_staging()
+        for left in (_BUILDING, _LINKED):
+            shutil.rmtree(f"{self._own}/{left}", ignore_errors=True)
         self._prune()
 
     def statistics(self) -> Mapping[str, int]:
@@ -145,11 +159,18 @@ class _Generations:
 
     def close(self) -> None:
         with TranslatedFailures(self._state.uri):
+            self._clear_staging()
+
+    def _clear_staging(self) -> None:
+        """Remove what is staged, but for what was committed and is held back."""
+        if self._intake.is_held_back():
+            self._intake.drop_uncommitted()
+        else:
             self._state.staging.clear()
 
     def _recover(self) -> None:
         """Do what a killed process left undone, and undo what it had not committed."""
-        for left in (_BUILDING, _DISCARDED):
+        for left in (_BUILDING, _DISCARDED, _LINKED):
             shutil.rmtree(f"{self._own}/{left}", ignore_errors=True)
         if self._names and not os.path.isdir(f"{self._root}/{self._names[0]}"):  # noqa: PTH112
             raise TargetCorruptError(
@@ -190,14 +211,26 @@ class _Generations:
             copy_by_links(f"{self._root}/{self._names[0]}", building, durability)
         with closing(DiskTree(building, self._state.staging, durability)) as disk:
             self._intake.prepare_redo(disk)
+        with closing(DiskTree(building, self._staged(), durability)) as disk:
             for redo in self._intake.redo():
                 show_redo(disk, redo)
         durability.touch(building)
         durability.sync()
+        shutil.rmtree(f"{self._own}/{_LINKED}", ignore_errors=True)
         self._throw_away(f"{self._root}/{name}")
         os.rename(building, f"{self._root}/{name}")  # noqa: PTH104
         durability.touch(self._root)
         durability.sync()
+
+    def _staged(self) -> Staging:
+        """Where files are moved from: links, if some were committed before, as a crash now must leave those."""
+        if not self._was_held_back:
+            return self._state.staging
+        linked = f"{self._own}/{_LINKED}"
+        shutil.rmtree(linked, ignore_errors=True)
+        os.mkdir(linked)  # noqa: PTH102
+        copy_by_links(self._state.staging.folder, linked, self._state.durability)
+        return Staging(Path(linked), self._state.durability)
 
     def _throw_away(self, folder: str) -> None:
         """Remove a generation that may be there, first from sight: never a part of it remains under its name."""

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import TranslatedFailures
-from mailboat.content.port import Attempt, GivenUp, PendingStatus
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
-from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
@@ -94,6 +94,12 @@ class TargetLedger:
         """See `Ledger.given_up`."""
         return self._entries("")
 
+    @property
+    def open_builds(self) -> Sequence[OpenBuild]:
+        """See `Ledger.open_builds`."""
+        rows = self._rows("SELECT pub_agent_name, build_id, done, total, last_ms FROM open_build ORDER BY 1, 2")
+        return [OpenBuild(AgentName(row[0]), BuildId(row[1]), *row[2:]) for row in rows]
+
     def redrives(self) -> Sequence[GivenUp]:
         """See `Ledger.redrives`."""
         return self._entries("WHERE is_redrive")
@@ -166,6 +172,7 @@ class BatchLedger:
         self._given_up: list[GivenUp] = []
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
+        self._builds: Sequence[OpenBuild] | None = None
 
     def add_status(self, message: StatusMessage) -> None:
         """See `Batch.add_status`."""
@@ -182,6 +189,10 @@ class BatchLedger:
     def note_command(self, command: OpenCommand, answer: CommandResult | None) -> None:
         """See `Batch.note_command`."""
         self._commands.append((command, answer))
+
+    def note_builds(self, builds: Sequence[OpenBuild]) -> None:
+        """See `Batch.note_builds`."""
+        self._builds = builds
 
     def write(self, connection: sqlite3.Connection, position: Position, changes: int) -> None:
         """Write it all with the position, in the transaction that is open on the connection."""
@@ -206,6 +217,10 @@ class BatchLedger:
             connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
         for command, answer in self._commands:
             settle_command(connection, command, answer)
+        if self._builds is not None:
+            connection.execute("DELETE FROM open_build")
+            rows = [(one.publisher, one.build_id, one.done, one.total, one.last_ms) for one in self._builds]
+            connection.executemany("INSERT INTO open_build VALUES (?, ?, ?, ?, ?)", rows)
 
 
 def _position_row(position: Position, changes: int) -> tuple[object, ...]:

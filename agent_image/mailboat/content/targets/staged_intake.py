@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, NamedTuple
 from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
 from mailboat.content.layout import binary_file, names_on_disk
+from mailboat.content.targets.database import is_held_back
 from mailboat.content.targets.disk_tree import DiskTree
 from mailboat.content.targets.path_room import PathRoom
 from mailboat.content.targets.staging import Staging
@@ -52,6 +53,21 @@ class StagedIntake:
     def begin(self, shown_in: str | None) -> None:
         """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
         self._shown_in = shown_in
+        committed = self._committed_changes()
+        if self._stamp <= committed:  # never a number under which something is staged that is committed
+            self._stamp, self._count = committed + 1, 0
+
+    def seal(self) -> None:
+        """Make durable what is staged, for a commit that does not show it yet."""
+        self._staging.seal()
+
+    def drop_uncommitted(self) -> None:
+        """Remove what a transaction staged that was not committed, and keep what committed ones still need."""
+        self._staging.drop_above((self._committed_changes() + 1 << _NUMBER_BITS) - 1)
+
+    def is_held_back(self) -> bool:
+        """Whether a build is open, so that what is committed is not to be shown yet."""
+        return is_held_back(self._connection)
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
         """See `Intake.rows`."""
@@ -142,6 +158,9 @@ class StagedIntake:
     def _has_children(self, key: str) -> bool:
         sql = "SELECT 1 FROM nodes WHERE key >= ? AND key < ? LIMIT 1"
         return self._connection.execute(sql, below_range(key)).fetchone() is not None
+
+    def _committed_changes(self) -> int:
+        return int(self._connection.execute("SELECT changes FROM state").fetchone()[0])
 
     def _next_number(self) -> int:
         self._count += 1

@@ -30,6 +30,11 @@ class Staging:
         self._durability = durability
         self._is_clear = False
 
+    @property
+    def folder(self) -> str:
+        """The folder."""
+        return self._folder
+
     def file(self, number: int, digest: bytes) -> str:
         """Where a staged binary is, if it is there."""
         return f"{self._folder}/{number}-{digest.hex()}"
@@ -61,6 +66,14 @@ class Staging:
         """The names are to outlive a crash, too."""
         if not self._is_clear:
             self._durability.touch(self._folder)
+
+    def drop_above(self, number: int) -> None:
+        """Remove what is staged under numbers above this one."""
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                staged = entry.name.partition("-")[0]
+                if not staged.isdecimal() or int(staged) > number:
+                    os.unlink(entry.path)  # noqa: PTH108
 
     def clear(self) -> None:
         """Remove everything that is staged."""

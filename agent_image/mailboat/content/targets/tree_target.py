@@ -15,7 +15,7 @@ from typing import Protocol, Self
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import translate_failure
-from mailboat.content.port import GivenUp, Source
+from mailboat.content.port import GivenUp, OpenBuild, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Intake, TreeTable
@@ -197,6 +197,10 @@ class TreeBatch:
     def note_command(self, command: OpenCommand, answer: CommandResult | None = None) -> None:
         """See `Batch.note_command`."""
         self._additions.note_command(command, answer)
+
+    def note_builds(self, builds: Sequence[OpenBuild]) -> None:
+        """See `Batch.note_builds`."""
+        self._additions.note_builds(builds)
 
     def commit(self, position: Position) -> ChangeCount:
         """See `Batch.commit`.
