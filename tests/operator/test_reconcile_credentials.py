@@ -1,0 +1,124 @@
+"""Credentials from Secrets, on a real broker and a real S3 server: missing, malformed, refused, and rotated."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lightkube.config.kubeconfig import KubeConfig
+from mailboat.testing.s3_server import ADMIN
+from mailboat_operator.agents import Agents
+from mailboat_operator.cluster import Cluster
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.reconciliation import ObjectKey, Reconciler
+from mailboat_operator.systems import Systems
+
+CANARY = "canary-1c55e0"
+TOPICS_TO_COME = ("TopicsNotReady", "False")
+
+
+class Harbour:
+    """A Journal, and one operator that keeps its connections from look to look."""
+
+    def __init__(self, api_server: Any, namespace: str) -> None:
+        self.server, self.namespace, self.events = api_server, namespace, list[str]()
+        self._runner = asyncio.Runner()
+        self._cluster = Cluster(lambda *_: None, KubeConfig.from_file(api_server.kubeconfig))
+        agents, image = Agents(), AgentImage("mailboat:test")
+        self._reconciler = Reconciler(self._cluster, agents, image, self.events.append, Systems())
+
+    def journal(self, **spec: Any) -> None:
+        manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Journal", "metadata": {"name": "main"}}
+        answer = self.server.create(self.namespace, {**manifest, "spec": spec})
+        assert answer.status_code == 201, answer.text
+
+    def secret(self, name: str, **values: str | bytes) -> None:
+        """Make it, or replace what it holds."""
+        texts = {key: value.encode() if isinstance(value, str) else value for key, value in values.items()}
+        data = {key: base64.b64encode(value).decode() for key, value in texts.items()}
+        url = f"/api/v1/namespaces/{self.namespace}/secrets"
+        self.server.http.delete(f"{url}/{name}")
+        self.server.http.post(url, json={"metadata": {"name": name}, "data": data}).raise_for_status()
+
+    def look(self) -> tuple[str, str, str]:
+        """One look: the reason, whether it is stalled, and the message."""
+        self._runner.run(self._reconciler.reconcile(ObjectKey("Journal", self.namespace, "main")))
+        found = self.server.http.get(f"/apis/mailboat.dev/v1alpha1/namespaces/{self.namespace}/journals/main").json()
+        assert CANARY not in json.dumps(found)
+        conditions = {one["type"]: one for one in found["status"]["conditions"]}
+        ready = conditions["Ready"]
+        return ready["reason"], conditions["Stalled"]["status"], ready["message"]
+
+    def close(self) -> None:
+        self._runner.run(self._cluster.close())
+        self._runner.close()
+
+
+@pytest.fixture
+def harbour(api_server: Any, namespace: str) -> Iterator[Harbour]:
+    """A namespace without a Journal yet."""
+    made = Harbour(api_server, namespace)
+    yield made
+    made.close()
+
+
+def test_a_login_is_missing_then_malformed_then_wrong_then_right_and_rotated(
+    harbour: Harbour, kafka_broker: Any
+) -> None:
+    sasl = {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "login"}}
+    harbour.journal(kafka={"bootstrapServers": [kafka_broker.servers("USERS")], "sasl": sasl})
+    assert harbour.look() == ("SecretMissing", "False", "missing: Secret login")
+    harbour.secret("login", username="alice", password=b"\xff\xfe no text")
+    assert harbour.look() == ("SecretMissing", "False", "missing: entry password of Secret login")
+    harbour.secret("login", username="alice", password=CANARY)
+    reason, _, message = harbour.look()
+    assert (reason, "SASL" in message or "uthentication" in message) == ("BrokersUnreachable", True), message
+    harbour.secret("login", username="alice", password="alice-secret")
+    assert harbour.look()[:2] == TOPICS_TO_COME, "the pause after a failure holds for the credentials that failed"
+    harbour.secret("login", username="alice", password=f"{CANARY}-rotated")
+    assert harbour.look()[0] == "BrokersUnreachable", "the old credentials were used after they were rotated"
+
+
+@pytest.mark.parametrize("text", [CANARY, f"-----BEGIN CERTIFICATE-----\n{CANARY}\n-----END CERTIFICATE-----"])
+def test_a_certificate_that_is_none_is_named_and_not_quoted(harbour: Harbour, kafka_broker: Any, text: str) -> None:
+    tls = {"caSecretRef": {"name": "authority"}}
+    harbour.journal(kafka={"bootstrapServers": [kafka_broker.bootstrap_servers], "tls": tls})
+    harbour.secret("authority", **{"ca.crt": text})
+    reason, _, message = harbour.look()
+    assert (reason, "authority" in message) == ("SecretMalformed", True), message
+
+
+def on_bucket(url: str, bucket: str, broker: Any) -> dict[str, Any]:
+    s3 = {"bucket": bucket, "endpointUrl": url, "isPathStyle": True, "credentialsSecretRef": {"name": "keys"}}
+    return {"kafka": {"bootstrapServers": [broker.bootstrap_servers]}, "blobs": {"s3": s3}}
+
+
+def test_a_bucket_that_is_there_is_no_news_and_refused_keys_are(
+    harbour: Harbour, s3_server: Any, kafka_broker: Any
+) -> None:
+    harbour.journal(**on_bucket(s3_server.url, s3_server.bucket, kafka_broker))
+    assert harbour.look()[2] == "missing: Secret keys"
+    harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=ADMIN.secret_access_key)
+    assert harbour.look()[:2] == TOPICS_TO_COME
+    harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=CANARY)
+    reason, is_stalled, message = harbour.look()
+    assert (reason, is_stalled) == ("BucketRefused", "True")
+    assert message == f"bucket {s3_server.bucket} is not open to these credentials (HTTP 403)"
+
+
+def test_a_bucket_that_is_missing_is_named(harbour: Harbour, s3_server: Any, kafka_broker: Any) -> None:
+    harbour.journal(**on_bucket(s3_server.url, "nobodys", kafka_broker))
+    harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=ADMIN.secret_access_key)
+    assert harbour.look() == ("BucketRefused", "True", "there is no bucket nobodys: make it, the operator makes none")
+
+
+def test_an_s3_server_that_does_not_answer_is_asked_again(harbour: Harbour, kafka_broker: Any) -> None:
+    harbour.journal(**on_bucket("http://127.0.0.1:9", "any", kafka_broker))
+    harbour.secret("keys", accessKeyId=ADMIN.access_key_id, secretAccessKey=ADMIN.secret_access_key)
+    reason, is_stalled, message = harbour.look()
+    assert (reason, is_stalled) == ("BucketUnreachable", "False")
+    assert message.startswith("asking 127.0.0.1:9 for bucket any: ")
