@@ -6,9 +6,11 @@ manager; what others own of an object stays theirs. Every error of the client or
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,6 +38,9 @@ from mailboat_operator.resources import (
 
 _TOKEN_BYTES: Final = 32
 _CHUNK: Final = 500
+_AT_ONCE: Final = 16
+"""Requests: fewer than the connections that the client keeps. After an answer of brokers to many looks at once each
+would open one of its own, and close it again; encrypting it costs more than the request."""
 
 
 class Cluster:
@@ -53,6 +58,7 @@ class Cluster:
         """
         self._on_write = on_write
         self._budget = Budget(None) if budget is None else budget
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._client = connect(config)
 
     @property
@@ -62,9 +68,9 @@ class Cluster:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object; None when there is none. Raises: ClusterUnavailableError, ClusterRefusedError."""
-        await self._budget.take()
         try:
-            return dict(await self._client.get(RESOURCES[kind], name, namespace=namespace))
+            async with self._turn():
+                return dict(await self._client.get(RESOURCES[kind], name, namespace=namespace))
         except FAILURES as error:
             if is_missing(error):
                 return None
@@ -75,18 +81,18 @@ class Cluster:
 
         Raises: ClusterConflictError where the kind itself is gone, ClusterUnavailableError, ClusterRefusedError.
         """
-        await self._budget.take()
         found = self._client.list(RESOURCES[kind], namespace=namespace, chunk_size=_CHUNK)
         try:
-            return [dict(one) async for one in found]
+            async with self._turn():
+                return [dict(one) async for one in found]
         except FAILURES as error:
             raise mapped(error, f"listing {kind} in {namespace}") from error
 
     async def has_kind(self, kind: str, namespace: str) -> bool:
         """Whether a kind of somebody else's is installed, and we may see it. Raises: ClusterUnavailableError."""
-        await self._budget.take()
         try:
-            await self._client.get(RESOURCES[kind], "any", namespace=namespace)
+            async with self._turn():
+                await self._client.get(RESOURCES[kind], "any", namespace=namespace)
         except FAILURES as error:
             if is_out_of_sight(error):
                 return False
@@ -126,10 +132,10 @@ class Cluster:
         """Make an object that must not be there yet. Raises: ClusterConflictError when it is; see `apply`."""
         kind, metadata = kind_of(manifest), manifest["metadata"]
         resource = RESOURCES[kind]
-        await self._budget.take()
-        self._on_write("create", kind)
         try:
-            return dict(await self._client.create(resource.from_dict(manifest)))
+            async with self._turn():
+                self._on_write("create", kind)
+                return dict(await self._client.create(resource.from_dict(manifest)))
         except FAILURES as error:
             raise mapped(error, f"making a {kind} in {metadata['namespace']}") from error
 
@@ -140,19 +146,19 @@ class Cluster:
         """
         kind, metadata = kind_of(manifest), manifest["metadata"]
         document: GenericNamespacedResource = RESOURCES[kind].from_dict(manifest)
-        await self._budget.take()
-        self._on_write("replace", kind)
         try:
-            return dict(await self._client.replace(document))
+            async with self._turn():
+                self._on_write("replace", kind)
+                return dict(await self._client.replace(document))
         except FAILURES as error:
             raise mapped(error, f"replacing {kind} {metadata['namespace']}/{metadata['name']}") from error
 
     async def delete(self, namespace: str, key: ChildKey) -> None:
         """Remove an object, if it is still there. Raises: see `apply`."""
-        await self._budget.take()
-        self._on_write("delete", key.kind)
         try:
-            await self._client.delete(RESOURCES[key.kind], key.name, namespace=namespace)
+            async with self._turn():
+                self._on_write("delete", key.kind)
+                await self._client.delete(RESOURCES[key.kind], key.name, namespace=namespace)
         except FAILURES as error:
             if not is_missing(error):
                 raise mapped(error, f"deleting {key.kind} {namespace}/{key.name}") from error
@@ -216,22 +222,29 @@ class Cluster:
         """Let the connections go."""
         await self._client.aclose()
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """For one request."""
+        await self._budget.take()
+        async with self._turns:
+            yield
+
     async def _send(
         self, named: Manifest, document: Manifest, patch_type: PatchType, verb: str, *, is_status: bool = False
     ) -> Manifest:
         kind, metadata = kind_of(named), named["metadata"]
         resource: type[GenericNamespacedResource] = RESOURCES[kind]
-        await self._budget.take()
-        self._on_write(verb, kind)
         try:
-            made = await self._client.patch(
-                resource.Status if is_status else resource,
-                metadata["name"],
-                document,
-                namespace=metadata["namespace"],
-                patch_type=patch_type,
-                force=True,  # heeded by server-side apply alone
-            )
+            async with self._turn():
+                self._on_write(verb, kind)
+                made = await self._client.patch(
+                    resource.Status if is_status else resource,
+                    metadata["name"],
+                    document,
+                    namespace=metadata["namespace"],
+                    patch_type=patch_type,
+                    force=True,  # heeded by server-side apply alone
+                )
         except FAILURES as error:
             raise mapped(error, f"applying {kind} {metadata['namespace']}/{metadata['name']}") from error
         return dict(made)

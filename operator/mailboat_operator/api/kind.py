@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 from mailboat_operator.api.fields import Rule
@@ -81,5 +82,10 @@ class Kind(Generic[R]):
         return self._part("status")
 
     def _part(self, name: str) -> type:
-        hint: type = typing.get_type_hints(self.resource)[name]
-        return hint
+        resource: type = self.resource
+        return _hints_of(resource)[name]
+
+
+@cache
+def _hints_of(resource: type) -> dict[str, type]:
+    return typing.get_type_hints(resource)
