@@ -1,15 +1,18 @@
-"""What the operator costs and how fast it is: a thousand Topics on a real broker, with the chart's rights.
+"""What the operator costs and how fast it is: many Topics on a real broker, with the chart's rights.
 
-Gated are counts and ratios; seconds and bytes only as far as an order of magnitude goes. What was measured is printed.
+Gated are counts, and the processor time, which is the same on a machine that others use too, for three hundred Topics.
+With `--full-length` there are a thousand, and what a clock says is gated as well. What was measured is printed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,10 @@ from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 
-MANY, FEW = 1000, 100
+SHORT, FULL = 300, 1000
+FACTOR = 10
+WANTED_PER_SECOND = 20
+MOST_TIMES_LONGER = 12
 READY_LOOKS = r'mailboat_operator_reconciliations_total{kind="Topic",outcome="ready"}'
 RELEASES = 'mailboat_operator_api_writes_total{kind="Topic",verb="release"}'
 LONE_CHANGES = 9
@@ -95,44 +101,79 @@ def _is_ready(manifest: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-def resident_mib(process_id: int) -> float:
-    """Memory of a process."""
-    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+class Costs:
+    """What a process used."""
+
+    def __init__(self, process_id: int) -> None:
+        self._folder = Path(f"/proc/{process_id}")
+
+    @property
+    def processor_seconds(self) -> float:
+        """Until now."""
+        after_name = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def mib(self) -> int:
+        """Of memory, now."""
+        lines = (self._folder / "status").read_text().splitlines()
+        return round(next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """So many Topics more: how long that took, and what it cost."""
+
+    seconds: float
+    processor_seconds: float
+    writes: float
+
+
+def grow(fleet: Fleet, costs: Costs, count: int) -> Growth:
+    used, written = costs.processor_seconds, fleet.writes()
+    seconds = fleet.add(count)
+    return Growth(seconds, costs.processor_seconds - used, fleet.writes() - written)
 
 
 @pytest.mark.timeout(600)
-def test_a_thousand_topics(replicas: Any, broker: KafkaBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_topics(
+    replicas: Any, broker: KafkaBroker, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_full = bool(request.config.getoption("--full-length"))
+    many = FULL if is_full else SHORT
     replicas.make("Journal", "main", {"kafka": {"bootstrapServers": [broker.bootstrap_servers]}})
     process = replicas.start("one", lease_seconds=60)
     replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
-    fleet, idle_mib = Fleet(replicas), resident_mib(process.pid)
-    before = fleet.writes()
-    few_seconds = fleet.add(FEW)
-    created = fleet.writes() - before
-    fleet.delete_all()
-    many_seconds = fleet.add(MANY)
-    mib = resident_mib(process.pid)
-    before = fleet.writes()
+    fleet, costs = Fleet(replicas), Costs(process.pid)
+    idle_mib = costs.mib
+    first = grow(fleet, costs, many // FACTOR)
+    deleted_per_second = fleet.made / fleet.delete_all()
+    names = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
+    assert not [name for name in names if name.startswith("t-")]
+    whole, mib, before = grow(fleet, costs, many), costs.mib, fleet.writes()
     lone = [fleet.change_one(fleet.made - 1 - number) for number in range(LONE_CHANGES)]
-    changed = fleet.writes() - before
     figures = {
-        "topics_per_second": round(MANY / many_seconds, 1),
-        "ratio_of_1000_to_100": round(many_seconds / few_seconds, 1),
-        "writes_a_created_topic": created / FEW,
-        "writes_a_changed_topic": changed / LONE_CHANGES,
+        "topics": many,
+        "load": round(os.getloadavg()[0]),
+        "topics_per_second": round(many / whole.seconds, 1),
+        "topics_per_processor_second": round(many / whole.processor_seconds, 1),
+        "times_longer_for_ten_times_as_many": round(whole.seconds / first.seconds, 1),
+        "times_the_cost_for_ten_times_as_many": round(whole.processor_seconds / first.processor_seconds, 1),
+        "writes_a_created_topic": whole.writes / many,
+        "writes_a_changed_topic": (fleet.writes() - before) / LONE_CHANGES,
         "lone_change_median_seconds": round(statistics.median(lone), 2),
-        "idle_mib": round(idle_mib),
-        "mib_at_1000": round(mib),
-        "deleted_per_second": round(MANY / fleet.delete_all(), 1),
+        "idle_mib": idle_mib,
+        "mib": mib,
+        "deleted_per_second": round(deleted_per_second, 1),
     }
     with capsys.disabled():
         print(f"\n{json.dumps(figures)}")  # noqa: T201
-    names = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
-    assert not [name for name in names if name.startswith("t-")]
-    assert figures["topics_per_second"] >= 20, figures
-    assert figures["ratio_of_1000_to_100"] <= 12, figures
+    assert figures["topics_per_processor_second"] >= WANTED_PER_SECOND, figures
+    assert figures["times_the_cost_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
     assert figures["writes_a_created_topic"] <= 2, figures  # the finalizer, and the status
     assert figures["writes_a_changed_topic"] <= 2, figures
-    assert figures["lone_change_median_seconds"] <= 1, figures
-    assert figures["mib_at_1000"] <= 150, figures
+    assert figures["mib"] <= 150, figures
+    if is_full:
+        assert figures["topics_per_second"] >= WANTED_PER_SECOND, figures
+        assert figures["times_longer_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
+        assert figures["lone_change_median_seconds"] <= 1, figures
