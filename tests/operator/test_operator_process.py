@@ -69,9 +69,9 @@ def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replic
 
 def test_only_one_of_two_replicas_acts(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
-    replicas.start("one")
+    replicas.start("one", lease_seconds=15)
     replicas.wait(lambda: replicas.leads("one"))
-    replicas.start("two")
+    replicas.start("two", lease_seconds=15)
     for number in range(5):
         replicas.make("Publisher", f"author-{number}", PUBLISHER)
     replicas.wait(lambda: all(replicas.has_workload(f"author-{number}") for number in range(5)))
@@ -105,9 +105,9 @@ def test_a_childs_drift_is_corrected_at_once_and_not_at_the_next_round(replicas:
         f"/apis/policy/v1/{root}/poddisruptionbudgets/edge": {"spec": {"maxUnavailable": 2}},
     }
     for path, change in drifts.items():
-        before = next(iter(http.get(path).json()[next(iter(change))].items()))[1]
-        http.patch(path, json=change, headers={"Content-Type": "application/merge-patch+json"}).raise_for_status()
         part, field = next(iter(change)), next(iter(next(iter(change.values()))))
+        before = http.get(path).json()[part][field]
+        http.patch(path, json=change, headers={"Content-Type": "application/merge-patch+json"}).raise_for_status()
         replicas.wait(lambda p=path, a=part, f=field, b=before: http.get(p).json()[a][f] == b, 20)  # type: ignore[misc]  # the values of this turn
     for path in drifts:
         http.delete(path).raise_for_status()
