@@ -62,7 +62,7 @@ class SparkCluster:
         """Choose the ports. Nothing runs before `start`."""
         self._settings = settings
         self._clock = clock
-        self._port, self._page, *self._pages = free_ports(2 + settings.workers)
+        self._port, self._page = free_ports(2)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -85,9 +85,9 @@ class SparkCluster:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         master = ("--port", str(self._port), "--webui-port", str(self._page))
         self._run("master", _MASTER, *master)
-        for number, page in enumerate(self._pages):
+        for number in range(self._settings.workers):
             work = self._settings.folder / f"work-{number}"
-            words = ("--cores", "1", "--memory", self._settings.memory, "--webui-port", str(page))
+            words = ("--cores", "1", "--memory", self._settings.memory, "--webui-port", "0")
             self._run(f"worker-{number}", _WORKER, *words, "--work-dir", str(work), self.master)
         while self._joined() < self._settings.workers:
             ended = any(one.poll() is not None for one in self._processes)
@@ -133,7 +133,7 @@ class SparkCluster:
         environment = (
             f"SPARK_HOME={home}",
             "SPARK_DAEMON_MEMORY=256m",
-            f"SPARK_DAEMON_JAVA_OPTS={_JVM}",
+            f"SPARK_DAEMON_JAVA_OPTS={_JVM} -Dspark.port.maxRetries=0",  # a port that is taken is an error, not another
             f"SPARK_LOCAL_DIRS={self._settings.folder / 'scratch'}",
             f"SPARK_LOCAL_IP={LOOPBACK}",
         )
