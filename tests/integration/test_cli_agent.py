@@ -252,8 +252,24 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
     assert (bad.returncode, "there is nothing at /nowhere/at/all" in bad.stderr) == (2, True)
     open_to_all = mailboat("config", "check", write("three", {}, http={"host": "0.0.0.0"}))
     assert (open_to_all.returncode, "http.tokens" in open_to_all.stderr) == (2, True)
+    twice = [{"name": name, "token": {"env": "MAILBOAT_TOKEN"}} for name in ("ci", "boss")]
+    same = mailboat("config", "check", write("five", {}, http={"tokens": twice}), token="one-for-both")
+    assert (same.returncode, "ci and boss are the same token" in same.stderr) == (2, True)
     empty = mailboat("agent", "run", "--config", write("four", {}))
     assert (empty.returncode, "there is nothing to run" in empty.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "http", [{"host": "0.0.0.0"}, {"tokens": [{"name": one, "token": {"env": "MAILBOAT_TOKEN"}} for one in "ab"]}]
+)
+def test_an_agent_that_may_not_be_served_is_refused_before_anything_is_made(
+    write: Any, site: Path, http: dict[str, Any]
+) -> None:
+    file = write("open", {"publishers": [{"name": "author", "source": str(site)}]}, http=http)
+    done = mailboat("agent", "run", "--config", file, token="one-for-both")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ConfigInvalid: http.")
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
 def test_the_schema_of_the_configuration_is_printed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -108,6 +109,22 @@ def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Clie
     assert answer.json()["detail"].startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("where", "body", "step"),
+    [
+        ("distributions", {"action": "ADD", "path": ["/a"]}, "did you mean paths?"),
+        ("queues/edge-1/clear", {"maxitems": 1}, "did you mean max_items?"),
+        ("queues/edge-1/clear", {"zzz": 1}, "it takes max_items, wait_seconds"),
+    ],
+)
+def test_a_member_that_is_not_known_is_refused_with_a_suggestion(
+    agent: httpx.Client, where: str, body: dict[str, Any], step: str
+) -> None:
+    answer = agent.post(f"/api/v1/publishers/author/{where}", json=body)
+    assert (answer.status_code, answer.json()["next_step"]) == (400, step)
+    assert "there is no such member" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(("kind", "said"), [(None, "nothing"), ("application/x-www-form-urlencoded", "'application/x")])
 def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx.Client, kind: str | None, said: str) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
@@ -195,7 +212,35 @@ def test_every_operation_is_described_with_an_example_and_its_problems() -> None
     for name, schema in document["components"]["schemas"].items():
         assert "Attributes:" not in schema["description"], name
         members = schema.get("properties", {})
-        assert len(members) < 5 or all("description" in one or "$ref" in one for one in members.values()), name
+        assert all(one.get("description") for one in members.values()), name
+
+
+def test_a_stranger_finds_a_meaning_beside_every_parameter_field_answer_and_header() -> None:
+    document = api_description()
+    answers = [one for operation in operations(document) for one in operation["responses"].values()]
+    answers += document["components"]["responses"].values()
+    phrases = {status.phrase for status in HTTPStatus} | {"Successful Response", None, ""}
+    assert [one for one in answers if "$ref" not in one and one.get("description") in phrases] == []
+    assert all(told["description"] for one in answers for told in one.get("headers", {}).values())
+    for operation in operations(document):
+        for one in operation.get("parameters", ()):
+            assert one["description"], (operation["operationId"], one["name"])
+            assert ("publisher" in one["description"]) == (one["name"] in {"publisher", "agent"}), one
+        for media, body in operation.get("requestBody", {}).get("content", {}).items():
+            if media != "application/json":
+                assert all(field["description"] for field in body["schema"]["properties"].values())
+            assert "408" in operation["responses"]
+    figures = document["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+    assert figures.keys() == {"text/plain", "application/openmetrics-text"}
+
+
+def test_examples_of_problems_are_what_an_agent_answers() -> None:
+    answers = api_description()["components"]["responses"]
+    for name, answer in answers.items():
+        (shown,) = answer["content"].values()
+        assert name == f"Problem{shown['example']['status']}"
+        assert ("detail" in shown["example"]) == (name not in {"Problem401", "Problem403", "Problem408", "Problem500"})
+    assert {"Retry-After"} == answers["Problem429"]["headers"].keys() == answers["Problem503"]["headers"].keys()
 
 
 def test_every_example_fits_its_schema() -> None:

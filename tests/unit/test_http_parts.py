@@ -178,6 +178,14 @@ def test_an_audit_line_is_one_line_whatever_it_tells(text: str) -> None:
     assert audit.lines("other") == []
 
 
+def test_an_audit_line_leaves_out_what_there_is_not_to_tell() -> None:
+    audit = AuditTrail(ManualClock())
+    what = {"publisher": "author", "max_items": None, "command": "", "offset": 0}
+    audit.write(Call("r", what=what), "POST", "/clear")
+    (line,) = audit.lines("author")
+    assert line.endswith("path=/clear publisher=author offset=0 outcome=done status=0 request_id=r")
+
+
 @given(st.recursive(st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_half_characters_are_found_and_whole_ones_are_not(document: Any) -> None:
     assert not has_half_characters(json.dumps(document).encode())

@@ -44,7 +44,12 @@ class AgentView:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessView:
-    """Whether all agents of the process may serve."""
+    """Whether all agents of the process may serve.
+
+    Attributes:
+        is_ready: Whether all may.
+        agents: Each of them.
+    """
 
     is_ready: bool
     agents: tuple[AgentView, ...] = ()

@@ -66,6 +66,7 @@ def run(
     from mailboat.agent.composition import prepare
     from mailboat.agent.home import note_configuration
     from mailboat.agent.running import AgentProcess
+    from mailboat.http.access import check_access
     from mailboat.http.serving import server_of
     from mailboat.telemetry.logs import configure_logs
 
@@ -73,6 +74,7 @@ def run(
     if subscriber is not None:
         home.config = _renamed(home.config, subscriber)
     check_config(home, where, needs_agents=True)
+    check_access(home.config.http, home.path)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     prepare(home)
     if config is not None:

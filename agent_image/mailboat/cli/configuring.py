@@ -35,11 +35,11 @@ def check(
 ) -> None:
     """Check a configuration, and print what holds with it: every key, secrets by where they are. Starts nothing."""
     from mailboat.agent.checking import check_config, shown_document
-    from mailboat.http.access import check_exposure
+    from mailboat.http.access import check_access
 
     home, where = configuration(session, file)
     check_config(home, where, needs_agents=False)
-    check_exposure(home.config.http)
+    check_access(home.config.http, home.path)
     document = shown_document(home.config)
     if session.output is Output.TABLE:
         sys.stdout.write(f"# {where} can be run: {summary_of(home.config)}\n")

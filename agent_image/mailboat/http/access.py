@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.agent.credentials import read_secret
-from mailboat.clock import Clock
+from mailboat.clock import Clock, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 
@@ -124,6 +124,15 @@ def token_of(authorization: str) -> str | None:
             return None
         return decoded.partition(":")[2] or None
     return None
+
+
+def check_access(config: HttpConfig, folder: Path) -> None:
+    """Refuse what `create_app` and the server would refuse, before anything is started.
+
+    Raises: ConfigInvalidError, as `check_exposure` and `TokenBook`.
+    """
+    check_exposure(config)
+    TokenBook(config.tokens, folder, SystemClock())
 
 
 def check_exposure(config: HttpConfig) -> None:

@@ -7,10 +7,11 @@ applications; `server.py` runs them. Called by the command line's `agent run`, a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +35,9 @@ from mailboat.http.routes import builds, distributions, failures, log, members, 
 
 _SHOWN_MISTAKES: Final = 3
 _SHOWN_KIND: Final = 80
+_UNKNOWN: Final = "unexpected_keyword_argument"
+"""What the framework calls a member that a record does not have."""
+
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
 
@@ -109,10 +113,28 @@ async def _tell_mistakes(request: Request, error: Exception) -> Response:
     kind = request.headers.get("content-type", "")
     if any(one["loc"][:1] == ("body",) for one in found) and "json" not in kind.lower():
         return await _tell_error(request, _undeclared(kind))
-    told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found[:_SHOWN_MISTAKES]]
+    told = [f"{'.'.join(map(str, one['loc']))}: {_said_of(one)}" for one in found[:_SHOWN_MISTAKES]]
     more = len(found) - len(told)
     message = "; ".join(told) + (f"; and {more} more" if more else "")
-    return await _tell_error(request, UsageError(message))
+    return await _tell_error(request, UsageError(message, next_step=_near_member(request, found)))
+
+
+def _said_of(mistake: Mapping[str, Any]) -> str:
+    return "there is no such member" if mistake["type"] == _UNKNOWN else str(mistake["msg"])
+
+
+def _near_member(request: Request, mistakes: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the first unknown member of the body was meant to be, as far as that can be guessed."""
+    import difflib  # noqa: PLC0415  # for the unlucky only
+
+    unknown = next((one for one in mistakes if one["type"] == _UNKNOWN), None)
+    if unknown is None:
+        return None
+    kind = request.scope["route"].body_field.field_info.annotation
+    record = next(one for one in (kind, *get_args(kind)) if is_dataclass(one))
+    known = [one.name for one in fields(record)]
+    near = difflib.get_close_matches(str(unknown["loc"][-1]), known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
 
 
 def _undeclared(kind: str) -> UsageError:

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from mailboat.http.ports import problem_response
 from mailboat.http.problems import MEDIA_TYPE, Problem
 
 _TAGS: Final = {
@@ -36,6 +37,10 @@ Every answer that is not a success is a problem document (RFC 9457, `application
 With tokens in the agent's configuration, send one as `Authorization: Bearer TOKEN`. Each operation says which verb the
 token needs; `admin` allows all. Offsets are whole numbers of up to 63 bits, `*_ms` are milliseconds since 1970 UTC.
 """
+_SCHEMES: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the agent's `http.tokens`."},
+    "basic": {"type": "http", "scheme": "basic", "description": "The token as password; the user's name says nothing."},
+}
 _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): ")
 
 
@@ -51,7 +56,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         tags=tags,
     )
     components = document.setdefault("components", {})
-    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    components["securitySchemes"] = _SCHEMES
     schemas = components.setdefault("schemas", {})
     schemas["Problem"] = TypeAdapter(Problem).json_schema()
     for name in ("HTTPValidationError", "ValidationError"):
@@ -61,6 +66,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
     shared = components.setdefault("responses", {})
     for operation in operations(document):
         _name_verb(operation)
+        _trim(operation)
+        if "requestBody" in operation:
+            operation["responses"]["408"] = problem_response(408)
         _share_problems(operation, shared)
     return document
 
@@ -77,6 +85,17 @@ def _name_verb(operation: dict[str, Any]) -> None:
         operation["description"] = f"{operation.get('description', '').rstrip()}\n\nNeeds the verb `{verb}`."
 
 
+def _trim(operation: dict[str, Any]) -> None:
+    """Take out what the framework makes up of names, and what it says twice."""
+    for one in operation.get("parameters", ()):
+        for said in ("title", "description"):
+            one["schema"].pop(said, None)
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for shown in body.get("content", {}).values():
+            shown.get("schema", {}).pop("title", None)
+
+
 def _share_problems(operation: dict[str, Any], shared: dict[str, Any]) -> None:
     """Write problems that look the same everywhere down once."""
     for status, answer in operation["responses"].items():
@@ -89,6 +108,8 @@ def _explain_members(schema: dict[str, Any]) -> None:
     """Give every member the text that the record's docstring has for it."""
     text, _, attributes = inspect.cleandoc(schema.get("description", "")).partition("\n\nAttributes:\n")
     schema["description"] = text
+    for member in schema.get("properties", {}).values():
+        member.pop("title", None)
     for name, explanation in _attributes(attributes):
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", explanation)

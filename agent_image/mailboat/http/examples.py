@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -23,6 +24,16 @@ from mailboat.agent.control.views import (
     StatusView,
     SubscriberStatusView,
 )
+from mailboat.errors import (
+    DistributionMissingError,
+    LimitExceededError,
+    PathRefusedError,
+    RequestConflictError,
+    StorageFullError,
+    ThrottledError,
+    UsageError,
+)
+from mailboat.http.problems import PLAIN_TYPE, Problem, problem_of
 
 Document = dict[str, Any]
 
@@ -115,3 +126,21 @@ MESSAGE: Final[Document] = asdict(
         user_id="editor",
     )
 )
+
+PROBLEMS: Final[Mapping[int, Problem]] = {
+    400: problem_of(UsageError("the query has an unknown parameter 'max_item'", next_step="did you mean max_items?")),
+    404: problem_of(DistributionMissingError("the log holds no package or request 'news-a-1' of author")),
+    409: problem_of(
+        RequestConflictError(
+            "the request id news-a-1 was used for another request, published at offset 97",
+            next_step="use a new request id",
+            offset=97,
+        )
+    ),
+    413: problem_of(LimitExceededError("the body is larger than 1048576 bytes", limit=1_048_576), 413),
+    422: problem_of(PathRefusedError("'news' is not a content path: it does not start with '/'", path="news")),
+    429: problem_of(ThrottledError("edge-1 lags 1,640 packages behind", retry_after_seconds=7.5, subscriber="edge-1")),
+    500: Problem(PLAIN_TYPE, "Internal Server Error", 500, incident="5ef56d70348c429fa1bfa2b5ac4d6b4f"),
+    503: problem_of(StorageFullError("no space is left in /srv/site", path="/srv/site")),
+}
+"""By status; 401 and 403 say no more than their status, and so does 408."""

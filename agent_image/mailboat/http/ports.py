@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -19,8 +19,9 @@ from mailboat.config.document import Verb
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
+from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import Telemetry
-from mailboat.http.problems import MEDIA_TYPE, Problem
+from mailboat.http.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000
@@ -31,6 +32,8 @@ _ALWAYS: Final = (400, 401, 403, 413, 429, 500, 503)
 """Statuses that any operation may have: a bad request, access, a body too large, rate, a defect, a passing fault."""
 
 _MEANINGS: Final = {
+    200: "Done.",
+    202: "Taken, and durable: what becomes of it can be asked for.",
     400: "The request can't be meant; `detail` says what is wrong.",
     401: "No token, or one that nobody knows.",
     403: "The token does not allow it; or, without tokens, the request was not meant for this machine.",
@@ -82,6 +85,9 @@ Ports = Annotated[ApiPorts, Depends(_ports_of)]
 CurrentCall = Annotated[Call, Depends(_call_of)]
 
 PublisherName = Annotated[str, Path(description="The publisher's name.", max_length=LONGEST_NAME, examples=["author"])]
+SubscriberNameText = Annotated[
+    str, Path(description="The subscriber's name.", max_length=LONGEST_NAME, examples=["edge-1"])
+]
 QueueNameText = Annotated[
     str,
     Path(description="The queue's name, or its subscriber's.", max_length=LONGEST_NAME, examples=["edge-1"]),
@@ -96,6 +102,16 @@ WaitSeconds = Annotated[
         allow_inf_nan=False,
     ),
 ]
+
+
+NEXT_PAGE: Final = {"Link": 'Where the next page is, as `<PATH>; rel="next"`; not sent with the last one.'}
+"""The header of pages."""
+
+_PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": "How to say who one is."},
+    429: {"Retry-After": "Seconds after which to try again."},
+    503: {"Retry-After": "Seconds after which to try again; not sent where a person decides."},
+}
 
 
 class Permission:
@@ -148,9 +164,7 @@ def operation(  # what there is to declare
     Strict, it refuses parameters that it does not know.
     """
     shown = {} if example is None else {"content": {"application/json": {"example": example}}}
-    answers: dict[int | str, dict[str, Any]] = {
-        status: {"description": "Done." if status == 200 else HTTPStatus(status).phrase, **shown}
-    }
+    answers: dict[int | str, dict[str, Any]] = {status: {"description": _MEANINGS[status], **shown}}
     for one in sorted({*_ALWAYS, *also, 422}):
         answers[one] = problem_response(one)
     return {
@@ -158,17 +172,35 @@ def operation(  # what there is to declare
         "status_code": status,
         "dependencies": [Depends(Permission(verb)), *([Depends(only_known_parameters)] if is_strict else [])],
         "responses": answers,
-        "openapi_extra": {"security": [{"bearer": []}, {}], "x-mailboat-verb": verb.value},
+        "openapi_extra": verb_needed(verb),
     }
+
+
+def with_headers(declared: dict[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """A declared operation whose success has headers, each with its meaning."""
+    declared["responses"][declared["status_code"]] |= _described_headers(headers)
+    return declared
+
+
+def verb_needed(verb: Verb) -> dict[str, Any]:
+    """How an operation says who may call it."""
+    return {"security": [{"bearer": []}, {"basic": []}, {}], "x-mailboat-verb": verb.value}
 
 
 def problem_response(status: int) -> dict[str, Any]:
     """How a problem is described."""
-    example = Problem("about:blank", HTTPStatus(status).phrase, status)
+    example = PROBLEMS.get(status) or Problem(PLAIN_TYPE, HTTPStatus(status).phrase, status)
     return {
         "description": _MEANINGS[status],
+        **_described_headers(_PROBLEM_HEADERS.get(status, {})),
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example.document()}},
     }
+
+
+def _described_headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    """How headers of an answer are described, by their meanings."""
+    told = {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
+    return {"headers": told} if told else {}
 
 
 def example_of(record: Any) -> dict[str, Any]:

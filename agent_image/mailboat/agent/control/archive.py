@@ -38,7 +38,12 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class BinaryView:
-    """A large binary that a package refers to: its SHA-256 in hexadecimal, and its size."""
+    """A large binary that a package refers to.
+
+    Attributes:
+        digest: Its SHA-256 in hexadecimal, which is its name in the blob store.
+        length_bytes: Its size.
+    """
 
     digest: str
     length_bytes: int

@@ -109,7 +109,14 @@ class SubscriberStatusView:
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Journal, publishers, and how far every subscriber is."""
+    """Journal, publishers, and how far every subscriber is.
+
+    Attributes:
+        journal: The journal.
+        publishers: Those of this process, or of this home.
+        subscribers: Everybody who announced itself.
+        unreadable_announcements: How many announcements were dropped, since they could not be meant.
+    """
 
     journal: JournalView
     publishers: tuple[PublisherView, ...]
@@ -286,7 +293,13 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """A piece of a queue; `next_offset` begins the next one, None when this was the last."""
+    """A piece of a queue.
+
+    Attributes:
+        queue: The queue that it is of.
+        items: The packages, in the order of the log.
+        next_offset: Where the next piece begins; None when this was the last.
+    """
 
     queue: QueueView
     items: tuple[QueueItemView, ...]
@@ -295,9 +308,13 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True)
 class DistributionPage:
-    """Some requests of a publisher, the newest first; `next_before` begins the next page, None when this was the last.
+    """Some requests of a publisher, the newest first.
 
     A page may hold fewer than were asked for: only so much of the log is looked at for one.
+
+    Attributes:
+        items: The requests.
+        next_before: Where the next page begins; None when this was the last.
     """
 
     items: tuple[DistributionView, ...]

@@ -14,7 +14,16 @@ from mailboat.agent.control.views import DistributionOrder, DistributionPage, Di
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
 from mailboat.http.examples import DISTRIBUTION, ORDER
-from mailboat.http.ports import MAX_OFFSET, CurrentCall, Ports, PublisherName, WaitSeconds, operation
+from mailboat.http.ports import (
+    MAX_OFFSET,
+    NEXT_PAGE,
+    CurrentCall,
+    Ports,
+    PublisherName,
+    WaitSeconds,
+    operation,
+    with_headers,
+)
 from mailboat.http.waiting import settled
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
@@ -34,7 +43,11 @@ DistributionId = Annotated[str, Path(description="A package id or a request id."
 
 
 @router.post(
-    "", **operation(Verb.DISTRIBUTE, "Publish one request", example=DISTRIBUTION, also=(404, 409, 422), status=202)
+    "",
+    **with_headers(
+        operation(Verb.DISTRIBUTE, "Publish one request", example=DISTRIBUTION, also=(404, 409), status=202),
+        {"Location": "Where to ask what became of it."},
+    ),
 )
 async def distribute(
     publisher: PublisherName,
@@ -59,7 +72,15 @@ async def distribute(
 
 @router.get(
     "",
-    **operation(Verb.VIEW, "Requests of a publisher, the newest first", example={"items": [DISTRIBUTION]}, also=(404,)),
+    **with_headers(
+        operation(
+            Verb.VIEW,
+            "Requests of a publisher, the newest first",
+            example={"items": [DISTRIBUTION], "next_before": 97},
+            also=(404,),
+        ),
+        NEXT_PAGE,
+    ),
 )
 def list_distributions(
     publisher: PublisherName, ports: Ports, response: Response, before: Before = None, max_items: MaxListed = 20

@@ -19,7 +19,12 @@ router = APIRouter(prefix="/api/v1", tags=["journal"])
 
 @dataclass(frozen=True, slots=True)
 class JournalDocument:
-    """The journal and its topics."""
+    """The journal and its topics.
+
+    Attributes:
+        journal: What keeps the log, and the bounds of the package topic.
+        topics: All topics, each with its bounds.
+    """
 
     journal: JournalView
     topics: tuple[TopicView, ...]

@@ -11,7 +11,7 @@ from mailboat.agent.control.views import ForgottenView, PublisherView, StatusVie
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
-from mailboat.http.ports import CurrentCall, Ports, PublisherName, operation
+from mailboat.http.ports import CurrentCall, Ports, SubscriberNameText, operation
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -24,7 +24,7 @@ def show_status(ports: Ports) -> StatusView:
 
 @router.get("/publishers", **operation(Verb.VIEW, "All publishers", example=[PUBLISHER]))
 def list_publishers(ports: Ports) -> Sequence[PublisherView]:
-    """The publishers of this agent."""
+    """The publishers of this process, each with the state of its queues."""
     return ports.control.status().publishers
 
 
@@ -35,7 +35,7 @@ def list_subscribers(ports: Ports) -> Sequence[SubscriberStatusView]:
 
 
 @router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "One subscriber", example=SUBSCRIBER, also=(404,)))
-def show_subscriber(subscriber: PublisherName, ports: Ports) -> SubscriberStatusView:
+def show_subscriber(subscriber: SubscriberNameText, ports: Ports) -> SubscriberStatusView:
     """How far it is, and what is wrong with it, if anything is."""
     for one in ports.control.status().subscribers:
         if one.name == subscriber:
@@ -46,7 +46,7 @@ def show_subscriber(subscriber: PublisherName, ports: Ports) -> SubscriberStatus
 @router.delete(
     "/subscribers/{subscriber}", **operation(Verb.ADMIN, "Forget a subscriber", example=FORGOTTEN, also=(404,))
 )
-async def forget_subscriber(subscriber: PublisherName, ports: Ports, call: CurrentCall) -> ForgottenView:
+async def forget_subscriber(subscriber: SubscriberNameText, ports: Ports, call: CurrentCall) -> ForgottenView:
     """One that will not come back: nobody waits for it, and nothing is kept for it. Its content stays as it is.
 
     One that runs is refused (400): it would announce itself again.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.responses import PlainTextResponse
 
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.config.document import Verb
 from mailboat.http import probes
-from mailboat.http.ports import problem_response
+from mailboat.http.ports import problem_response, verb_needed
 
 router = APIRouter(tags=["process"])
 
@@ -17,6 +18,7 @@ router = APIRouter(tags=["process"])
 def _answers(record: type | None, *problems: int) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {one: problem_response(one) for one in problems}
     if record is not None:
+        found[200] = {"description": "Yes."}
         found[503] = {"description": "No; the document says why.", "model": record}
     return found
 
@@ -40,9 +42,13 @@ router.add_api_route(
     probes.metrics,
     summary="Metrics",
     response_model=None,
+    response_class=PlainTextResponse,
     responses={
-        200: {"description": "The Prometheus text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        200: {
+            "description": "The figures, in the format that was asked for.",
+            "content": {"application/openmetrics-text": {"schema": {"type": "string"}}},
+        },
         **_answers(None, 401, 403, 429),
     },
-    openapi_extra={"security": [{"bearer": []}, {}], "x-mailboat-verb": Verb.VIEW.value},
+    openapi_extra=verb_needed(Verb.VIEW),
 )

@@ -18,6 +18,7 @@ from mailboat.http.ports import (
     MAX_OFFSET,
     MAX_PAGE,
     MAX_WAIT_SECONDS,
+    NEXT_PAGE,
     ApiPorts,
     CurrentCall,
     Ports,
@@ -25,6 +26,7 @@ from mailboat.http.ports import (
     QueueNameText,
     WaitSeconds,
     operation,
+    with_headers,
 )
 from mailboat.http.waiting import settled
 
@@ -48,7 +50,8 @@ class ClearOrder:
 FromOffset = Annotated[int, Query(description="The offset that the page begins at.", ge=0, le=MAX_OFFSET)]
 MaxItems = Annotated[int, Query(description="How many items at most.", ge=1, le=MAX_PAGE)]
 ItemIds = Annotated[
-    list[str], Query(alias="id", description="An item, `<topic>-0@<offset>`.", min_length=1, max_length=MAX_PAGE)
+    list[str],
+    Query(alias="id", description="An item, as `package-0@97`; as often as needed.", min_length=1, max_length=MAX_PAGE),
 ]
 CommandId = Annotated[str, Path(description="The command's id.", max_length=200)]
 
@@ -59,7 +62,10 @@ def list_queues(publisher: PublisherName, ports: Ports) -> Sequence[QueueView]:
     return ports.control.queues(publisher)
 
 
-@router.get("/queues/{name}", **operation(Verb.VIEW, "A piece of a queue", example=QUEUE_PAGE, also=(404,)))
+@router.get(
+    "/queues/{name}",
+    **with_headers(operation(Verb.VIEW, "A piece of a queue", example=QUEUE_PAGE, also=(404,)), NEXT_PAGE),
+)
 def show_queue(
     publisher: PublisherName,
     name: QueueNameText,

@@ -22,7 +22,7 @@ from mailboat.agent.control.views import CommandView, DistributionOrder, Publish
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError, MailboatError, RetryableError, StopError, UsageError
 from mailboat.http.answers import json_answer
-from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, operation
+from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
 from mailboat.http.problems import problem_of
 from mailboat.http.routes.distributions import complete_order
 from mailboat.http.sling_documents import (
@@ -44,9 +44,25 @@ _PAGE: Final = 1000
 _MAX_FIELDS: Final = 1100
 _TRUE: Final = "true"
 
-AgentText = Annotated[str, Path(description="The publisher's name.", max_length=LONGEST_NAME, examples=["author"])]
-Selection = Annotated[
-    str, Path(description="A name; `.json`, or `.N.json` to show children N levels deep.", max_length=LONGEST_NAME)
+AgentSelection = Annotated[
+    str,
+    Path(
+        description="`queues`, `status` or `log`; with `.json`, `.N.json` to show children N levels deep, or `.txt`.",
+        max_length=LONGEST_NAME,
+        examples=["queues.1.json"],
+    ),
+]
+QueueSelection = Annotated[
+    str,
+    Path(
+        description="The queue's name, or its subscriber's; with `.json`, or `.1.json` to show its items.",
+        max_length=LONGEST_NAME,
+        examples=["edge-1.1.json"],
+    ),
+]
+ItemSelection = Annotated[
+    str,
+    Path(description="The item's id, with `.json`.", max_length=LONGEST_NAME, examples=["package-0@97.json"]),
 ]
 
 
@@ -69,17 +85,42 @@ def _declared(
 
 _PUBLISH_FORM: Final = _form(
     {
-        "action": {"type": "string", "enum": ["ADD", "DELETE", "INVALIDATE", "TEST"]},
-        "path": {"type": "array", "items": {"type": "string"}},
-        "deep": {"type": "string", "enum": ["true", "false"]},
+        "action": {
+            "type": "string",
+            "enum": ["ADD", "DELETE", "INVALIDATE", "TEST"],
+            "description": "What to do with the paths.",
+        },
+        "path": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What it is about, as often as needed; at least once, except with TEST.",
+            "examples": [["/content/news"]],
+        },
+        "deep": {
+            "type": "string",
+            "enum": ["true", "false"],
+            "default": "false",
+            "description": "Whether ADD means the subtrees of the paths, instead of the nodes alone.",
+        },
     },
     ["action"],
 )
 _QUEUE_FORM: Final = _form(
     {
-        "operation": {"type": "string", "enum": ["delete"]},
-        "id": {"type": "array", "items": {"type": "string"}},
-        "limit": {"type": "integer", "minimum": -1},
+        "operation": {"type": "string", "enum": ["delete"], "description": "Nothing else is possible."},
+        "id": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Items; one alone must be the head, of several everything up to the last goes.",
+            "examples": [["package-0@97"]],
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": -1,
+            "not": {"const": 0},
+            "default": 1,
+            "description": "Without `id`: how many to delete from the head on; -1 for all.",
+        },
     },
     ["operation"],
 )
@@ -91,7 +132,7 @@ _QUEUE_FORM: Final = _form(
         Verb.DISTRIBUTE, "Publish, with a form", _PUBLISH_FORM, shapes=(202, 400, 404, 503), also=(404,), status=202
     ),
 )
-async def sling_distribute(agent: AgentText, request: Request, ports: Ports, call: CurrentCall) -> Response:
+async def sling_distribute(agent: PublisherName, request: Request, ports: Ports, call: CurrentCall) -> Response:
     """Fields: `action`, `path` (as often as needed), and `deep=true` where subtrees are meant."""
     fields = await _fields(request)
     deep = str(fields.get("deep", "")).lower() == _TRUE
@@ -113,7 +154,7 @@ _AGENT["responses"][200]["content"]["text/plain"] = {"schema": {"type": "string"
 
 
 @router.get("/{selection}", **_AGENT)
-def sling_agent(agent: AgentText, selection: Selection, ports: Ports) -> Response:
+def sling_agent(agent: PublisherName, selection: AgentSelection, ports: Ports) -> Response:
     """`queues.json` lists names, `queues.1.json` shows each queue, `queues.2.json` their items too, 5,000 at most.
 
     `status.json` is the agent's state, and `log.txt` the last lines about what was asked of it through this API.
@@ -131,16 +172,16 @@ def sling_agent(agent: AgentText, selection: Selection, ports: Ports) -> Respons
 
 
 @router.get("/queues/{selection}", **_declared(Verb.VIEW, "A queue, as the original shows it", also=(404,)))
-def sling_queue(agent: AgentText, selection: Selection, ports: Ports) -> Response:
-    """With `.1.json`, the items too, 5,000 at most."""
+def sling_queue(agent: PublisherName, selection: QueueSelection, ports: Ports) -> Response:
+    """Its state, how many items it has, and the id of its head. With `.1.json`, the items too, 5,000 at most."""
     chosen = selected(selection)
     queue = ports.control.queue(agent, chosen.name, max_items=1).queue
     return json_answer(_queue(ports, agent, queue, MAX_LISTED_ITEMS if chosen.depth > 0 else 0)[0])
 
 
 @router.get("/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
-def sling_item(agent: AgentText, queue: AgentText, selection: Selection, ports: Ports) -> Response:
-    """With all its paths."""
+def sling_item(agent: PublisherName, queue: QueueNameText, selection: ItemSelection, ports: Ports) -> Response:
+    """A package in a queue, with all its paths; a listing shows the first path only."""
     entry = parse_entry_id(selected(selection).name)
     page = ports.control.queue(agent, queue, entry.offset, 1)
     if not page.items or page.items[0].offset != entry.offset:
@@ -152,7 +193,7 @@ def sling_item(agent: AgentText, queue: AgentText, selection: Selection, ports: 
 
 @router.post("/queues/{selection}", **_declared(Verb.CLEAR, "Delete items of a queue", _QUEUE_FORM, also=(404, 409)))
 async def sling_delete(
-    agent: AgentText, selection: Selection, request: Request, ports: Ports, call: CurrentCall
+    agent: PublisherName, selection: QueueSelection, request: Request, ports: Ports, call: CurrentCall
 ) -> Response:
     """Fields: `operation=delete`, and `id` (as often as needed) or `limit`: 1 unless said otherwise, -1 for all."""
     fields = await _fields(request)
