@@ -147,6 +147,8 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     facts = new_boat.json("package", "inspect", file)
     assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
+    again = new_boat.do("package", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    assert again.out.endswith(f"  {built['tree_digest']}\n"), "the digest that all commands on packages show"
     shown = new_boat.do("package", "inspect", file).lines
     assert shown[1:4] == [
         f"digest   {built['tree_digest']}",
@@ -178,6 +180,23 @@ def test_a_subscribers_target_takes_no_packages_by_hand(boat: Any, site: Path, t
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
     ran = boat.run("package", "install", file, "--into", target)
     assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
+
+
+def test_a_package_that_is_refused_takes_no_target_from_a_subscriber(boat: Any, tmp_path: Path) -> None:
+    file, target = tmp_path / "slip.zip", f"files:{tmp_path / 'target'}"
+    with zipfile.ZipFile(file, "w") as package:
+        package.writestr("META-INF/vault/filter.xml", FILTER)
+        package.writestr("jcr_root/../../passwd", "no")
+    assert boat.run("package", "install", file, "--into", target).code == 4
+    boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
+
+
+def test_a_file_that_is_no_package_is_named(new_boat: Any, tmp_path: Path) -> None:
+    file = tmp_path / "empty.zip"
+    file.write_bytes(b"")
+    ran = new_boat.run("package", "verify", file)
+    assert "error: UnknownPackageType: the file is empty; known are filevault, tree" in ran.err
+    assert f"  file  {file}" in ran.err
 
 
 def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_changed_cuts_by_itself(boat: Any, site: Path, option: str) -> None:
 def test_the_other_requests_are_published(boat: Any) -> None:
     boat.do("delete", "/en", "/de/")
     boat.do("invalidate", "/index.html")
-    boat.do("ping", "--publisher", "editor")
+    assert boat.do("ping", "--publisher", "editor").lines[0].endswith("  TEST"), "no path, and no blank for one"
     says = [one["summary"].split("   ")[0] for one in boat.json("journal", "show")]
     assert says == ["DELETE /en /de", "INVALIDATE /index.html", "TEST"]
 

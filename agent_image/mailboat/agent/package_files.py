@@ -28,7 +28,7 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry, UnknownPackageTypeError
 from mailboat.publisher.packaging import shipment_of
 from mailboat.publisher.requests import DistributionRequest, check_request
@@ -149,19 +149,27 @@ class PackageFiles:
             TargetOwnedError: The target is a subscriber's; publish the content instead.
         """
         ledger = target.ledger
-        ledger.claim(BY_HAND)
-        before = ledger.position()
-        stamp = Offset(0 if before is None else before.next_offset)
-        with self._opened(file) as (_, reader), target.batch() as batch:
-            count = batch.apply(reader.change(), stamp)
-            return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
+        with self._opened(file) as (_, reader):
+            ledger.claim(BY_HAND)
+            before = ledger.position()
+            stamp = Offset(0 if before is None else before.next_offset)
+            with target.batch() as batch:
+                count = batch.apply(reader.change(), stamp)
+                return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
+
+    def _codec_of(self, file: Path, stream: BinaryIO) -> PackageCodec:
+        try:
+            return self._codecs.codec_of(stream)
+        except UnknownPackageTypeError as error:
+            error.where["file"] = str(file)
+            raise
 
     @contextmanager
     def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:
         if not file.is_file():
             raise SourceMissingError(f"{file} does not exist or is no file", file=file)
         with file.open("rb") as stream:
-            codec = self._codecs.codec_of(stream)
+            codec = self._codec_of(file, stream)
             reader = codec.open(stream, self._limits, self._open_blob)
             try:
                 yield codec.package_type, reader

@@ -44,6 +44,14 @@ class SnapshotMissingError(UsageError):
     """
 
 
+def snapshot_missing(name: str, blobs: BlobStore) -> SnapshotMissingError:
+    """What to say of a name that stands for nothing."""
+    return SnapshotMissingError(
+        f"there is no snapshot {PLACE}{name} in {blobs.description}",
+        next_step="mailboat content snapshots   (lists those that are there)",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
     """What a name stands for.
@@ -183,7 +191,7 @@ def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
     """What a name stands for. Raises: SnapshotMissingError, SnapshotCorruptError, what the store raises."""
     found = _read(blobs, name)
     if found is None:
-        raise SnapshotMissingError(f"there is no snapshot {PLACE}{name} in {blobs.description}", name=name)
+        raise snapshot_missing(name, blobs)
     return found
 
 

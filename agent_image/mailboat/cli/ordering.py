@@ -66,7 +66,7 @@ def _report(found: Sequence[DistributionView], outcome: Followed | None) -> Repo
 
 def _lines(found: Sequence[DistributionView], outcome: Followed | None) -> Iterator[str]:
     for one in found:
-        yield f"{one.package_id}  offset {one.offset}  {one.action} {paths_text(one.paths)}{_remark(one)}"
+        yield f"{one.package_id}  offset {one.offset}  {request_text(one.action, one.paths)}{_remark(one)}"
     if outcome is not None:
         yield from followed_lines(outcome)
 
@@ -75,6 +75,11 @@ def _remark(one: DistributionView) -> str:
     if one.is_repeat:
         return "  published before, nothing sent"
     return f"  {bytes_text(one.package_bytes)}" if one.package_bytes else ""
+
+
+def request_text(action: str, paths: Sequence[str]) -> str:
+    """What was asked for; TEST names no path."""
+    return f"{action} {paths_text(paths)}".rstrip()
 
 
 def paths_text(paths: Sequence[str]) -> str:

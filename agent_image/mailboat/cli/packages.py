@@ -82,7 +82,7 @@ def build(
         "tree_digest": summary.tree_digest.hex(),
     }
     size = f"{count_text(summary.node_count, 'node')}, {bytes_text(summary.length_bytes)}"
-    session.show(Report(document, [str(into)], lambda: [f"{into}  {size}  {summary.package_digest.hex()[:16]}"]))
+    session.show(Report(document, [str(into)], lambda: [f"{into}  {size}  {summary.tree_digest.hex()}"]))
 
 
 @command

@@ -12,7 +12,7 @@ import typer
 
 from mailboat.cli.declaring import PublisherOption, command, remote_command
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
-from mailboat.cli.ordering import order_all, paths_text
+from mailboat.cli.ordering import order_all, request_text
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
@@ -310,7 +310,7 @@ def _receipt_lines(receipts: Sequence[Receipt], outcome: Followed | None) -> Ite
     if not receipts:
         yield "nothing to publish"
     for one in receipts:
-        yield f"{one.package_id}  offset {one.offset}  {_action_text(one)} {paths_text(one.paths)}{_counts_text(one)}"
+        yield f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}{_counts_text(one)}"
     if outcome is not None:
         yield from followed_lines(outcome)
 

@@ -107,12 +107,12 @@ def snapshots(
     config: ConfigOption = None,
 ) -> None:
     """List the snapshots in the blob store."""
-    from mailboat.agent.stored_snapshots import SnapshotMissingError, stored_snapshots
+    from mailboat.agent.stored_snapshots import snapshot_missing, stored_snapshots
 
     with _workspace(session, config) as workspace:
         if remove is not None:
             if not workspace.blobs.documents.remove(remove):
-                raise SnapshotMissingError(f"there is no snapshot {_STORED}{remove} in {workspace.blobs.description}")
+                raise snapshot_missing(remove, workspace.blobs)
             session.show(Report({"removed": remove}, [remove], lambda: [f"{_STORED}{remove} is forgotten"]))
             return
         rows = [_row(name, one) for name, one in stored_snapshots(workspace.blobs)]

@@ -67,6 +67,5 @@ class PackageRegistry(Mapping[str, PackageCodec]):
             return self.codec_for(FILEVAULT)
         if first.startswith(MAGIC):
             return self.codec_for(TREE)
-        raise UnknownPackageTypeError(
-            f"the file starts with {first!r}, which no package does; known are {', '.join(self.types) or 'none'}"
-        )
+        what = f"starts with the bytes {first.hex(' ')}, which no package does" if first else "is empty"
+        raise UnknownPackageTypeError(f"the file {what}; known are {', '.join(self.types) or 'none'}")
