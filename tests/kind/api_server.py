@@ -29,6 +29,13 @@ READY_SECONDS = 60.0
 _SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl(2)
 ADMIN_TOKEN = "admin-of-the-tests"  # of a server that lives for one test session on 127.0.0.1
 
+AUDIT_POLICY = {  # what service accounts ask for, to compare it with what they may
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+
 
 class ApiServer:
     """The processes, from `start` to `stop`."""
@@ -79,6 +86,7 @@ class ApiServer:
         )
         (self._folder / "accounts.key").write_bytes(pem)
         (self._folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
+        (self._folder / "audit.json").write_text(json.dumps(AUDIT_POLICY))
         server = {"server": f"https://127.0.0.1:{self._port}", "insecure-skip-tls-verify": True}
         self.kubeconfig.write_text(
             json.dumps(
@@ -121,6 +129,8 @@ class ApiServer:
             f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}",
             "--endpoint-reconciler-type=none",
+            f"--audit-policy-file={self._folder / 'audit.json'}",
+            f"--audit-log-path={self._folder / 'requests.log'}",
         ]
 
     def _manager_arguments(self) -> list[str]:

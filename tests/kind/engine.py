@@ -21,7 +21,13 @@ from builds import cache_folder, say
 
 HOST_ADDRESS = "10.77.1.1"
 ENGINE_ADDRESS = "10.77.1.2"
-PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap", "nft": "nftables", "conntrack": "conntrack"}
+PACKAGES = {
+    "dockerd": "docker.io",
+    "debootstrap": "debootstrap",
+    "nft": "nftables",
+    "xtables-nft-multi": "iptables",
+    "conntrack": "conntrack",
+}
 
 _HOST_LINK, _ENGINE_LINK = "mbkind-host", "mbkind-in"
 _CONTROL_GROUP = "mailboat-kind"

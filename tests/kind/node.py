@@ -50,6 +50,10 @@ _FOLDERS = (
     "usr/local/bin",
 )
 _KUBE_LINKS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl")
+_TABLES = "/usr/sbin/xtables-nft-multi"
+_TABLE_LINKS = tuple(
+    f"{family}{ending}" for family in ("iptables", "ip6tables") for ending in ("", "-save", "-restore")
+)
 _REGISTRY = "registry.k8s.io"
 _PROGRAMS = (COREDNS, KIND, KUBEBOX, PAUSE, STORAGE)
 
@@ -133,12 +137,16 @@ def _components(work: Path) -> list[Component]:
     links.mkdir()
     for name in _KUBE_LINKS:
         (links / name).symlink_to("/usr/local/bin/kubebox")
+    for name in _TABLE_LINKS:
+        (links / name).symlink_to(_TABLES)
+    (extensions,) = Path("/usr/lib").glob("*-linux-gnu/xtables")
     kube = Image(
         "local/kube:1",
         {
             "/usr/local/bin/kubebox": build(KUBEBOX),
             "/usr/local/bin": links,
-            "/usr/sbin/nft": Path("/usr/sbin/nft"),
+            _TABLES: Path(_TABLES),
+            str(extensions): extensions,
             "/usr/sbin/conntrack": Path("/usr/sbin/conntrack"),
         },
         user="0:0",
