@@ -15,9 +15,11 @@ from mailboat.agent.home import (
     make_folders,
     make_identity,
     note_configuration,
+    parse_config,
 )
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
+from mailboat.config.storage import TopicRetentionConfig
 from mailboat.errors import StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import AgentName
 
@@ -83,6 +85,34 @@ def test_a_damaged_registry_entry_is_reported_with_its_file(home: Home, text: st
     (home.path / "subscribers" / "edge-1.yaml").write_text(text)
     with pytest.raises(UsageError):
         home.known_subscribers()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("http: {port: 1}\nevents: {}\nhttp: {port: 2}\n", "has the key http twice, in line 1 and in line 3"),
+        ('{"http": {"port": 1,\n "port": 2}}', "has the key port twice, in line 1 and in line 2"),
+        ("agents:\n  publishers:\n  - name: a\n    name: b\n", "has the key name twice, in line 3 and in line 4"),
+        ("http: {port: 1\n", "is not YAML: did not find expected ',' or '}', in line 2, column 1"),
+        ("a: \x07", "is not YAML: "),
+    ],
+)
+def test_a_configuration_that_says_two_things_is_refused_with_the_lines(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigInvalidError) as caught:
+        parse_config(file)
+    assert caught.value.message.startswith(f"{file} {told}")
+
+
+def test_a_configuration_may_name_a_part_once_and_use_it_again(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("retention:\n  status: &some {seconds: 5.0}\n  command: *some\n  event: {<<: *some, bytes: 9}\n")
+    kept = parse_config(file).retention
+    assert (kept.status, kept.command) == (TopicRetentionConfig(5.0), TopicRetentionConfig(5.0))
+    assert kept.event == TopicRetentionConfig(5.0, 9)
+    file.write_text("")
+    assert parse_config(file) == Config()
 
 
 @pytest.mark.parametrize(

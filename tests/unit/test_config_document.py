@@ -84,6 +84,14 @@ def test_every_key_is_explained_everywhere(section: str, key: str) -> None:
     assert lines[number - 1].startswith("  # ")
 
 
+def test_the_page_names_every_key_as_messages_do_and_writes_numbers_out() -> None:
+    page = configuration_page()
+    assert "| `agents.publishers[].name` |" in page
+    assert "| `agents.subscribers[].staging.golden` |" in page
+    assert "| `http.tokens[].verbs` |" in page
+    assert "≥ 5242880 " in page
+
+
 def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigInvalidError, match=r"there is no key subscriber\.max_retrys") as caught:
         decode_config({"subscriber": {"max_retrys": 3}}, where="mailboat.yaml")

@@ -359,14 +359,9 @@ def _read_text(file: Path) -> str:
 
 
 def _parse_yaml(text: str, file: Path) -> object:
-    import yaml
+    from mailboat.config.parsing import parse_document  # with YAML, which a quick command does without
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        document: object = yaml.load(text, Loader=loader)  # noqa: S506  # a safe loader, in C where it is built
-    except yaml.YAMLError as error:
-        raise ConfigInvalidError(f"{file} is not YAML: {' '.join(str(error).split())}", path=file) from error
-    return document
+    return parse_document(text, file)
 
 
 def _parse_entry(text: str, file: Path) -> object:

@@ -29,7 +29,7 @@ def configuration_page() -> str:
         "",
         "Generated from `mailboat/config/document.py` by `make docs`. A home keeps it in `mailboat.yaml`, which",
         "`mailboat init` writes with every key explained; `mailboat agent run --config FILE` takes any file, YAML or",
-        "JSON. An unknown key is refused, with the nearest known one.",
+        "JSON. An unknown key is refused, with the nearest known one, and so is a key that stands twice.",
     ]
     for key in keys_of(Config):
         lines += _section_page(key, key.name)
@@ -39,7 +39,8 @@ def configuration_page() -> str:
 def _section_page(section: Key, path: str) -> Iterator[str]:
     keys = list(keys_of(section.kind))
     text = section.setting.text
-    yield from ["", f"## {path}{'[]' if section.is_list else ''}", "", text]
+    path += "[]" if section.is_list else ""
+    yield from ["", f"## {path}", "", text]
     yield from ["", "| key | type | default | meaning |", "|---|---|---|---|"]
     for key in keys:
         default = "required" if key.default is REQUIRED else f"`{_scalar(key.default)}`"
@@ -48,7 +49,7 @@ def _section_page(section: Key, path: str) -> Iterator[str]:
         yield f"| `{path}.{key.name}` | {_type_text(key)} | {default} | {key.setting.text} |"
     for key in keys:
         if key.is_section and "file or env" not in _type_text(key):
-            yield from _section_page(key, f"{path}{'[]' if section.is_list else ''}.{key.name}")
+            yield from _section_page(key, f"{path}.{key.name}")
 
 
 def _type_text(key: Key) -> str:
@@ -65,7 +66,7 @@ def _kind_text(key: Key) -> str:
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
     text = article_of(key.kind)
-    return text if key.setting.minimum is None else f"{text}, ≥ {key.setting.minimum:g}"
+    return text if key.setting.minimum is None else f"{text}, ≥ {key.setting.minimum:.15g}"
 
 
 def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:
