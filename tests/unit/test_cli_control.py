@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from mailboat.agent.control.views import (
+    BuildProgressView,
     CauseView,
     CommandView,
     DistributionOrder,
@@ -307,6 +308,16 @@ def shown(view: StatusView, blocks: Any = None) -> list[str]:
     report = status_report(view, 10_000)
     show(report, Output.TABLE, into)
     return into.getvalue().splitlines()
+
+
+def test_a_status_says_which_build_a_subscriber_is_in_the_middle_of() -> None:
+    members = (member(1, state="importing", lag=4, build=BuildProgressView("release-42", 1_200, 5_000)), member(2))
+    view = StatusView(JournalView("sqlite x", 0, 9, 4_200_000, None), (), members)
+    lines = shown(view)
+    assert "importing release-42, 1,200 of 5,000  " in lines[2]
+    assert lines[3].split()[:3] == ["edge-2", "current", "9"]
+    (line,) = changed_lines(view, {"": "journal  next 9", "edge-2": "edge-2  current  position 9  lag 0"})
+    assert line == "edge-1  importing release-42, 1,200 of 5,000  position 9  lag 4"
 
 
 def test_a_status_says_who_is_ready_and_why_not() -> None:

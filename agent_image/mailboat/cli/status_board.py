@@ -102,7 +102,7 @@ def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:
 
 
 def _subscriber_line(one: SubscriberStatusView) -> str:
-    parts = [f"{one.name}  {one.state}", f"position {_number(one.next_offset)}", f"lag {_number(one.lag)}"]
+    parts = [f"{one.name}  {state_text(one)}", f"position {_number(one.next_offset)}", f"lag {_number(one.lag)}"]
     parts += [f"attempt {_attempts(one)}"] if one.attempts else []
     return "  ".join([*parts, *_remarks(one)])
 
@@ -148,7 +148,7 @@ def _table(subscribers: Sequence[SubscriberStatusView]) -> Table:
 def _row(one: SubscriberStatusView) -> list[str]:
     return [
         one.name,
-        one.state,
+        state_text(one),
         _number(one.next_offset),
         _number(one.lag),
         ABSENT if one.rate_per_second is None else _rate(one.rate_per_second),
@@ -157,6 +157,12 @@ def _row(one: SubscriberStatusView) -> list[str]:
         ABSENT if one.is_ready is None else "yes" if one.is_ready else "no",
         "; ".join(_remarks(one)),
     ]
+
+
+def state_text(one: SubscriberStatusView) -> str:
+    """The state, with the bulk build that it is in the middle of: `importing release-42, 1,200 of 5,000`."""
+    build = one.build
+    return one.state if build is None else f"{one.state} {build.build_id}, {build.imported:,} of {build.total:,}"
 
 
 def _remarks(one: SubscriberStatusView) -> Iterator[str]:

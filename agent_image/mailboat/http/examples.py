@@ -9,6 +9,7 @@ from typing import Any, Final
 from mailboat.agent.control.archive import MessageView, TopicView
 from mailboat.agent.control.views import (
     BuildFollowerView,
+    BuildProgressView,
     BuildView,
     CauseView,
     CommandView,
@@ -60,6 +61,7 @@ _SUBSCRIBER: Final = SubscriberStatusView(
     target="files:/srv/site",
     heard_ms=1_767_225_601_000,
     error=_CAUSE,
+    build=BuildProgressView("release-2026-11", 1_200, 5_000),
 )
 
 ORDER: Final[Document] = asdict(DistributionOrder("ADD", ("/news/a",), ("/news/a",), "news-a-1"))

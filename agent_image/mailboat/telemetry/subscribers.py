@@ -128,8 +128,8 @@ class SubscriberMetrics:
             (catalogue.ATTEMPTS, figures.attempts),
             (catalogue.NEXT_OFFSET, figures.next_offset),
             (catalogue.LAG, figures.lag),
-            (catalogue.BUILD_IMPORTED, None if build is None else build.sequence + 1),
-            (catalogue.BUILD_PACKAGES, None if build is None else build.total),
+            (catalogue.BUILD_IMPORTED, 0 if build is None else build.sequence + 1),
+            (catalogue.BUILD_PACKAGES, 0 if build is None else build.total),
             (catalogue.HELD_BACK, figures.held_back),
         ):
             samples.add(metric, labels, value)

@@ -79,7 +79,7 @@ class Author:
     def publish(self, steps: Sequence[Step]) -> None:
         """Append a package for each."""
         for step in steps:
-            self.engine.send(PACKAGES, _message(step))
+            self.engine.send(PACKAGES, message_of(step))
             self._note(step)
 
     def _note(self, step: Step) -> None:
@@ -125,7 +125,8 @@ def _file(name: str, text: str) -> Node:
     return file_node(NodePath(f"{SITE}/{name}"), Binary(text.encode()))
 
 
-def _message(step: Step) -> PackageMessage:
+def message_of(step: Step) -> PackageMessage:
+    """The package of a step, as its publisher sends it."""
     message = PackageMessage(
         SLING_ID, PackageId("dstrpck-0-step"), Action.ADD, "tree", step.publisher, bulk=step.part, paths=(SITE,)
     )

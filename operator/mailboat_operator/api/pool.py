@@ -26,6 +26,13 @@ class Delivery(enum.StrEnum):
     SHARED = "shared"
 
 
+class Expose(enum.StrEnum):
+    """When readers of a member's content see what was imported."""
+
+    PACKAGE = "package"
+    BUILD = "build"
+
+
 @dataclass(frozen=True)
 class Store:
     """A store of content on a claim of each member."""
@@ -203,6 +210,12 @@ class SubscriberPoolSpec:
             ".seed",
             lambda spec: spec.seed is None or spec.staging is None,
         ),
+        Rule(
+            "self.expose != 'build' || has(self.target.generations)",
+            "expose build takes a target generations: the others show every package when it is imported",
+            ".expose",
+            lambda spec: spec.expose is not Expose.BUILD or spec.target.generations is not None,
+        ),
         unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
         unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),
     )
@@ -223,6 +236,13 @@ class SubscriberPoolSpec:
     )
     editable: Annotated[bool, Field("Members take clear commands, and confirm every package.")] = False
     staging: Annotated[Staging | None, Field("Wait for another pool; not said: for nobody.")] = None
+    expose: Annotated[
+        Expose,
+        Field(
+            "When readers see what was imported. build: a bulk build, and what was published while it came, as one "
+            "when its last package is imported."
+        ),
+    ] = Expose.PACKAGE
     readiness: Annotated[Readiness, Field("When a member may be sent traffic.")] = field(default_factory=Readiness)
     template: Annotated[
         Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")

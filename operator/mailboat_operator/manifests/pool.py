@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from mailboat.config.document import (
     AgentsConfig,
     Config,
+    Expose,
     ReadinessConfig,
     StagingConfig,
     SubscriberAgentConfig,
@@ -136,6 +137,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
             max_retries=None if retries.is_endless else retries.max,
             first_pause_seconds=retries.first_pause_seconds,
             longest_pause_seconds=retries.longest_pause_seconds,
+            expose=Expose(spec.expose),
             readiness=ReadinessConfig(
                 max_latency_seconds=readiness.max_latency_seconds,
                 force_seconds=readiness.force_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mailboat.agent.control.audience import Member
-from mailboat.agent.control.views import CauseView, QueueItemView, QueueView, SubscriberStatusView
+from mailboat.agent.control.views import BuildProgressView, CauseView, QueueItemView, QueueView, SubscriberStatusView
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import FailureCause
 from mailboat.queues.entries import Entry
@@ -17,8 +17,8 @@ def cause_view(cause: FailureCause | None) -> CauseView | None:
     return None if cause is None else CauseView(cause.code, cause.message, cause.path, cause.trace_excerpt)
 
 
-def status_view(one: Member, lag: int | None) -> SubscriberStatusView:
-    """A subscriber, as it is now, with so many packages before it."""
+def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:
+    """A subscriber, as it is now, with so many packages before it, in the middle of that build."""
     rate = one.rate_per_second
     return SubscriberStatusView(
         name=one.name,
@@ -38,6 +38,7 @@ def status_view(one: Member, lag: int | None) -> SubscriberStatusView:
         follow=one.follow,
         heard_ms=one.heard_ms,
         error=cause_view(one.cause),
+        build=build,
     )
 
 

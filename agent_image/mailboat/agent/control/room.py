@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from mailboat.agent.composition import Workspace, are_pieces_cut
 from mailboat.agent.control.audience import Audience, Member
+from mailboat.agent.control.build_progress import BuildProgress
 from mailboat.agent.control.builds import BuildsSeen
 from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
 from mailboat.agent.control.distributions import Distributions
@@ -74,6 +75,7 @@ class ControlRoom:
         self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
         self._queues = QueueDesk(self._picture, self._audience, workspace.clock)
         self._distributions = Distributions(workspace, self._picture, self._audience)
+        self._progress = BuildProgress(workspace)
         self._builds = BuildsSeen(workspace, self._audience)
         self._commands = CommandOffice(workspace, self._picture)
         self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
@@ -104,6 +106,7 @@ class ControlRoom:
         self._hear_announcements()
         members, journal = self._audience.members(), self._journal_view()
         end = Offset(journal.next_offset)
+        progress = self._progress.of(members)
         published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
         ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
         others = [
@@ -112,7 +115,7 @@ class ControlRoom:
         return StatusView(
             journal=journal,
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
-            subscribers=tuple(status_view(one, self._lag(one, end)) for one in members),
+            subscribers=tuple(status_view(one, self._lag(one, end), progress.get(one.key)) for one in members),
             unreadable_announcements=self._picture.roster.unreadable,
         )
 

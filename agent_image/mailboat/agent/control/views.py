@@ -65,6 +65,21 @@ class PublisherView:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildProgressView:
+    """The bulk build that a subscriber is in the middle of.
+
+    Attributes:
+        build_id: The build.
+        imported: How many of its packages are before the subscriber's position, by the number of the last one.
+        total: How many it has.
+    """
+
+    build_id: str
+    imported: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberStatusView:
     """A subscriber, as it is known now.
 
@@ -86,6 +101,7 @@ class SubscriberStatusView:
         follow: The publishers that it follows; empty follows all.
         heard_ms: When it last announced itself.
         error: Why it is retrying, waiting or stopped.
+        build: The bulk build that it is in the middle of; None where it is in none.
     """
 
     name: str
@@ -105,6 +121,7 @@ class SubscriberStatusView:
     follow: tuple[str, ...] = ()
     heard_ms: int | None = None
     error: CauseView | None = None
+    build: BuildProgressView | None = None
 
 
 @dataclass(frozen=True, slots=True)
