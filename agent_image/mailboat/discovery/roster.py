@@ -83,16 +83,17 @@ class RosterFollower:
         self._roster = roster
         self._journal = journal
         self._topic = topic
-        self._begin()
+        self._reader = self._begin()
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
         try:
             batch = self._reader.read(_READ, wait_seconds)
         except (PositionOutOfRangeError, JournalReplacedError):
+            reader = self._begin()  # until there is one, the old one is asked
             self._reader.close()
             self._roster.clear()
-            self._begin()
+            self._reader = reader
             return 0
         for record in batch.records:
             self._roster.hear(record, is_retained=record.offset < self._retained_to)
@@ -106,10 +107,9 @@ class RosterFollower:
         """Release the reader."""
         self._reader.close()
 
-    def _begin(self) -> None:
+    def _begin(self) -> JournalReader:
         bounds = self._journal.bounds(self._topic)
         self._retained_to = bounds.next_offset
         if bounds.count <= RETAINED_ANNOUNCEMENTS:
-            self._reader: JournalReader = self._journal.reader(self._topic, Edge.EARLIEST)
-        else:
-            self._reader = self._journal.reader(self._topic, Offset(bounds.next_offset - RETAINED_ANNOUNCEMENTS))
+            return self._journal.reader(self._topic, Edge.EARLIEST)
+        return self._journal.reader(self._topic, Offset(bounds.next_offset - RETAINED_ANNOUNCEMENTS))

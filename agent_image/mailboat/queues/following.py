@@ -56,10 +56,11 @@ class LogFollower:
         self._reader.close()
 
     def _restart(self) -> None:
-        self._reader.close()
         bounds = self._journal.bounds(self._view.topic)
+        reader = self._journal.reader(self._view.topic, bounds.next_offset)  # until there is one, the old one is asked
+        self._reader.close()
         self._view.restart(bounds)
-        self._reader = self._journal.reader(self._view.topic, bounds.next_offset)
+        self._reader = reader
 
 
 def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> bool:

@@ -72,8 +72,9 @@ class StatusFollower:
         self._reader.close()
 
     def _restart(self) -> None:
+        reader = self._journal.reader(self._topic, Edge.EARLIEST)  # until there is one, the old one is asked
         self._reader.close()
         for listener in self._listeners:
             listener.clear()
-        self._reader = self._journal.reader(self._topic, Edge.EARLIEST)
+        self._reader = reader
         self._next_offset = self._reader.next_offset

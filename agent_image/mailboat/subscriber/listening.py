@@ -125,11 +125,13 @@ class CommandListener:
 
     def _open(self, start: Position | Edge) -> None:
         topic = self._addressee.topic
+        identity = self._journal.identity(topic)
+        reader = self._journal.reader(topic, start)  # until there is one, the old one is asked
         if self._reader is not None:
             self._reader.close()
-        self._reader = self._journal.reader(topic, start)
+        self._reader = reader
         with self._lock:
-            self._position = Position(self._journal.identity(topic), self._reader.next_offset)
+            self._position = Position(identity, reader.next_offset)
 
     def _read(self, wait_seconds: float) -> RecordBatch:
         if self._reader is None or self._position is None:

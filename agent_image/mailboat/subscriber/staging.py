@@ -131,8 +131,8 @@ class GoldenWatch:
     def start_at(self, position: Offset) -> None:
         """This subscriber stands there; it may have gone back. Raises: the journal's errors."""
         if self._reader is None or position < self._statuses.base:
-            self._statuses.restart(position)
             self._open()
+            self._statuses.restart(position)
         else:
             self._statuses.trim(position)
 
@@ -194,10 +194,11 @@ class GoldenWatch:
 
     def _open(self) -> None:
         topic = self._settings.status_topic
+        bounds = self._journal.bounds(topic)
+        reader = self._journal.reader(topic, Edge.EARLIEST)  # until there is one, the old one is asked
         if self._reader is not None:
             self._reader.close()
-        bounds = self._journal.bounds(topic)
-        self._reader = self._journal.reader(topic, Edge.EARLIEST)
+        self._reader = reader
         self._lost_before_ms = None
         if bounds.earliest_offset > 0:
             self._lost_before_ms = int(self._clock.now().timestamp() * 1000)  # or what the oldest record says
