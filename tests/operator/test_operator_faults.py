@@ -173,6 +173,7 @@ def test_an_api_that_is_away_is_waited_for_and_work_goes_on(replicas: Any) -> No
         assert replicas.probe("two", "/readyz").status_code == 503
         assert (code, waiting.poll()) == (1, None), "who lost the lease ends, and who waits for it stays"
     finally:
+        replicas.is_api_new = True
         replicas.server.tell("start")
     replicas.make("Publisher", "author", PUBLISHER)
     replicas.wait(lambda: replicas.has_workload("author"))

@@ -33,16 +33,16 @@
 - apiGroups: [keda.sh]  # where KEDA is installed
   resources: [scaledobjects]
   verbs: [get, create, patch, delete]
-- apiGroups: [apps]
+- apiGroups: [apps]  # children go with their owner: the cluster deletes them
   resources: [statefulsets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]  # listed and watched by our label, so that drift is seen at once
   resources: [configmaps, services]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [autoscaling]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [autoscaling]  # deleted when a pool is scaled by hand again
   resources: [horizontalpodautoscalers]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]  # read by name, never listed

@@ -112,9 +112,7 @@ class PublisherStatus:
     url: Annotated[str | None, Field("Its HTTP API, within the cluster.")] = None
     pools: Annotated[
         tuple[KnownPool, ...],
-        Field(
-            "The pools on its journal, and those that are gone as long as a member is on the books.", key="name"
-        ),
+        Field("The pools on its journal, and those that are gone as long as a member is on the books.", key="name"),
     ] = ()
 
 

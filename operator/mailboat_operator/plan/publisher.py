@@ -19,7 +19,7 @@ from mailboat_operator.manifests.publisher import (
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
-from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
+from mailboat_operator.plan.children import plan_children, plan_secret
 from mailboat_operator.plan.conditions import Finding, conditions_after
 from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, coarse, max_lag
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
@@ -57,8 +57,7 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
     actions = [
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
-        *plan_unwanted(publisher_keys(publisher), [*secrets, *children], live, metadata.uid),
-    ]
+    ]  # a token of ours that is used no more goes with the Publisher: no right to delete Secrets is needed
     return _plan(publisher, around, actions, roll_out(live, owner.name_of(), 1, "publisher"))
 
 

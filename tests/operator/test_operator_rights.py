@@ -1,0 +1,99 @@
+"""The operator's rights: what the chart gives, against what the API server saw the operator ask for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
+Right = tuple[str, str, str]
+"""Group, resource and verb."""
+OURS, ALL = "mailboat.dev", "get list watch create patch delete"
+
+
+def each(group: str, resource: str, verbs: str) -> set[Right]:
+    return {(group, resource, verb) for verb in verbs.split()}
+
+
+SPARK = ("spark.apache.org", "sparkoperator.k8s.io")
+ELSEWHERE = {
+    "needed by children that block their owner's deletion, where an admission plugin looks at that": {
+        (OURS, f"{plural}/finalizers", "update")
+        for plural in ("journals", "publishers", "subscriberpools", "packagebuilds")
+    },
+    "KEDA is not installed here": each("keda.sh", "scaledobjects", "create patch delete"),
+    "Spark's operators are not installed here": {
+        right for group in SPARK for right in each(group, "sparkapplications", ALL)
+    },
+    "no build is made here": each(OURS, "packagebuilds", "get create patch delete")
+    | each(OURS, "packagebuilds/status", "patch"),
+    "needs a publisher that answers": each(OURS, "distributions", "delete"),
+}
+"""Rights that are used elsewhere."""
+
+
+def rights_of(rules: list[dict[str, Any]]) -> set[Right]:
+    """Each right for itself."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def asked(replicas: Any) -> set[Right]:
+    """What the operator was allowed; an apply that made something needed two rights."""
+    found: set[Right] = set()
+    for line in (replicas.server.folder / "requests.log").read_text().splitlines():
+        said = json.loads(line)
+        is_ours = said["user"]["username"].startswith(f"system:serviceaccount:{replicas.namespace}:")
+        if not is_ours or "objectRef" not in said:  # what is asked of no resource is which there are
+            continue
+        place = said["objectRef"]
+        parts = [place["resource"], *([place["subresource"]] if "subresource" in place else [])]
+        code = said["responseStatus"]["code"]
+        for verb in {said["verb"], *(["create"] if code == 201 else [])}:
+            found.add((place.get("apiGroup", ""), "/".join(parts), verb))
+    return found
+
+
+def test_the_operator_has_the_rights_that_it_uses_and_no_others(replicas: Any, kafka_broker: Any) -> None:
+    http = replicas.server.http
+    topics = {"prefix": f"{replicas.namespace}-", "reclaimPolicy": "Delete"}
+    replicas.start("one", lease_seconds=15, resync_seconds=5)
+    replicas.make(
+        "Journal", "main", {"kafka": {"bootstrapServers": [kafka_broker.bootstrap_servers]}, "topics": topics}
+    )
+    replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
+    replicas.make("Publisher", "author", {"journalRef": {"name": "main"}})
+    replicas.make("SubscriberPool", "edge", {**POOL, "autoscaling": {"maxReplicas": 3, "cpuPercent": 50}})
+    replicas.make("Distribution", "release", {"publisherRef": {"name": "author"}, "action": "Test"})
+    scaler = "/apis/autoscaling/v2/{}/horizontalpodautoscalers/edge"
+    replicas.wait(lambda: replicas.has_workload("author") and replicas.has(scaler))
+    replicas.wait(lambda: replicas.reason("Distribution", "release") != "")
+    headers = {"Content-Type": "application/merge-patch+json"}
+    http.patch(replicas.url("SubscriberPool", "edge"), json={"spec": {"autoscaling": None}}, headers=headers)
+    replicas.wait(lambda: not replicas.has(scaler))
+    http.delete(replicas.url("Journal", "main")).raise_for_status()
+    replicas.wait(lambda: http.get(replicas.url("Journal", "main")).status_code == 404)
+    given = rights_of([rule for role in replicas.installation.roles() for rule in role["rules"]])
+    used = asked(replicas)
+    assert used <= given
+    assert given - used == set().union(*ELSEWHERE.values())
+
+
+def test_a_publisher_that_gets_a_token_of_the_users_needs_no_right_to_delete_ours(replicas: Any) -> None:
+    http, secrets = replicas.server.http, f"/api/v1/namespaces/{replicas.namespace}/secrets"
+    replicas.start("one", lease_seconds=15, resync_seconds=5)
+    replicas.make("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
+    replicas.make("Publisher", "author", {"journalRef": {"name": "main"}})
+    replicas.wait(lambda: replicas.reason("Publisher", "author") == "PodsNotReady")
+    http.post(secrets, json={"metadata": {"name": "mine"}, "stringData": {"token": "s3cret"}}).raise_for_status()
+    change = {"spec": {"http": {"tokenSecretRef": {"name": "mine"}}}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    http.patch(replicas.url("Publisher", "author"), json=change, headers=headers).raise_for_status()
+    replicas.wait(lambda: http.get(replicas.url("Publisher", "author")).json()["status"]["observedGeneration"] == 2)
+    assert replicas.reason("Publisher", "author") == "PodsNotReady"
+    assert http.get(f"{secrets}/author-token").status_code == 200
