@@ -7,6 +7,7 @@ one event loop.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -63,6 +64,11 @@ class Connection:
     async def act(self, action: TopicAction) -> None:
         """Do what a plan asks for. Raises: see `cluster`."""
         await self._ask(self._actions, action.name, action)
+
+    async def pause(self, seconds: float) -> None:
+        """Give the brokers a moment, as one who waits for them."""
+        async with self._waiting():
+            await asyncio.sleep(seconds)
 
     async def _ask(self, batches: Batches[Q, A], name: str, question: Q) -> A:
         left = self._again_at - self._monotonic()

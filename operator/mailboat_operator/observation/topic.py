@@ -5,7 +5,6 @@ What the plan asks of the brokers is done here, while looking, since the status 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -36,7 +35,8 @@ from mailboat_operator.plan.topic import (
 )
 from mailboat_operator.plan.workload import is_paused
 
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+_UNSEEN_SECONDS: Final = 2.0
 
 
 async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
@@ -65,8 +65,9 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
         brokers = await connect(sight, journal)
         plan = plan_topic(topic, wanted, await brokers.topic(wanted.name), sight.now)
         if await _act(brokers, plan):
-            made = plan_made(topic, wanted, await _seen(brokers, wanted.name), sight.now)
-            plan = replace(plan, status=made.status)
+            found = await _seen(brokers, wanted.name)
+            made = plan_made(topic, wanted, found, sight.now)
+            plan = replace(plan, status=made.status, again_seconds=_UNSEEN_SECONDS if found is None else None)
     except UPSTREAM_ERRORS as error:
         plan = plan_topic_status(topic, wanted, None, problem_of(error), sight.now)
         return replace(plan, again_seconds=pause_of(error))
@@ -95,7 +96,7 @@ async def _seen(brokers: Connection, name: str) -> TopicFound | None:
         found = await brokers.topic(name)
         if found is not None:
             return found
-        await asyncio.sleep(pause)
+        await brokers.pause(pause)
     return None
 
 
