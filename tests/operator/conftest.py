@@ -29,6 +29,12 @@ READY_SECONDS = 60.0
 RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 LEASE_SECONDS = 3.0
+OF_VERSION = """
+import sys, mailboat
+mailboat.__version__ = sys.argv[1]
+from mailboat_operator.main import run
+sys.exit(run())
+"""
 
 
 @dataclass(frozen=True)
@@ -220,8 +226,10 @@ class Replicas:
         self.is_api_new = False
         """Whether the API server was started anew meanwhile: it serves before it knows of any roles."""
 
-    def start(self, name: str, server: str | None = None, **settings: object) -> subprocess.Popen[bytes]:
-        """Start one; `server` may be another URL of the API."""
+    def start(
+        self, name: str, server: str | None = None, version: str | None = None, **settings: object
+    ) -> subprocess.Popen[bytes]:
+        """Start one; `server` may be another URL of the API, `version` another one of the operator."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.ports[name] = free.getsockname()[1]
         environment = {
@@ -235,9 +243,9 @@ class Replicas:
             **{f"MAILBOAT_OPERATOR_{key.upper()}": str(value) for key, value in settings.items()},
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "mailboat_operator.main"], stdout=log, stderr=log, env=environment
-            )
+            program = ["-m", "mailboat_operator.main"] if version is None else ["-c", OF_VERSION, version]
+            command = [sys.executable, "-W", "error", *program]
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self.processes.append(process)
         return process
 

@@ -79,6 +79,38 @@ def test_only_one_of_two_replicas_acts(replicas: Any) -> None:
     assert "leads" not in replicas.log("two")
 
 
+def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas: Any) -> None:
+    http, looks = replicas.server.http, "mailboat_operator_reconciliations_total"
+    replicas.make("Journal", "main", JOURNAL)
+    replicas.make("Publisher", "author", PUBLISHER)
+    replicas.make("SubscriberPool", "edge", POOL)
+    old = replicas.start("old", version="0.0.1", lease_seconds=15, resync_seconds=1)
+    waiting = {"Publisher": "author", "SubscriberPool": "edge"}
+    replicas.wait(lambda: all(replicas.reason(kind, name) == "PodsNotReady" for kind, name in waiting.items()))
+    workloads = f"/apis/apps/v1/namespaces/{replicas.namespace}/statefulsets"
+    replicas.wait(lambda: all(one["status"].get("replicas") for one in http.get(workloads).json()["items"]))
+    looked = replicas.figure("old", looks)
+    replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
+
+    def versions() -> list[str]:
+        objects = [http.get(replicas.url(kind, name)).json() for kind, name in waiting.items()]
+        made = [str(one["metadata"]["generation"]) for one in http.get(workloads).json()["items"]]
+        return made + [one["metadata"]["resourceVersion"] for one in objects]
+
+    before = versions()
+    replicas.start("new", version="99.0", lease_seconds=15, resync_seconds=1)
+    replicas.wait(lambda: "waits for the lease" in replicas.log("new"))
+    looked = replicas.figure("old", looks)
+    replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
+    assert (replicas.leads("old"), replicas.figure("new", looks), versions()) == (True, 0, before)
+    old.send_signal(signal.SIGTERM)
+    replicas.wait(lambda: replicas.figure("new", looks) >= 9)
+    assert (replicas.leads("new"), versions()) == (True, before)
+    replicas.start("old again", version="0.0.1", lease_seconds=15)
+    replicas.wait(lambda: "waits for the lease" in replicas.log("old again"))
+    assert "leads" not in replicas.log("old again")
+
+
 def test_with_the_rights_of_the_cluster_all_namespaces_are_looked_after(clusterwide_replicas: Any) -> None:
     replicas = clusterwide_replicas
     other = replicas.server.new_namespace()
