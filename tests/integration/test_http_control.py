@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mailboat.agent.control.build_views import BuildFollowerView, BuildView
 from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError, BuildMissingError
-from mailboat.agent.control.views import BuildFollowerView, BuildView, CauseView, DistributionOrder
+from mailboat.agent.control.views import CauseView, DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,

@@ -17,9 +17,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
 from mailboat.agent.control.views import (
-    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.build_views import BuildFollowerView, BuildView
 from mailboat.agent.control.views import (
-    BuildFollowerView,
     BuildProgressView,
-    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.control.views import (
-    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,

@@ -16,8 +16,8 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience
+from mailboat.agent.control.build_views import BuildFollowerView, BuildView
 from mailboat.agent.control.port import BuildMissingError
-from mailboat.agent.control.views import BuildFollowerView, BuildView
 from mailboat.agent.inspection import readable
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, BuildId, Offset

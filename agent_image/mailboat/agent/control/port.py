@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.views import (
-    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from mailboat.agent.composition import Workspace, are_pieces_cut
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.build_progress import BuildProgress
+from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.builds import BuildsSeen
 from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
 from mailboat.agent.control.distributions import Distributions
@@ -24,7 +25,6 @@ from mailboat.agent.control.portraits import status_view
 from mailboat.agent.control.publishers import PublisherRoom, publishers_of
 from mailboat.agent.control.queues import QueueDesk, clearable, plan_removal
 from mailboat.agent.control.views import (
-    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,
