@@ -1,8 +1,10 @@
-"""Project: one attempt at a bulk build on Spark.
+"""Project: bulk builds on Spark, one after the other in one session.
 
-Usage: bulk_build.py HOME SOURCE MASTER MAX_BYTES MAX_NODES. Prints the report as JSON: what was built and published,
-the seconds of the stages, and from the start of the session on the CPU of everything (this process, the Java machine,
-the workers), the peaks of this process and of the Java machine, and what Spark shuffled.
+Usage: bulk_build.py MASTER MAX_BYTES MAX_NODES STEP…, where a step is HOME=SOURCE, a build, or `change=SOURCE`, which
+changes 5 % of the source's pages. Prints as JSON `builds`: of each what was built and published, the seconds of its
+stages, its CPU and that of its build stage (of this process, the Java machine and the workers), the peaks so far of
+this process and of the Java machine, and what Spark shuffled so far. A first build of something small takes what warms
+up: imports, Java's classes, the workers.
 """
 
 import json
@@ -11,6 +13,7 @@ import resource
 import sys
 import time
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,12 +21,14 @@ from typing import Any
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
-from mailboat.bulk.cutting import Budget
+from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace
 from mailboat.bulk.spark.session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.model.paths import ROOT
+from mailboat.testing.page_forest import change_some
 
 TICKS = os.sysconf("SC_CLK_TCK")
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -71,35 +76,56 @@ def shuffled(session: Any) -> int:
     return sum(stages.apply(number).shuffleWriteBytes() for number in range(stages.size()))
 
 
+class MeasuredPipeline(SparkPipeline):
+    """Counts the CPU of the build stage."""
+
+    build_cpu_seconds = 0.0
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        """See `SparkPipeline`."""
+        before = cpu_of(family_of(os.getpid()))
+        yield from super().build(recipe, bins)
+        self.build_cpu_seconds += cpu_of(family_of(os.getpid())) - before
+
+
+def built(session: Any, home: Path, source: str, budget: Budget) -> dict[str, Any]:
+    """Build once; what came of it."""
+    before, began = cpu_of(family_of(os.getpid())), time.monotonic()
+    with Workspace(Home(home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(source, [ROOT], budget))
+        runner = StageRunner(session)
+        pipeline = MeasuredPipeline(runner, WorkPlace.of(workspace.home))
+        report = BuildRun(BuildOrder(recipe), ports_for(workspace, pipeline)).run()
+        seconds, cpu_seconds = time.monotonic() - began, cpu_of(family_of(os.getpid())) - before
+        documents = workspace.blobs.builds
+        manifest = sum(len(documents.read(name) or b"") for name in documents.names(f"{report.build_id}."))
+    return {
+        **{name: value for name, value in asdict(report).items() if name != "problems"},
+        "problems": [list(one) for one in report.problems],
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "build_cpu_seconds": pipeline.build_cpu_seconds,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "java_peak_bytes": peak_of(session.sparkContext._gateway.proc.pid),
+        "shuffle_bytes": shuffled(session),
+        "manifest_bytes": manifest,
+        "stages": [asdict(one) | {"skew": one.skew} for one in runner.figures],
+    }
+
+
 def main() -> None:
-    home, source, master, max_bytes, max_nodes = sys.argv[1:6]
+    master, max_bytes, max_nodes, *steps = sys.argv[1:]
+    budget = Budget(int(max_bytes), int(max_nodes))
     warnings.simplefilter("ignore")
     properties = {"spark.local.dir": os.environ.get("TMPDIR", "/tmp"), "spark.ui.enabled": "false"}
+    answer: dict[str, Any] = {"builds": []}
     with open_session(SessionSettings(master, "bench", "1g", QUICK, properties)) as session:
-        session.range(2, numPartitions=2).mapInArrow(lambda given: given, "id BIGINT").count()  # workers are there
-        java = session.sparkContext._gateway.proc.pid
-        before, began = cpu_of(family_of(os.getpid())), time.monotonic()
-        with Workspace(Home(Path(home))) as workspace:
-            recipe = recipe_for(workspace, BuildWish(source, [ROOT], Budget(int(max_bytes), int(max_nodes))))
-            runner = StageRunner(session)
-            ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
-            report = BuildRun(BuildOrder(recipe), ports).run()
-            manifest = sum(
-                len(workspace.blobs.builds.read(name) or b"")
-                for name in workspace.blobs.builds.names(f"{report.build_id}.")
-            )
-        answer = {
-            **{name: value for name, value in asdict(report).items() if name != "problems"},
-            "problems": [list(one) for one in report.problems],
-            "count": report.packages,
-            "seconds": time.monotonic() - began,
-            "cpu_seconds": cpu_of(family_of(os.getpid())) - before,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "java_peak_bytes": peak_of(java),
-            "shuffle_bytes": shuffled(session),
-            "manifest_bytes": manifest,
-            "stages": [asdict(one) | {"skew": one.skew} for one in runner.figures],
-        }
+        for step in steps:
+            home, _, source = step.partition("=")
+            if home == "change":
+                answer["changed"] = change_some(Path(source), 0.05)
+            else:
+                answer["builds"].append(built(session, Path(home), source, budget))
     print(json.dumps(answer))
 
 
