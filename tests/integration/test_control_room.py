@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.control.views import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
 from mailboat.agent.home import create_home
@@ -535,6 +536,22 @@ class TestDistribution:
         assert states == ["queued"] * 4 + ["distributed"] * 3
         assert room.distributions(AUTHOR, 0).items == ()
         assert room.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
+
+    def test_a_request_far_behind_those_of_others_is_listed_with_a_few_looks(
+        self, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (made,) = publish(room)
+        publish(room, 100, OTHER)
+        looks: list[object] = []
+        between = Distributions._between
+
+        def counted(*words: Any) -> Any:
+            looks.append(words)
+            return between(*words)
+
+        monkeypatch.setattr(Distributions, "_between", counted)
+        assert [one.offset for one in room.distributions(AUTHOR, None, 1).items] == [made.offset]
+        assert len(looks) <= 7
 
     def test_everybodys_position_says_who_has_it(self, harbour: Harbour, room: ControlRoom) -> None:
         first, second = publish(room, 2)

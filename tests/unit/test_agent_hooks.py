@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -209,6 +210,17 @@ def test_a_watch_that_was_killed_is_replaced_with_the_next_hook() -> None:
     watch.ended(2**22 - 2)
     watch.close()
     watch.close()
+
+
+def test_a_watch_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mailboat.agent.hook_watch._CLOSE_SECONDS", 0.05)
+    watch = HookWatch()
+    watch.prepare()
+    process = watch._process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    watch.close()
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_where_no_watch_can_be_started_hooks_run_all_the_same(

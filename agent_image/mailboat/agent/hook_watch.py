@@ -88,7 +88,7 @@ class HookWatch:
         if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
-            process.wait(_CLOSE_SECONDS)
+            _await_end(process)
 
     def _tell(self, line: str) -> bool:
         """Whether the watch was told."""
@@ -99,3 +99,14 @@ class HookWatch:
         except OSError:
             return False
         return True
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, which needs a moment only; one that does not come is not waited for."""
+    import subprocess
+
+    try:
+        process.wait(_CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

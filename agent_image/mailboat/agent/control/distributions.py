@@ -76,10 +76,11 @@ class Distributions:
         bounds = journal.bounds(topic)
         end = bounds.next_offset if before is None else max(bounds.earliest_offset, min(before, bounds.next_offset))
         lowest, found = max(bounds.earliest_offset, end - _LISTED_RECORDS), list[Found]()
+        stride = max_items
         while end > lowest and len(found) < max_items:
-            begin = Offset(max(lowest, end - max_items))
+            begin = Offset(max(lowest, end - stride))
             found += reversed(list(self._between(publisher, begin, Offset(end))))
-            end = begin
+            end, stride = begin, stride * 2  # where others' packages stand between: few long looks, not many short ones
         shown = found[:max_items]
         last = shown[-1].record.offset if len(found) >= max_items else end
         views = tuple(self.view(publisher, one) for one in shown)
