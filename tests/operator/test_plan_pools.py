@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.errors import ResourceInvalidError
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.children import ChildKey, key_of
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.pool import pool_config
 from mailboat_operator.plan.actions import Apply, Delete, Report
 from mailboat_operator.plan.fleet import Fleet, Member, coarse
 from mailboat_operator.plan.health import health_of, shared_identity
@@ -332,3 +334,14 @@ def test_the_figures_of_a_publisher_are_those_of_who_follows_it() -> None:
     assert status is not None
     assert (status["nextOffset"], status["subscribers"], status["maxLag"]) == (100, 1, 3)
     assert status["lastPublishedAt"] == "2026-11-21T12:00:00Z"
+
+
+@pytest.mark.parametrize("expose", ["package", "build"])
+def test_members_show_builds_as_a_whole_where_the_pool_says_so(expose: str) -> None:
+    said = pool(expose=expose, target={"generations": {"volume": {"size": "5Gi"}}})
+    assert pool_config(said, JOURNAL.spec).subscriber.expose == expose
+
+
+def test_a_target_that_shows_every_package_refuses_to_show_builds_as_a_whole() -> None:
+    with pytest.raises(ResourceInvalidError, match="expose build takes a target generations"):
+        pool(expose="build")

@@ -32,9 +32,7 @@ class Glances:
         message = self._importer.message_of(last) if self._is_asking_who and last.headers == PACKAGE_HEADERS else None
         if message is not None:
             self._reporter.heard_of(message.pub_agent_name)
-        part = self._last_part(records)
-        if part is not None:  # else that of earlier batches is still at hand
-            self._reporter.went_through(part)
+        self._reporter.build = self._last_part(records) or self._reporter.build
 
     def _last_part(self, records: Sequence[Record]) -> BulkPart | None:
         for record in reversed(records):

@@ -35,6 +35,8 @@ class Reporter:
     Attributes:
         stored_offset: The position that the target holds; None before it is known.
         held_back: How many bulk builds it waits for before it shows anything new.
+        build: The last package of any bulk build that was done; None before there was one.
+        hook_failures: Hooks after an import that failed.
         is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
     """
 
@@ -52,6 +54,8 @@ class Reporter:
         self.is_wanted: Callable[[], bool] | None = None
         self.stored_offset: Offset | None = None
         self.held_back = 0
+        self.build: BulkPart | None = None
+        self.hook_failures = 0
         self._told_offset: Offset | None = None
 
     @property
@@ -66,6 +70,8 @@ class Reporter:
             ready_reason=readiness.reason,
             stored_offset=self.stored_offset,
             held_back=self.held_back,
+            build=None if self.build is None or self.build.is_last else self.build,
+            hook_failures=self.hook_failures,
         )
 
     @property
@@ -162,15 +168,6 @@ class Reporter:
         known = self.statistics.publishers
         if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
             self._set(publishers=known | {publisher})
-
-    def went_through(self, part: BulkPart) -> None:
-        """That package of a bulk build is done."""
-        self._set(build=None if part.is_last else part)
-
-    def hooks_failed(self, count: int) -> None:
-        """So many hooks after an import failed."""
-        if count:
-            self._set(hook_failures=self.statistics.hook_failures + count)
 
     def wait_for(self, verdict: Verdict) -> None:
         """A package failed: wait until it is tried again, or somebody asks to stop."""

@@ -277,7 +277,7 @@ class ImportRun:
             self._has_pending = self._has_pending or outcome.statuses > 0
         else:
             self._skipped += outcome.done
-        self._reporter.hooks_failed(run_after(self._ports.processors, outcome.processed))
+        self._reporter.hook_failures += run_after(self._ports.processors, outcome.processed)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
         self._glances.take(records[: outcome.done], outcome)
 
@@ -347,7 +347,7 @@ class ImportRun:
                 continue
             self._has_pending = True
             self._note_commit()
-            self._reporter.hooks_failed(run_after(self._ports.processors, redriven.outcome.processed))
+            self._reporter.hook_failures += run_after(self._ports.processors, redriven.outcome.processed)
             self._reporter.redriven(redriven.outcome)
 
     def _take_commands(self) -> None:
