@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
@@ -201,6 +202,20 @@ def test_more_than_the_clients_queue_holds_is_appended_in_order(journal: KafkaJo
 
 
 # --------------------------------------------------------------------------------------------------------- logins
+
+
+def test_while_no_broker_is_in_service_the_cluster_is_asked_again(
+    settings: KafkaSettings, journal: KafkaJournal, topic: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a pause of all brokers: `describe_cluster` would abort the process then (librdkafka 2.16)."""
+    answers = iter([SimpleNamespace(cluster_id=None)] * 2)
+    real = AdminClient.list_topics
+    monkeypatch.setattr(AdminClient, "list_topics", lambda *args, **named: next(answers, None) or real(*args, **named))
+    monkeypatch.setattr(AdminClient, "describe_cluster", None)
+    journal.ensure_topic(topic, FOREVER)
+    with KafkaJournal(settings, SystemClock()) as asking:
+        assert asking.identity(topic) == journal.identity(topic)
+    assert next(answers, None) is None
 
 
 def test_a_user_with_the_right_password_is_served(

@@ -81,12 +81,15 @@ class KafkaTopics:
         Raises: JournalUnavailableError, JournalAccessDeniedError.
         """
         if self._cluster_id is None:
-            found = self._repeat(
-                lambda: self._admin.describe_cluster(request_timeout=self._attempt_seconds).result(),
-                "describing the cluster",
-            )
-            self._cluster_id = str(found.cluster_id)
+            self._cluster_id = self._repeat(self._ask_cluster_id, "describing the cluster")
         return self._cluster_id
+
+    def _ask_cluster_id(self) -> str:
+        """By a plain listing: `describe_cluster` of librdkafka 2.16 aborts the process when no broker is in service."""
+        found: str | None = self._admin.list_topics(timeout=self._attempt_seconds).cluster_id
+        if found is None:
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is in service"))
+        return found
 
     def state(self, topic: TopicName) -> TopicState:
         """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions."""
