@@ -31,12 +31,12 @@ def test_a_new_target_starts_at_the_first_package_not_at_the_next(end: int) -> N
 
 @pytest.mark.parametrize(("earliest", "end"), [(1, 90), (5, 90), (5, 5)])
 def test_a_new_target_stops_where_the_log_no_longer_holds_the_first_packages(earliest: int, end: int) -> None:
-    with pytest.raises(JournalIncompleteError, match=f"edge is new, the journal's oldest package is {earliest}"):
+    with pytest.raises(JournalIncompleteError, match=f"edge is new, the journal begins at {earliest}"):
         start(None, earliest, end)
 
 
 def test_the_ways_to_a_whole_new_target_are_told() -> None:
-    with pytest.raises(JournalIncompleteError, match="5 packages are gone") as info:
+    with pytest.raises(JournalIncompleteError, match="5 messages are gone") as info:
         start(None, 5, 90)
     assert "mailboat publish SOURCE /" in str(info.value.next_step)
     assert "--accept-gap" in str(info.value.next_step)
@@ -57,9 +57,7 @@ def test_the_leader_epoch_travels_with_the_position() -> None:
 
 
 def test_a_position_below_the_head_stops_and_says_how_much_is_gone() -> None:
-    with pytest.raises(
-        JournalTrimmedError, match=r"edge stands at 60.*oldest package is 80: 20 packages are gone"
-    ) as info:
+    with pytest.raises(JournalTrimmedError, match=r"edge stands at 60.*begins at 80: 20 messages are gone") as info:
         start(60, 80, 129)
     assert "--accept-gap" in str(info.value.next_step)
 

@@ -83,8 +83,8 @@ def _diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShort
 def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
     gone = bounds.earliest_offset
     return JournalIncompleteError(
-        f"{name} is new, the journal's oldest package is {gone}:"
-        f" {gone} {'package is' if gone == 1 else 'packages are'} gone, which it would lack",
+        f"{name} is new, the journal begins at {gone}:"
+        f" {gone} {'message is' if gone == 1 else 'messages are'} gone, which it would lack",
         next_step="publish the whole tree anew (mailboat publish SOURCE /), then start with --accept-gap",
         subscriber=name,
         earliest=gone,
@@ -103,8 +103,8 @@ def _replaced(name: AgentName, position: Position, identity: LogIdentity) -> Jou
 def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedError:
     gone = bounds.earliest_offset - stands_at
     return JournalTrimmedError(
-        f"{name} stands at {stands_at}, the journal's oldest package is {bounds.earliest_offset}:"
-        f" {gone} {'package is' if gone == 1 else 'packages are'} gone",
+        f"{name} stands at {stands_at}, the journal begins at {bounds.earliest_offset}:"
+        f" {gone} {'message is' if gone == 1 else 'messages are'} gone",
         next_step="subscribe on a target restored from a newer snapshot (mailboat content restore), or go on with"
         " --accept-gap (content may differ from the source)",
         subscriber=name,
