@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.agent.inspection import summary_of, verify_journal
+from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
+from mailboat.errors import SourceChangedError
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
+from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.publication import Publisher
@@ -19,7 +24,10 @@ from mailboat.publisher.requests import add_request
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries
+from mailboat.retention.borders import whole_package_border
+from mailboat.retention.marks import ORPHAN_SECONDS
 from mailboat.subscriber.subscription import Until
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_message
@@ -42,6 +50,16 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 @pytest.fixture
 def site(tmp_path: Path) -> FolderSource:
     return write_site(tmp_path / "site", LARGE)
+
+
+def walk_before_a_change(walk: Any, file: Path) -> Any:
+    """A walk after which a file has other bytes than it was read with, and as many."""
+
+    def changing(source: FolderSource, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        yield from walk(source, path, is_deep=is_deep)
+        file.write_bytes(b"\x03" * file.stat().st_size)
+
+    return changing
 
 
 def publisher_in_pieces(engine: Engine) -> Publisher:
@@ -122,6 +140,33 @@ def test_a_package_whose_first_pieces_retention_removed_is_given_up_by_name(engi
     assert status.cause is not None
     assert status.cause.code == "PiecesMissing"
     target.close()
+
+
+def test_a_package_that_fails_half_way_leaves_pieces_that_harm_nobody_and_go_with_time(
+    engine: Engine, site: FolderSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = engine.publishing_with(are_pieces_cut=True, pieces=CUT, inline_package_bytes=100_000)
+    publisher, request = engine.publisher(settings), add_request([ROOT], request_id=RequestId("again"))
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderSource, "walk", walk_before_a_change(FolderSource.walk, tmp_path / "site" / "video.bin"))
+        with pytest.raises(SourceChangedError):
+            publisher.publish(request, site)
+    left = len(engine.records())
+    assert left > 0
+    receipt = publisher.publish(request, site)
+    assert (receipt.is_repeat, [one.offset for one in decode_entries(engine.records(), {AUTHOR}).entries]) == (
+        False,
+        [receipt.offset],
+    )
+    found = verify_journal(engine.journal, [PACKAGES], engine.blobs, event_topic=TopicName("event"), reads_blobs=False)
+    assert not found.findings
+    target = engine.target("sqlite")
+    assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 1
+    assert digest_of(target.source()) == digest_of(site)
+    target.close()
+    assert whole_package_border(engine.journal, PACKAGES, receipt.offset, SystemClock()) == 0
+    an_hour_later = ManualClock(SystemClock().now() + timedelta(seconds=ORPHAN_SECONDS + 1))
+    assert whole_package_border(engine.journal, PACKAGES, receipt.offset, an_hour_later) == left
 
 
 def test_pieces_are_known_by_their_headers(engine: Engine, site: FolderSource) -> None:
