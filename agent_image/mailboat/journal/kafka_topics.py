@@ -88,7 +88,7 @@ class KafkaTopics:
         """By a plain listing: `describe_cluster` of librdkafka 2.16 aborts the process when no broker is in service."""
         found: str | None = self._admin.list_topics(timeout=self._attempt_seconds).cluster_id
         if found is None:
-            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is in service"))
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker is in service"))  # noqa: SLF001 - public
         return found
 
     def state(self, topic: TopicName) -> TopicState:
