@@ -34,6 +34,8 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+
 BUDGET = Budget(40_000, 30)
 
 

@@ -28,6 +28,8 @@ from mailboat.wire.messages import decode_message
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+
 BUDGET = Budget(60_000, 40)
 
 

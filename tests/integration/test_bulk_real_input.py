@@ -28,7 +28,7 @@ def imported_equals(engine: Engine, source: Path, roots: tuple[NodePath, ...]) -
             )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_content_package_of_aem_arrives_whole_in_many_packages(core_components: Path, tmp_path: Path) -> None:
     with closing(open_source(str(core_components))) as source:
         roots = own_roots(source)

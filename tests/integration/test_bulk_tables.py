@@ -21,6 +21,8 @@ from mailboat.wire.messages import encode_message
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:

@@ -14,6 +14,8 @@ from mailboat.errors import SourceMissingError
 from mailboat.model.paths import ROOT, NodePath
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
