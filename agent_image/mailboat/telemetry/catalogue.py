@@ -187,7 +187,9 @@ LAG: Final = _gauge("subscriber_lag_offsets", "Offsets between its position and 
 BUILD_IMPORTED: Final = _gauge(
     "subscriber_build_packages_imported", "Packages done of the bulk build at hand; 0 where there is none.", _SUB
 )
-BUILD_PACKAGES: Final = _gauge("subscriber_build_packages", "Packages that the bulk build at hand has; 0 where there is none.", _SUB)
+BUILD_PACKAGES: Final = _gauge(
+    "subscriber_build_packages", "Packages that the bulk build at hand has; 0 where there is none.", _SUB
+)
 HELD_BACK: Final = _gauge(
     "subscriber_builds_held_back", "Bulk builds whose end is waited for before readers see anything new.", _SUB
 )

@@ -48,7 +48,7 @@ _FIRST: Final[dict[str, str | bytes]] = {
     "news/a.html": "a" * 500,
     "news/b.html": "b" * 500,
     "img/large.bin": bytes(range(256)) * 400,
-    **{f"heavy/{number:02}.bin": bytes([number]) * 60_000 for number in range(15)},
+    **{f"heavy/{number:02}.bin": bytes([number]) * 60_000 for number in range(40)},
 }
 _CHANGED: Final[dict[str, str | bytes]] = {
     "index.html": "<h1>New</h1>",
