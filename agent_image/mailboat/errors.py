@@ -391,7 +391,7 @@ class DemoFailedError(PermanentError):
 
 
 class KubectlFailedError(PermanentError):
-    """kubectl could not do what `kubectl mailboat` asked it for; the message ends with its own words.
+    """What `kubectl mailboat` asked of kubectl failed; the message ends with its own words.
 
     It was called with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way.
     One who asks an agent needs the rights to get Publishers and the Secret of the token, and to create
