@@ -73,6 +73,7 @@ def spark_operator(
 ) -> Iterator[None]:
     """Kubeflow's operator, looking after the namespace from beside the cluster. It submits by the Spark of our lock."""
     cluster.run("kubectl", "apply", "--server-side", "-f", spark.definitions)
+    cluster.run("kubectl", "wait", "--for=condition=Established", "--timeout=60s", "-f", spark.definitions)
     name = f"{ACCOUNT}-{shared_namespace.name}"
     shared_namespace.kubectl("create", "serviceaccount", ACCOUNT)
     cluster.run("kubectl", "delete", "clusterrolebinding", name, "--ignore-not-found")
@@ -88,10 +89,19 @@ def spark_operator(
             [*command, f"--namespaces={shared_namespace.name}"], env=environment, stdout=log, stderr=log
         ) as process,
     ):
+        _await_work(process, folder / "log")
         yield
         process.terminate()
         process.wait(timeout=30)
     cluster.run("kubectl", "delete", "clusterrolebinding", name)
+
+
+def _await_work(process: subprocess.Popen[bytes], log: Path) -> None:
+    ends = time.monotonic() + 60
+    while b"Starting workers" not in log.read_bytes():
+        assert process.poll() is None, f"kubeflow's operator ended: {log.read_text()}"
+        assert time.monotonic() < ends, f"kubeflow's operator does not work: {log.read_text()}"
+        time.sleep(0.05)
 
 
 def _place_of(cluster: Any, namespace: Any, file: Path) -> dict[str, str]:
