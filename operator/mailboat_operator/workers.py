@@ -2,7 +2,8 @@
 
 An object that fails, hangs or is refused delays no other one, nor does one that waits for brokers: it works not, and is
 not counted. News go before what is looked at for its own sake. A wish for an object that is waiting already is no
-second one; a wish for one that is being looked at now is kept for after. Used from one event loop.
+second one; a wish for one that is being looked at now is kept for after. Where the API names a time to wait, nobody's
+wish comes before it. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -86,9 +87,12 @@ class Workers:
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
+        self._held: set[ObjectKey] = set()
 
     def ask(self, key: ObjectKey, *, is_news: bool = True) -> None:
         """Have an object looked at soon; what is no news comes after all that is."""
+        if key in self._held:
+            return
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -104,6 +108,7 @@ class Workers:
     def forget(self, key: ObjectKey) -> None:
         """An object is gone; what is under way for it ends by itself."""
         self._failures.pop(key, None)
+        self._held.discard(key)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -133,13 +138,15 @@ class Workers:
         finally:
             self._running.discard(key)
             self._metrics.queued(len(self._news) + len(self._rounds), self._slots.under_way)
-        if key in self._again:
-            self._again.discard(key)
+        is_wanted = key in self._again
+        self._again.discard(key)
+        if is_wanted and key not in self._held:
             self.ask(key)
         elif pause is not None:
             self._timers[key] = asyncio.get_running_loop().call_later(pause, self._ask_later, key)
 
     def _ask_later(self, key: ObjectKey) -> None:
+        self._held.discard(key)
         self.ask(key, is_news=False)
 
     async def _look(self, key: ObjectKey) -> float | None:
@@ -166,6 +173,8 @@ class Workers:
         if isinstance(error, PermanentError):
             await self._refuse(key, error)
         wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
+        if wished is not None:
+            self._held.add(key)
         pause: float = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_SECONDS)
         return max(wished or 0.0, pause)
 

@@ -126,7 +126,7 @@ def test_the_loser_of_two_processes_with_one_request_id_leaves_nothing_staged(tm
 
         (loser,) = other.publisher().publish_all(slow_requests(), source)
         assert loser.is_repeat
-        assert engine.state._connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
+        assert engine.state._file.connection.execute("SELECT count(*) FROM staged").fetchone()[0] == 0
 
 
 def test_what_a_failed_publish_had_staged_does_not_count_for_the_next_one_of_its_id(tmp_path: Path) -> None:

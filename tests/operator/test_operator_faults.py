@@ -74,10 +74,14 @@ class Proxy:
         self._loop.close()
 
     async def _stop(self) -> None:
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
             task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         await self._runner.cleanup()
         await self._session.close()
+        for _ in range(10):  # connections that were let go are closed in the loop's next turns
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
