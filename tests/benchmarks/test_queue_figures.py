@@ -24,7 +24,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import parse_path
 from mailboat.model.positions import Bounds
-from mailboat.queues.entries import Entry
+from mailboat.queues.entries import DecodedRecords, Entry
 from mailboat.queues.failures import FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
@@ -49,7 +49,7 @@ def filled_view(count: int) -> LogView:
     view = LogView(TOPIC, {AUTHOR}, Bounds(Offset(0), Offset(0)), details_budget_bytes=10**9)
     for begin in range(0, count, STEP):
         end = min(count, begin + STEP)
-        view.extend([entry(offset) for offset in range(begin, end)], Offset(end))
+        view.extend(DecodedRecords([entry(offset) for offset in range(begin, end)], 0), Offset(end))
     return view
 
 
