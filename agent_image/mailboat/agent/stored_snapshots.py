@@ -24,7 +24,7 @@ from mailboat.agent.snapshots import Taken, check_position, restore_snapshot, ta
 from mailboat.blobs.port import BlobStore
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
-from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead
+from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_number, checked_text
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
@@ -241,31 +241,19 @@ def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
 
 def _decode(found: dict[str, object]) -> StoredSnapshot:
     epoch = found["leader_epoch"]
-    sha256 = _text(found["sha256"])
+    sha256 = checked_text(found["sha256"])
     if len(bytes.fromhex(sha256)) != hashlib.sha256().digest_size:
         raise ValueError("its digest has another length")
     return StoredSnapshot(
         sha256,
-        _number(found["length_bytes"]),
-        _text(found["cluster_id"]),
-        _text(found["topic_id"]),
-        _number(found["next_offset"]),
-        None if epoch is None else _number(epoch),
-        _text(found["target"]),
-        _number(found["taken_ms"]),
+        checked_number(found["length_bytes"]),
+        checked_text(found["cluster_id"]),
+        checked_text(found["topic_id"]),
+        checked_number(found["next_offset"]),
+        None if epoch is None else checked_number(epoch),
+        checked_text(found["target"]),
+        checked_number(found["taken_ms"]),
     )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
-    return value
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no number that stands there")
-    return value
 
 
 def _head(stored: StoredSnapshot) -> SnapshotHead:

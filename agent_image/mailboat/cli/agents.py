@@ -28,6 +28,7 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
+    from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
     from mailboat.config.document import AgentsConfig, Config
     from mailboat.http.server import HttpServer
@@ -62,23 +63,10 @@ def run(
 
     Prints one line when all are started. Ends with the exit code of the first subscriber that stopped in a named state.
     """
-    from mailboat.agent.checking import check_config
-    from mailboat.agent.composition import prepare
-    from mailboat.agent.home import note_configuration
     from mailboat.agent.running import AgentProcess
-    from mailboat.http.access import check_access
     from mailboat.http.serving import server_of
-    from mailboat.telemetry.logs import configure_logs
 
-    home, where = configuration(session, config)
-    if subscriber is not None:
-        home.config = _renamed(home.config, subscriber)
-    check_config(home, where, needs_agents=True)
-    check_access(home.config.http, home.path)
-    configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
-    prepare(home)
-    if config is not None:
-        note_configuration(home, config)
+    home = _prepared(session, config, subscriber)
     with ExitStack() as opened:
         process = opened.enter_context(AgentProcess(home))
         received = opened.enter_context(stopped_by_signals(process.ask_to_stop))
@@ -96,6 +84,26 @@ def run(
         code = INTERRUPTED_EXIT_CODE
     if code:
         raise typer.Exit(code)
+
+
+def _prepared(session: Session, config: Path | None, subscriber: str | None) -> Home:
+    """The home of the agents; everything is checked before anything is made. Raises: ConfigInvalidError, UsageError."""
+    from mailboat.agent.checking import check_config
+    from mailboat.agent.composition import prepare
+    from mailboat.agent.home import note_configuration
+    from mailboat.http.access import check_access
+    from mailboat.telemetry.logs import configure_logs
+
+    home, where = configuration(session, config)
+    if subscriber is not None:
+        home.config = _renamed(home.config, subscriber)
+    check_config(home, where, needs_agents=True)
+    check_access(home.config.http, home.path)
+    configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
+    prepare(home)
+    if config is not None:
+        note_configuration(home, config)
+    return home
 
 
 def _renamed(config: Config, name: str) -> Config:

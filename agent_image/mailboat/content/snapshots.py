@@ -191,48 +191,54 @@ def _encode_head(head: SnapshotHead) -> bytes:
 
 def _decode_head(data: bytes) -> SnapshotHead:
     found = json.loads(data)
-    identity = LogIdentity(_text(found["cluster_id"]), _text(found["topic_id"]))
+    identity = LogIdentity(checked_text(found["cluster_id"]), checked_text(found["topic_id"]))
     epoch = found["leader_epoch"]
-    position = Position(identity, Offset(_number(found["next_offset"])), None if epoch is None else _number(epoch))
+    position = Position(
+        identity, Offset(checked_number(found["next_offset"])), None if epoch is None else checked_number(epoch)
+    )
     given_up = tuple(map(_decode_entry, found["given_up"]))
-    return SnapshotHead(position, given_up, _text(found["target"]), _number(found["taken_ms"]))
+    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_number(found["taken_ms"]))
 
 
 def _decode_tail(data: bytes) -> SnapshotTail:
     found = json.loads(data)
-    return SnapshotTail(_number(found["package_bytes"]), _number(found["node_count"]), _text(found["tree_digest"]))
+    return SnapshotTail(
+        checked_number(found["package_bytes"]), checked_number(found["node_count"]), checked_text(found["tree_digest"])
+    )
 
 
 def _decode_entry(found: dict[str, Any]) -> GivenUp:
     publisher = found["pub_agent_name"]
     return GivenUp(
-        Offset(_number(found["offset"])),
-        PackageId(_text(found["package_id"])),
-        None if publisher is None else parse_agent_name(_text(publisher)),
-        tuple(parse_path(_text(path)) for path in found["paths"]),
+        Offset(checked_number(found["offset"])),
+        PackageId(checked_text(found["package_id"])),
+        None if publisher is None else parse_agent_name(checked_text(publisher)),
+        tuple(parse_path(checked_text(path)) for path in found["paths"]),
         _decode_cause(found["cause"]),
-        _number(found["attempts"]),
-        _number(found["given_up_ms"]),
+        checked_number(found["attempts"]),
+        checked_number(found["given_up_ms"]),
     )
 
 
 def _decode_cause(found: dict[str, Any]) -> FailureCause:
     path, trace = found["path"], found["trace_excerpt"]
     return FailureCause(
-        _text(found["code"]),
-        _text(found["message"]),
-        None if path is None else _text(path),
-        None if trace is None else _text(trace),
+        checked_text(found["code"]),
+        checked_text(found["message"]),
+        None if path is None else checked_text(path),
+        None if trace is None else checked_text(trace),
     )
 
 
-def _text(value: object) -> str:
+def checked_text(value: object) -> str:
+    """A text of a snapshot's description. Raises: TypeError for anything else."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
 
 
-def _number(value: object) -> int:
+def checked_number(value: object) -> int:
+    """A count, offset or time of a snapshot's description. Raises: ValueError for what can't be one."""
     if not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is no number that stands there")
     return value
