@@ -329,9 +329,11 @@ def replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def clusterwide_replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
-    """Operators of all namespaces; see `replicas`."""
-    made = Replicas(Installation(api_server, helm, namespace, is_clusterwide=True), tmp_path)
+def clusterwide_replicas(empty_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
+    """Operators of all namespaces, on a server of their own: what other tests left is none of theirs."""
+    apply_definitions(empty_api_server.http)
+    namespace = empty_api_server.new_namespace()
+    made = Replicas(Installation(empty_api_server, helm, namespace, is_clusterwide=True), tmp_path)
     yield made
     made.end()
 
