@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.agent.control.room import ControlRoom
+from mailboat.config.document import PublisherConfig, ThrottleConfig
+from mailboat.testing.control_harbour import Harbour
 
 TESTS = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
@@ -143,3 +146,23 @@ def sling_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProg
     process = JavaProgram(TESTS / "sling", "dev.mailboat.sling.Member", log)
     yield process
     process.close()
+
+
+@pytest.fixture
+def throttle() -> ThrottleConfig:
+    """How the harbour's publishers slow down; a test class may say otherwise."""
+    return ThrottleConfig()
+
+
+@pytest.fixture
+def harbour(tmp_path: Path, throttle: ThrottleConfig) -> Iterator[Harbour]:
+    """A home with played subscribers."""
+    made = Harbour(tmp_path, PublisherConfig(throttle=throttle))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def room(harbour: Harbour) -> ControlRoom:
+    """Its control room."""
+    return harbour.room()

@@ -215,6 +215,17 @@ class DiscoveryMessage:
         done = min(one.offset for one in self.states)
         return Offset(done + 1) if done >= 0 else None
 
+    def follows(self, publisher: AgentName | None) -> bool:
+        """Whether it imports what this publisher publishes."""
+        return self.follows_all or publisher in {one.pub_agent_name for one in self.states}
+
+    def reads_next_of(self, publisher: AgentName) -> Offset:
+        """What it says to read next of a publisher that it follows; 0 when it has read nothing."""
+        for state in self.states:
+            if state.pub_agent_name == publisher:
+                return Offset(max(0, state.offset + 1))
+        return self.reads_next or Offset(0)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandMessage:

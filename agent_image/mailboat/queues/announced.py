@@ -42,18 +42,11 @@ class Announced(NamedTuple):
 
     def follows(self, publisher: AgentName | None) -> bool:
         """Whether the subscriber imports what this publisher publishes."""
-        message = self.message
-        if message is None:
-            return False
-        return message.follows_all or publisher in {one.pub_agent_name for one in message.states}
+        return self.message is not None and self.message.follows(publisher)
 
     def claimed_for(self, publisher: AgentName) -> int:
         """What it says to read next of a publisher that it follows; 0 when it has read nothing."""
-        message = self.message
-        for state in () if message is None else message.states:
-            if state.pub_agent_name == publisher:
-                return max(0, state.offset + 1)
-        return (None if message is None else message.reads_next) or 0
+        return 0 if self.message is None else self.message.reads_next_of(publisher)
 
 
 class KnownLog:

@@ -84,14 +84,12 @@ class PublisherRoom:
 
     def _decide_slowest(self) -> Offset | None:
         now_ms = int(self._workspace.clock.now().timestamp() * 1000)
-        done = [
-            state.offset
+        reading = [
+            known.announcement.reads_next_of(self.name)
             for known in self._picture.roster.subscribers()
-            if known.announcement.is_editable and known.is_alive(now_ms)
-            for state in known.announcement.states
-            if state.pub_agent_name == self.name
+            if known.announcement.is_editable and known.is_alive(now_ms) and known.announcement.follows(self.name)
         ]
-        return Offset(max(-1, min(done)) + 1) if done else None
+        return min(reading, default=None)
 
     def _counter(self) -> PublishingCounter:
         """The counter, opened with the first request: a publisher's state is one connection."""

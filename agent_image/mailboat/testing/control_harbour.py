@@ -1,0 +1,197 @@
+"""A home's control room with played subscribers: what they announce, confirm and answer is appended as they would.
+
+For tests of what publishers know of subscribers, and of what a person can do about them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from mailboat.agent.composition import Workspace, initialise
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
+from mailboat.agent.home import create_home
+from mailboat.agent.inspection import records_of
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.document import (
+    Config,
+    PublisherAgentConfig,
+    PublisherConfig,
+)
+from mailboat.journal.port import NewRecord
+from mailboat.journal.sqlite_reader import SqliteReader
+from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.model.messages import (
+    CommandMessage,
+    CommandResult,
+    CommandState,
+    CommandVerb,
+    DiscoveryMessage,
+    FailureCause,
+    Message,
+    PackageStatus,
+    RedriveMessage,
+    StatusMessage,
+    SubscriberState,
+    TopicRole,
+)
+from mailboat.queues.claims import SETTLING_SECONDS
+from mailboat.wire.messages import decode_message, encode_message
+
+SLING_ID = SlingId("5a1e0000-0000-4000-8000-000000000001")
+AUTHOR, OTHER = AgentName("author"), AgentName("other")
+CAUSE = FailureCause("StorageFull", "no space left on device", "/a", "Traceback …")
+IMPORTED, REMOVED, FAILED = PackageStatus.IMPORTED, PackageStatus.REMOVED, PackageStatus.REMOVED_FAILED
+PATIENCE_SECONDS = 20.0
+
+
+@dataclass
+class PlayedSubscriber:
+    """A subscriber that a test plays."""
+
+    append: Callable[[TopicRole, Message], None]
+    name: str = "edge"
+    publishers: tuple[AgentName, ...] = (AUTHOR,)
+    sling_id: SlingId = SLING_ID
+    is_editable: bool = False
+    max_retries: int | None = 3
+    last_done: int = -1
+    heard: list[object] = field(default_factory=list)
+
+    @property
+    def queue_name(self) -> str:
+        return f"{self.sling_id}-{self.name}"
+
+    def announce(self, last_done: int | None = None, **facts: object) -> None:
+        """Say where it stands."""
+        self.last_done = self.last_done if last_done is None else last_done
+        retries = facts.pop("retries", 0)
+        states = tuple(SubscriberState(one, self.last_done, retries) for one in self.publishers)  # type: ignore[arg-type]
+        known = {"state": "importing", "max_retries": self.max_retries, "is_editable": self.is_editable} | facts
+        message = DiscoveryMessage(self.sling_id, AgentName(self.name), states, **known)  # type: ignore[arg-type]
+        self.append(TopicRole.DISCOVERY, message)
+
+    def tell(self, offset: int, status: PackageStatus, publisher: AgentName = AUTHOR) -> None:
+        """Say what became of a package."""
+        cause = CAUSE if status is FAILED else None
+        message = StatusMessage(
+            self.sling_id, AgentName(self.name), publisher, Offset(offset), status, None, cause, 4, 1_700_000_000_000
+        )
+        self.append(TopicRole.STATUS, message)
+
+    def answer(self, command: CommandMessage | RedriveMessage, removed: int, message: str | None = None) -> None:
+        """Answer a command."""
+        is_clear = isinstance(command, CommandMessage)
+        result = CommandResult(
+            command.command_id or "",
+            self.sling_id,
+            AgentName(self.name),
+            CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE,
+            command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset,
+            CommandState.DONE,
+            command.pub_agent_name,
+            removed,
+            message,
+        )
+        self.append(TopicRole.STATUS, result)
+
+
+class ForwardClock(SystemClock):
+    """The machine's clock, put forward by the test."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+class Harbour:
+    """A home with a source, its control room, and played subscribers."""
+
+    def __init__(self, folder: Path, publisher: PublisherConfig) -> None:
+        self._opened = ExitStack()
+        self.source = folder / "site"
+        self.source.mkdir()
+        for number in range(5):
+            (self.source / f"{number}.html").write_text(f"<p>{number}</p>")
+        self.home = create_home(folder / "home", Config(publisher=publisher))
+        initialise(self.home).__exit__(None, None, None)
+        self.clock = ForwardClock()
+        self.workspace = self._opened.enter_context(Workspace(self.home, self.clock))
+        self.agents = [PublisherAgentConfig(AUTHOR, str(self.source)), PublisherAgentConfig(OTHER)]
+
+    def room(self, *, is_running: bool = False) -> ControlRoom:
+        """A control room; one of an agent keeps itself current."""
+        room = ControlRoom(self.workspace, self.agents)
+        self._opened.callback(room.close)
+        if is_running:
+            room.start()
+        return room
+
+    def append(self, role: TopicRole, message: Message) -> None:
+        """Write what anybody may write."""
+        headers, value = encode_message(message)
+        self.workspace.journal.append(self.workspace.topic(role), [NewRecord(value, headers)])
+
+    def subscriber(self, name: str = "edge", **facts: object) -> PlayedSubscriber:
+        return PlayedSubscriber(self.append, name, **facts)  # type: ignore[arg-type]
+
+    def commands(self) -> list[CommandMessage | RedriveMessage]:
+        """What subscribers were told."""
+        records = records_of(self.workspace.journal, self.workspace.topic(TopicRole.COMMAND))
+        return [decode_message(one.headers, one.value) for one in records]  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def publish(room: ControlRoom, count: int = 1, publisher: str = AUTHOR) -> list[DistributionView]:
+    """Requests that need no source."""
+    return [room.distribute(publisher, DistributionOrder("INVALIDATE", (f"/page-{n}",))) for n in range(count)]
+
+
+def seen(room: ControlRoom, name: str = "edge") -> SubscriberStatusView:
+    """What the room tells of one subscriber."""
+    (found,) = [one for one in room.status().subscribers if one.name == name]
+    return found
+
+
+def settle(harbour: Harbour, room: ControlRoom) -> None:
+    """Let what was announced be heard, and so much time pass that it counts."""
+    room.catch_up()
+    harbour.clock.ahead += timedelta(seconds=2 * SETTLING_SECONDS)
+
+
+def queue_of(room: ControlRoom, name: str = "edge", publisher: str = AUTHOR) -> QueueView:
+    """A subscriber's queue at a publisher."""
+    return room.queue(publisher, name).queue
+
+
+def count_records(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many records are read of each topic from now on."""
+    counts: dict[str, int] = dict.fromkeys(map(str, TopicRole), 0)
+    read = SqliteReader.read
+
+    def counting(self: SqliteReader, *arguments: object) -> object:
+        batch = read(self, *arguments)  # type: ignore[arg-type]
+        counts[self._settings.topic] += len(batch.records)
+        return batch
+
+    monkeypatch.setattr(SqliteReader, "read", counting)
+    return counts
+
+
+def await_until(is_so: Callable[[], bool]) -> None:
+    """Wait until it is so. Raises: TimeoutError: It is not, after `PATIENCE_SECONDS`."""
+    deadline, never = Deadline(SystemClock(), PATIENCE_SECONDS), threading.Event()
+    while not is_so():
+        if deadline.is_over():
+            raise TimeoutError(f"it was not so within {PATIENCE_SECONDS:g} seconds")
+        never.wait(0.005)

@@ -1,0 +1,334 @@
+"""The control room on a home: requests taken, held up, and followed to where they are."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mailboat.agent.control.distributions import Distributions
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.config.document import (
+    ThrottleConfig,
+)
+from mailboat.errors import (
+    AgentMissingError,
+    DistributionMissingError,
+    LimitExceededError,
+    PathRefusedError,
+    RequestConflictError,
+    SourceMissingError,
+    ThrottledError,
+    UsageError,
+)
+from mailboat.journal.port import NewRecord
+from mailboat.testing.control_harbour import (
+    AUTHOR,
+    FAILED,
+    IMPORTED,
+    OTHER,
+    PATIENCE_SECONDS,
+    REMOVED,
+    Harbour,
+    await_until,
+    count_records,
+    publish,
+    settle,
+)
+
+
+class TestDistribute:
+    def test_content_of_the_publishers_source_is_published(self, room: ControlRoom) -> None:
+        order = DistributionOrder("ADD", ("/1.html",), ("/1.html",), "r1", "ann")
+        done = room.distribute(AUTHOR, order)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.action, found.paths, found.deep_paths) == ("ADD", ("/1.html",), ("/1.html",))
+        assert (found.request_id, found.user_id, found.offset) == ("r1", "ann", 0)
+        assert found.package_bytes > 0
+        assert found.published_ms is not None
+
+    def test_the_same_request_id_is_the_same_request(self, room: ControlRoom) -> None:
+        order = DistributionOrder("DELETE", ("/old",), request_id="r1")
+        first, again = room.distribute(AUTHOR, order), room.distribute(AUTHOR, order)
+        assert (again.offset, again.package_id, again.is_repeat) == (first.offset, first.package_id, True)
+        with pytest.raises(RequestConflictError):
+            room.distribute(AUTHOR, replace(order, paths=("/other",)))
+
+    def test_deep_means_nothing_to_actions_without_depth(self, room: ControlRoom) -> None:
+        order = DistributionOrder("DELETE", ("/old",), ("/old",))
+        assert room.distribution(AUTHOR, room.distribute(AUTHOR, order).package_id).deep_paths == ()
+
+    @pytest.mark.parametrize(
+        ("order", "error"),
+        [
+            (DistributionOrder("PULL", ("/a",)), UsageError),
+            (DistributionOrder("add", ("/a",)), UsageError),
+            (DistributionOrder("ADD", ()), UsageError),
+            (DistributionOrder("ADD", ("/1.html", "/1.html")), UsageError),
+            (DistributionOrder("ADD", ("/1.html",), ("/2.html",)), UsageError),
+            (DistributionOrder("ADD", ("/nowhere",)), SourceMissingError),
+            (DistributionOrder("ADD", ("relative",)), PathRefusedError),
+            (DistributionOrder("DELETE", ("/a/../../etc",)), PathRefusedError),
+            (DistributionOrder("DELETE", ("/",)), UsageError),
+            (DistributionOrder("DELETE", tuple(f"/{n}" for n in range(501))), LimitExceededError),
+            (DistributionOrder("ADD", ("/1.html",), tuple(f"/{n}" for n in range(501))), LimitExceededError),
+            (DistributionOrder("DELETE", ("/a",), request_id="with space"), UsageError),
+            (DistributionOrder("DELETE", ("/a",), user_id="x" * 201), UsageError),
+            (DistributionOrder("DELETE", ("/a",), user_id="line\nbreak"), UsageError),
+        ],
+    )
+    def test_what_can_not_be_meant_is_refused_before_anything_is_written(
+        self, harbour: Harbour, room: ControlRoom, order: DistributionOrder, error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            room.distribute(AUTHOR, order)
+        assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 0
+
+    def test_a_publisher_without_a_source_takes_what_needs_none(self, room: ControlRoom) -> None:
+        with pytest.raises(UsageError, match="no source"):
+            room.distribute(OTHER, DistributionOrder("ADD", ("/1.html",)))
+        assert publish(room, publisher=OTHER)[0].offset == 0
+
+    def test_a_publisher_that_is_not_here_is_named_with_those_that_are(self, room: ControlRoom) -> None:
+        for call in (lambda: publish(room, publisher="nobody"), lambda: room.queues("nobody")):
+            with pytest.raises(AgentMissingError, match="'nobody' here; publishers: author, other"):
+                call()
+
+    def test_many_at_once_are_all_published_once_and_share_what_durability_costs(self, harbour: Harbour) -> None:
+        room = harbour.room(is_running=True)
+        before = harbour.workspace.journal.upkeep.synchronisations()
+
+        def one(number: int) -> DistributionView:
+            action, path = ("ADD", f"/{number % 5}.html") if number % 2 else ("DELETE", f"/gone-{number}")
+            return room.distribute(AUTHOR, DistributionOrder(action, (path,), user_id=f"user-{number % 7}"))
+
+        with ThreadPoolExecutor(24) as pool:
+            done = list(pool.map(one, range(200)))
+        assert sorted(one.offset for one in done) == list(range(200))
+        after = harbour.workspace.journal.upkeep.synchronisations()
+        if before is not None and after is not None:
+            assert after - before < 200
+
+    def test_a_request_that_fails_fails_alone(self, harbour: Harbour) -> None:
+        room = harbour.room(is_running=True)
+
+        def one(number: int) -> str:
+            path = f"/{number}.html" if number % 5 < 4 and number < 5 else f"/missing-{number}"
+            try:
+                return room.distribute(AUTHOR, DistributionOrder("ADD", (path,))).state
+            except SourceMissingError:
+                return "missing"
+
+        with ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(one, range(40)))
+        assert found == ["queued"] * 4 + ["missing"] * 36
+        assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 4
+
+
+class TestThrottle:
+    @pytest.fixture
+    def throttle(self) -> ThrottleConfig:
+        return ThrottleConfig(max_queue_entries=4, max_delay_seconds=20.0)
+
+    def test_a_lagging_editable_subscriber_slows_publishing_down(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 6)
+        harbour.subscriber(is_editable=True).announce(-1)
+        harbour.subscriber("quick", is_editable=True).announce(5)
+        room = harbour.room(is_running=True)
+        await_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        with pytest.raises(ThrottledError) as refused:
+            publish(room)
+        assert refused.value.retry_after_seconds == 10.0
+        assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 6
+        assert publish(room, publisher=OTHER)
+
+    def test_one_that_follows_everybody_slows_publishers_down_that_it_never_heard_of(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        publish(room, 6)
+        edge = harbour.subscriber(is_editable=True, publishers=())
+        edge.announce(follows_all=True, next_offset=Offset(0))
+        room = harbour.room(is_running=True)
+        await_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        edge.announce(follows_all=True, next_offset=Offset(6))
+        await_until(lambda: room.status().publishers[0].delay_seconds == 0)
+
+    def test_one_that_can_not_be_cleared_slows_nobody_down(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 50)
+        harbour.subscriber().announce(-1)
+        harbour.subscriber("other", is_editable=True, publishers=(OTHER,)).announce(-1)
+        assert publish(harbour.room(is_running=True))
+
+    def test_a_repeat_is_answered_whatever_the_backlog(self, harbour: Harbour, room: ControlRoom) -> None:
+        order = DistributionOrder("DELETE", ("/a",), request_id="r")
+        room.distribute(AUTHOR, order)
+        publish(room, 10)
+        harbour.subscriber(is_editable=True).announce(-1)
+        room = harbour.room(is_running=True)
+        await_until(lambda: room.status().publishers[0].delay_seconds > 0)
+        assert room.distribute(AUTHOR, order).is_repeat
+
+
+class TestDistribution:
+    def test_requests_are_listed_by_pages_the_newest_first(self, harbour: Harbour, room: ControlRoom) -> None:
+        made = publish(room, 5)
+        publish(room, 3, OTHER)
+        made += publish(room, 2)
+        harbour.subscriber().announce(made[2].offset)
+        settle(harbour, room)
+        seen, before, states = [], None, []
+        while (page := room.distributions(AUTHOR, before, 3)).next_before is not None:
+            seen += [one.package_id for one in page.items]
+            states += [one.state for one in page.items]
+            before = page.next_before
+        seen += [one.package_id for one in page.items]
+        states += [one.state for one in page.items]
+        assert seen == [one.package_id for one in reversed(made)]
+        assert states == ["queued"] * 4 + ["distributed"] * 3
+        assert room.distributions(AUTHOR, 0).items == ()
+        assert room.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
+
+    def test_a_request_far_behind_those_of_others_is_listed_with_a_few_looks(
+        self, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (made,) = publish(room)
+        publish(room, 100, OTHER)
+        looks: list[object] = []
+        between = Distributions._between
+
+        def counted(*words: Any) -> Any:
+            looks.append(words)
+            return between(*words)
+
+        monkeypatch.setattr(Distributions, "_between", counted)
+        assert [one.offset for one in room.distributions(AUTHOR, None, 1).items] == [made.offset]
+        assert len(looks) <= 7
+
+    def test_everybodys_position_says_who_has_it(self, harbour: Harbour, room: ControlRoom) -> None:
+        first, second = publish(room, 2)
+        harbour.subscriber("ahead").announce(1)
+        harbour.subscriber("behind").announce(0)
+        harbour.subscriber("new").announce(-1)
+        harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(-1)
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, first.package_id)
+        assert (found.imported, found.waiting, found.state) == (("ahead", "behind"), ("new",), "queued")
+        assert room.distribution(AUTHOR, second.package_id).waiting == ("behind", "new")
+
+    def test_who_gave_it_up_or_dropped_it_did_not_import_it(self, harbour: Harbour, room: ControlRoom) -> None:
+        (done,) = publish(room)
+        failing, clearing = harbour.subscriber("failing"), harbour.subscriber("clearing", is_editable=True)
+        failing.tell(0, FAILED)
+        clearing.tell(0, REMOVED)
+        for one in (failing, clearing, harbour.subscriber("fine")):
+            one.announce(0)
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, done.package_id)
+        ((name, cause),) = found.failed
+        assert (name, cause.code, found.removed, found.imported) == ("failing", "StorageFull", ("clearing",), ("fine",))
+        assert (found.state, found.waiting) == ("failed", ())
+        failing.tell(0, IMPORTED)
+        assert room.distribution(AUTHOR, done.package_id).state == "distributed"
+
+    def test_it_is_found_by_package_id_and_by_request_id_also_by_who_did_not_publish_it(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        publish(room, 3)
+        done = room.distribute(AUTHOR, DistributionOrder("DELETE", ("/x",), request_id="theirs"))
+        publish(room, 3)
+        unnamed = publish(room)[0]
+        for file in harbour.home.publishers_path.glob("*"):
+            file.unlink()
+        stranger = harbour.room()
+        assert stranger.distribution(AUTHOR, done.package_id).offset == 3
+        assert stranger.distribution(AUTHOR, "theirs").offset == 3
+        assert stranger.distribution(AUTHOR, unnamed.package_id).offset == 7
+
+    def test_it_is_found_deep_in_a_long_log_by_the_time_in_its_id(
+        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = harbour.workspace.package_topic
+        noise = [NewRecord(b"\xff")] * 4_000
+
+        def append_noise() -> None:
+            for _ in range(3):
+                harbour.workspace.journal.append(topic, noise)
+
+        append_noise()
+        threading.Event().wait(0.002)  # its id is of a later millisecond
+        (done,) = publish(room)
+        append_noise()
+        monkeypatch.setattr("mailboat.agent.control.distributions._BUILDING_MS", 0)
+        read = count_records(monkeypatch)
+        assert harbour.room().distribution(AUTHOR, done.package_id).offset == 12_000
+        assert read["package"] <= 11_000
+
+    @pytest.mark.parametrize(
+        "identifier", ["", "nobody", "dstrpck-1-x", f"dstrpck-{10**14}-x", "dstrpck-" + "9" * 30 + "-x", "%", "\x00"]
+    )
+    def test_what_was_never_published_is_missing(self, room: ControlRoom, identifier: str) -> None:
+        publish(room, 3)
+        with pytest.raises(DistributionMissingError):
+            room.distribution(AUTHOR, identifier)
+
+    def test_another_publishers_package_is_missing_here(self, room: ControlRoom) -> None:
+        (done,) = publish(room)
+        with pytest.raises(DistributionMissingError):
+            room.distribution(OTHER, done.package_id)
+
+    @pytest.mark.parametrize("is_running", [True, False])
+    def test_a_wait_ends_with_the_last_import(self, harbour: Harbour, is_running: bool) -> None:
+        room = harbour.room(is_running=is_running)
+        edges = [harbour.subscriber(f"edge-{number}") for number in range(3)]
+        for one in edges:
+            one.announce(-1)
+        (done,) = publish(room)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(room.distribution, AUTHOR, done.package_id, PATIENCE_SECONDS)
+            for one in edges:
+                one.announce(0)
+            assert waiting.result(PATIENCE_SECONDS).state == "distributed"
+
+    def test_a_wait_whose_time_is_over_says_who_is_missing(self, harbour: Harbour, room: ControlRoom) -> None:
+        harbour.subscriber().announce(-1)
+        (done,) = publish(room)
+        assert room.distribution(AUTHOR, done.package_id, 0.05).waiting == ("edge",)
+
+    def test_a_failure_that_was_told_before_the_position_is_never_taken_for_an_import(self, harbour: Harbour) -> None:
+        room = harbour.room(is_running=True)
+        edge = harbour.subscriber()
+        edge.announce(-1)
+        for offset, done in enumerate(publish(room, 10)):
+            edge.tell(offset, FAILED)
+            edge.announce(offset)
+            assert room.distribution(AUTHOR, done.package_id, PATIENCE_SECONDS).state == "failed"
+
+    def test_a_position_counts_a_moment_after_it_was_announced_or_once_the_package_is_confirmed(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        (done,) = publish(room)
+        harbour.subscriber("quiet").announce(0)
+        sure = harbour.subscriber("sure", is_editable=True)
+        sure.announce(0)
+        sure.tell(0, IMPORTED)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, found.waiting, found.imported) == ("queued", ("quiet",), ("sure",))
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, found.imported) == ("distributed", ("quiet", "sure"))
+
+    def test_a_package_that_was_given_up_is_not_distributed_while_statuses_are_read_late(
+        self, harbour: Harbour, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (done,) = publish(room)
+        edge = harbour.subscriber()
+        edge.tell(0, FAILED)
+        edge.announce(0)
+        with monkeypatch.context() as late:
+            late.setattr(type(room._picture), "hear_statuses", lambda _: None)
+            settle(harbour, room)
+            assert room.distribution(AUTHOR, done.package_id).state == "queued"
+        assert room.distribution(AUTHOR, done.package_id).state == "failed"

@@ -1,0 +1,248 @@
+"""The control room on a home: what publishers know of subscribers, and how it follows what they say."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from mailboat.agent.control.room import ControlRoom
+from mailboat.agent.control.views import SubscriberStatusView
+from mailboat.clock import Deadline, SystemClock
+from mailboat.config.document import (
+    PublisherConfig,
+    Transfer,
+)
+from mailboat.discovery.topology import MAX_SUBSCRIBERS
+from mailboat.errors import (
+    JournalUnavailableError,
+)
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.journal.sqlite_reader import SqliteReader
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import (
+    DiscoveryMessage,
+    SubscriberState,
+    TopicRole,
+)
+from mailboat.model.pieces import PieceMessage
+from mailboat.testing.control_harbour import (
+    AUTHOR,
+    CAUSE,
+    FAILED,
+    OTHER,
+    PATIENCE_SECONDS,
+    SLING_ID,
+    Harbour,
+    await_until,
+    count_records,
+    publish,
+    queue_of,
+    seen,
+)
+from mailboat.wire.messages import encode_message
+
+
+class TestStatus:
+    def test_a_subscriber_appears_by_itself_with_all_that_it_says(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 5)
+        harbour.subscriber(is_editable=True).announce(
+            1, retries=2, state="retrying", cause=CAUSE, given_up=3, is_ready=False, ready_reason="blocked", target="t"
+        )
+        found = seen(room)
+        assert found.heard_ms is not None
+        assert found.error is not None
+        assert (found.error.code, found.error.path) == ("StorageFull", "/a")
+        assert replace(found, heard_ms=None, error=None) == SubscriberStatusView(
+            "edge",
+            "retrying",
+            SLING_ID,
+            next_offset=2,
+            lag=3,
+            attempts=2,
+            max_retries=3,
+            given_up=3,
+            is_editable=True,
+            is_ready=False,
+            ready_reason="blocked",
+            target="t",
+            follow=(AUTHOR,),
+        )
+
+    def test_rate_and_time_left_come_from_its_announcements(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 5)
+        edge = harbour.subscriber()
+        edge.announce(-1)
+        room.status()
+        threading.Event().wait(0.02)  # time that the rate is of
+        edge.announce(1)
+        found = seen(room)
+        assert found.rate_per_second is not None
+        assert found.eta_seconds == pytest.approx(3 / found.rate_per_second)
+        edge.announce(retries=1)
+        blocked = seen(room)
+        assert (blocked.rate_per_second, blocked.eta_seconds) == (None, None)
+
+    def test_publishers_tell_their_state_their_source_and_when_they_published(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        publish(room)
+        harbour.subscriber().announce(-1, retries=3)
+        harbour.subscriber("west", publishers=(OTHER,)).announce(0)
+        author, other = room.status().publishers
+        assert (author.name, author.state, author.source) == ("author", "BLOCKED", str(harbour.source))
+        assert author.last_published_ms is not None
+        assert (other.name, other.state, other.last_published_ms) == ("other", "IDLE", None)
+
+    def test_announced_offsets_may_go_backwards_and_are_believed(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 3)
+        edge = harbour.subscriber()
+        edge.announce(2)
+        assert (seen(room).lag, queue_of(room).count) == (0, 0)
+        edge.announce(0)
+        assert (seen(room).lag, queue_of(room).count) == (2, 2)
+
+    @pytest.mark.parametrize("is_running", [True, False])
+    def test_lag_counts_packages_and_not_their_pieces(self, harbour: Harbour, is_running: bool) -> None:
+        harbour.home.config = replace(harbour.home.config, publisher=PublisherConfig(transfer=Transfer.CHUNKS))
+        for number in range(5):
+            harbour.append(TopicRole.PACKAGE, PieceMessage(SLING_ID, AUTHOR, PackageId("p"), number, b"x"))
+        room = harbour.room(is_running=is_running)
+        publish(room, 2)
+        harbour.subscriber().announce(-1, next_offset=Offset(0))
+        await_until(lambda: [one.lag for one in room.status().subscribers] == [2])
+
+    def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        (made,) = publish(room)
+        harbour.subscriber(publishers=(OTHER,)).announce(-1, next_offset=Offset(0), follows_all=True)
+        assert seen(room).follow == ()
+        assert room.distribution(AUTHOR, made.package_id).waiting == ("edge",)
+        assert [one.count for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [1]
+
+    def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everybody_once(
+        self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        room = harbour.room(is_running=True)
+        for number in range(50):
+            harbour.subscriber(f"edge-{number}").announce(-1)
+        await_until(lambda: len(room.queues(AUTHOR)) == 100)
+        looks: list[int] = []
+        look = type(room._audience).members
+        monkeypatch.setattr(type(room._audience), "members", lambda one: (looks.append(1), look(one))[1])
+        monkeypatch.setattr(harbour.clock, "monotonic", lambda: 1e9)
+        for one in room.queues(AUTHOR):
+            room.queue(AUTHOR, one.name)
+        assert len(looks) == 1
+        harbour.subscriber("late").announce(-1)
+        await_until(lambda: len(room.queues(AUTHOR)) == 102)
+
+    def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, room: ControlRoom) -> None:
+        publish(room, 3)
+        harbour.subscriber("beyond").announce(2**62)
+        harbour.subscriber("before", publishers=(AUTHOR,)).announce(-(2**62))
+        harbour.subscriber("stranger", publishers=(AgentName("nobody"),)).announce(0)
+        status = room.status()
+        assert [(one.name, one.lag) for one in status.subscribers] == [
+            ("before", None),
+            ("beyond", None),
+            ("stranger", 2),
+        ]
+        assert [(one.subscriber, one.count) for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [
+            ("before", 3),
+            ("beyond", 0),
+        ]
+
+    def test_what_can_not_be_understood_is_counted(self, harbour: Harbour, room: ControlRoom) -> None:
+        topic = harbour.workspace.topic(TopicRole.DISCOVERY)
+        harbour.workspace.journal.append(topic, [NewRecord(b"\xff", (("type", b"1"), ("version", b"1")))])
+        harbour.subscriber("\x1b[2J").announce()
+        assert room.status().unreadable_announcements == 2
+
+    def test_a_thousand_forged_names_cost_no_more_than_the_bound(self, harbour: Harbour) -> None:
+        records = []
+        for number in range(1500):
+            states = (SubscriberState(AUTHOR, 0),)
+            headers, value = encode_message(DiscoveryMessage(SLING_ID, AgentName(f"forged-{number}"), states))
+            records.append(NewRecord(value, headers))
+        room = harbour.room()
+        room.status()
+        for _ in range(2):
+            harbour.workspace.journal.append(harbour.workspace.topic(TopicRole.DISCOVERY), records)
+        harbour.subscriber("real").announce(0)
+        status = room.status()
+        assert len(status.subscribers) <= MAX_SUBSCRIBERS
+        assert seen(room, "real").lag is None
+
+
+class TestTopologyAfterARestart:
+    def test_a_publisher_that_has_just_started_knows_who_is_there_from_what_is_retained(self, harbour: Harbour) -> None:
+        publish(harbour.room(), 2)
+        harbour.subscriber().announce(0)
+        assert queue_of(harbour.room()).count == 1
+
+    def test_one_that_starts_while_nobody_spoke_knows_all_within_one_announcement(self, harbour: Harbour) -> None:
+        room = harbour.room(is_running=True)
+        publish(room, 2)
+        harbour.subscriber().announce(0)
+        await_until(lambda: [one.name for one in room.status().subscribers] == ["edge"])
+        assert queue_of(room).count == 1
+
+    def test_first_pages_come_without_reading_all_of_a_long_log(
+        self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(harbour.room(), 1)
+        topic = harbour.workspace.package_topic
+        (record,) = harbour.workspace.journal.reader(topic, Offset(0)).read(ReadLimits(), 0.0).records
+        for _ in range(10):
+            harbour.workspace.journal.append(topic, [NewRecord(record.value, record.headers)] * 2000)
+        harbour.subscriber().announce(5000)
+        room = ControlRoom(harbour.workspace, harbour.agents)
+        read = count_records(monkeypatch)
+        monkeypatch.setattr(type(room._followers), "are_running", True)  # as in an agent whose threads come late
+        room._picture.hear_announcements()
+        page = room.queue(AUTHOR, "edge", max_items=50)
+        assert [one.offset for one in page.items] == list(range(5001, 5051))
+        assert (page.queue.count, page.queue.is_exact) == (15_000, False)
+        assert read["package"] <= 600
+        monkeypatch.undo()
+        room.close()
+
+
+class TestAnAgentsRoom:
+    def test_verbs_do_not_wait_for_the_threads_and_the_threads_end_within_the_deadline(self, harbour: Harbour) -> None:
+        before = set(threading.enumerate())
+        room = harbour.room(is_running=True)
+        room.start()  # again, which does nothing
+        started = sorted(one.name for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-"))
+        assert started == ["mailboat-log", "mailboat-log-past", "mailboat-statuses", "mailboat-topology"]
+        room.stop(Deadline(SystemClock(), PATIENCE_SECONDS))
+        assert not {one for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-")}
+
+    def test_it_follows_all_that_happens(self, harbour: Harbour) -> None:
+        room = harbour.room(is_running=True)
+        edge = harbour.subscriber()
+        edge.announce(-1)
+        publish(room, 3)
+        await_until(lambda: [one.count for one in room.queues(AUTHOR)] == [3, 0])
+        edge.tell(0, FAILED)
+        edge.announce(1)
+        await_until(lambda: [one.count for one in room.queues(AUTHOR)] == [1, 1])
+
+    def test_a_journal_that_fails_for_a_while_is_followed_again(
+        self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        read, failures = SqliteReader.read, [4]
+
+        def failing(self: SqliteReader, *arguments: object) -> object:
+            if failures[0]:
+                failures[0] -= 1
+                raise JournalUnavailableError("the disk is away")
+            return read(self, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SqliteReader, "read", failing)
+        room = harbour.room(is_running=True)
+        harbour.subscriber().announce(-1)
+        await_until(lambda: bool(room._picture.roster.subscribers()))
+        assert "the disk is away" in caplog.text
