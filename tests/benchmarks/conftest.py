@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,27 @@ class Bench:
         result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {"printed": printed}
         return {"process_cpu_seconds": usage.ru_utime + usage.ru_stime, **result}
 
-    def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
-        """Start `arms/…` beside others; its output is read by the caller."""
-        command = [sys.executable, str(HERE / script), *map(str, arguments)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+    @contextmanager
+    def running(self, commands: Sequence[Sequence[object]]) -> Iterator[list[subprocess.Popen[str]]]:
+        """Start `arms/…` beside each other; their output is read by the caller. None is left when the block ends."""
+        with ExitStack() as started:
+            processes = []
+            for script, *arguments in commands:
+                command = [sys.executable, str(HERE / str(script)), *map(str, arguments)]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+                processes.append(started.enter_context(process))  # leaving it waits for the process
+                started.callback(process.kill)  # which comes before, and does nothing where it has ended
+            yield processes
+
+    def run_together(self, commands: Sequence[Sequence[object]]) -> dict[str, float]:
+        """Run all at once; the CPU and the count of all together."""
+        results = []
+        with self.running(commands) as processes:
+            for command, process in zip(commands, processes, strict=True):
+                printed = process.communicate()[0]
+                assert process.returncode == 0, f"{command} ended with {process.returncode}\n{printed}"
+                results.append(json.loads(printed.splitlines()[-1]))
+        return {key: sum(one[key] for one in results) for key in ("cpu_seconds", "count")}
 
     def peak(self, arguments: Command) -> int:
         """Run a command line of the project; the largest resident size of its process, in bytes."""

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from typing import Any
 
 import pytest
-
-
-def run_together(bench: Any, commands: list[tuple[object, ...]]) -> dict[str, Any]:
-    """Run all at once; the CPU and the count of all together."""
-    processes = [bench.start(*command) for command in commands]
-    results = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
-    return {key: sum(one[key] for one in results) for key in ("cpu_seconds", "count")}
 
 
 @pytest.mark.timeout(600)  # a hundred and more processes, on cores that others may want
@@ -23,8 +15,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
 
     def project(subscribers: int) -> dict[str, Any]:
         targets = bench.folder("fan-out-targets")
-        result = run_together(
-            bench,
+        result = bench.run_together(
             [
                 ("arms/subscribe.py", folder / "home", f"r{n}", f"sqlite:{targets / f'{n}.db'}")
                 for n in range(subscribers)
@@ -36,7 +27,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
     def floor(subscribers: int) -> dict[str, Any]:
         targets = bench.folder("fan-out-targets")
         script, records = "floors/import_tree.py", folder / "records.db"
-        return run_together(bench, [(script, records, targets / f"{n}.db", packages) for n in range(subscribers)])
+        return bench.run_together([(script, records, targets / f"{n}.db", packages) for n in range(subscribers)])
 
     # fifty processes on two cores take the caches from each other whatever they do: the bare loop says how much
     bare = statistics.median(bench.ratios(lambda: floor(1), lambda: floor(many), bench.length(1, 3)))
@@ -58,18 +49,17 @@ def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
     def side(subscribers: int) -> dict[str, Any]:
         folder = bench.folder("publisher")
         bench.run("arms/prepare.py", folder / "home", 1, "tree")
-        readers = [
-            bench.start(
-                "arms/subscribe.py", folder / "home", f"reader-{n}", f"sqlite:{folder / f'{n}.db'}", packages + 1
-            )
+        commands = [
+            ("arms/subscribe.py", folder / "home", f"reader-{n}", f"sqlite:{folder / f'{n}.db'}", packages + 1)
             for n in range(subscribers)
         ]
-        for reader in readers:
-            assert reader.stdout.readline() == "ready\n"
-        result = dict(bench.run("arms/publish.py", folder / "home", folder / "site", packages))
-        for reader in readers:
-            reader.communicate()
-            assert reader.returncode == 0
+        with bench.running(commands) as readers:
+            for reader in readers:
+                assert reader.stdout.readline() == "ready\n"
+            result = dict(bench.run("arms/publish.py", folder / "home", folder / "site", packages))
+            for reader in readers:
+                reader.communicate()
+                assert reader.returncode == 0
         return result
 
     runs: dict[int, list[dict[str, Any]]] = {1: [], many: []}
