@@ -25,6 +25,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import Offset
 from mailboat.testing.control_harbour import (
     AUTHOR,
     FAILED,

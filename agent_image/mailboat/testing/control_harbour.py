@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,13 +70,16 @@ class PlayedSubscriber:
     def queue_name(self) -> str:
         return f"{self.sling_id}-{self.name}"
 
-    def announce(self, last_done: int | None = None, **facts: object) -> None:
-        """Say where it stands."""
+    def announce(self, last_done: int | None = None, *, retries: int = 0, **facts: Any) -> None:
+        """Say where it stands; `facts` are further fields of the announcement."""
         self.last_done = self.last_done if last_done is None else last_done
-        retries = facts.pop("retries", 0)
-        states = tuple(SubscriberState(one, self.last_done, retries) for one in self.publishers)  # type: ignore[arg-type]
-        known = {"state": "importing", "max_retries": self.max_retries, "is_editable": self.is_editable} | facts
-        message = DiscoveryMessage(self.sling_id, AgentName(self.name), states, **known)  # type: ignore[arg-type]
+        states = tuple(SubscriberState(one, Offset(self.last_done), retries) for one in self.publishers)
+        known: dict[str, Any] = {
+            "state": "importing",
+            "max_retries": self.max_retries,
+            "is_editable": self.is_editable,
+        } | facts
+        message = DiscoveryMessage(self.sling_id, AgentName(self.name), states, **known)
         self.append(TopicRole.DISCOVERY, message)
 
     def tell(self, offset: int, status: PackageStatus, publisher: AgentName = AUTHOR) -> None:
@@ -140,13 +144,13 @@ class Harbour:
         headers, value = encode_message(message)
         self.workspace.journal.append(self.workspace.topic(role), [NewRecord(value, headers)])
 
-    def subscriber(self, name: str = "edge", **facts: object) -> PlayedSubscriber:
-        return PlayedSubscriber(self.append, name, **facts)  # type: ignore[arg-type]
+    def subscriber(self, name: str = "edge", **facts: Any) -> PlayedSubscriber:
+        return PlayedSubscriber(self.append, name, **facts)
 
     def commands(self) -> list[CommandMessage | RedriveMessage]:
         """What subscribers were told."""
         records = records_of(self.workspace.journal, self.workspace.topic(TopicRole.COMMAND))
-        return [decode_message(one.headers, one.value) for one in records]  # type: ignore[misc]
+        return [decode_message(one.headers, one.value) for one in records]  # type: ignore[misc]  # nothing else is on that topic
 
     def close(self) -> None:
         self._opened.close()
@@ -179,8 +183,8 @@ def count_records(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     counts: dict[str, int] = dict.fromkeys(map(str, TopicRole), 0)
     read = SqliteReader.read
 
-    def counting(self: SqliteReader, *arguments: object) -> object:
-        batch = read(self, *arguments)  # type: ignore[arg-type]
+    def counting(self: SqliteReader, *arguments: Any) -> object:
+        batch = read(self, *arguments)
         counts[self._settings.topic] += len(batch.records)
         return batch
 
