@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -28,7 +26,6 @@ from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.running import BuildConflictError, BuildIncompleteError, BuildOrder
-from mailboat.clock import Deadline, SystemClock
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError, UsageError
@@ -241,50 +238,6 @@ def test_a_vanished_path_is_a_problem_with_its_path(engine: Engine, site: Path) 
     builder = BinBuilder(recipe, BuildPorts(FolderSource(site), engine.blobs, {"tree": TreeCodec()}))
     gone = Bin(BinKind.CONTENT, (NodePath("/nowhere"),), 0, 1, b"")
     assert builder.build(gone) == Problem(NodePath("/nowhere"), "SourceChanged", "a path vanished while it was built")
-
-
-def test_a_single_publication_waits_for_one_package_of_a_build_at_most(site: Path, tmp_path: Path) -> None:
-    with Engine(tmp_path / "home") as engine:
-        publisher = engine.publisher()
-        begun, offsets = threading.Event(), list[int]()
-        ends = list[int]()
-
-        def publish_one() -> None:
-            with closing(PublisherState(engine.state.path)) as state:
-                begun.set()
-                ends.append(publisher.parts.next_offset())
-                with state.exclusive():
-                    offsets.append(publisher.parts.next_offset())
-
-        worker = threading.Thread(target=publish_one)
-        appended = engine.journal.append
-
-        def append_and_let_one_come(*arguments: object) -> object:
-            if not begun.is_set():
-                worker.start()
-                assert begun.wait(10)
-                waiting = engine.state.path.with_name(f"{engine.state.path.name}.append-waiting")
-                deadline = Deadline(SystemClock(), 10)
-                while not is_held(waiting) and not deadline.is_over():
-                    threading.Event().wait(0.005)
-            return appended(*arguments)  # type: ignore[arg-type]  # what it was called with
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine.journal, "append", append_and_let_one_come)
-            report = run(engine, BuildOrder(recipe_for(engine, site)))
-        worker.join(10)
-        assert report.published > 5
-        assert offsets[0] - ends[0] <= 1
-
-
-def is_held(file: Path) -> bool:
-    """Whether somebody waits: holds a lock on the file."""
-    with file.open("a") as opened:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
 
 
 def driver(token: str, renewed_ms: int = 0, host: str = "here", started: str = "1") -> Driver:

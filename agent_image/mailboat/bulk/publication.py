@@ -15,7 +15,8 @@ from mailboat.errors import BlobMissingError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart
 from mailboat.publisher.appending import Placed
-from mailboat.publisher.parts import Part, PartShipper
+from mailboat.publisher.lane import KnownPart, Part
+from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.published import StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
@@ -33,7 +34,7 @@ class BuildPublication:
         self._blobs = blobs
 
     def places(self, now_ms: int) -> Iterator[Placed]:
-        """Publish package by package, as the places are asked for; what stands in the log already is found.
+        """Publish step by step, as the places are asked for; what stands in the log already is found.
 
         Raises:
             BlobMissingError: An old build's package was swept before it was published.
@@ -43,11 +44,15 @@ class BuildPublication:
         known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))
         is_old = now_ms - build.created_ms > RESUME_SECONDS * 1000
         fresh = (row for row in self._manifest.ordered() if not row.is_present)
-        for sequence, row in enumerate(fresh):
-            found = known.get(sequence)
-            if is_old and found is None and row.payload is None:
-                self._check_stored(row)
-            yield self._parts.ship(part_of(build, sequence, row), build.recipe.source, found)
+
+        def parts() -> Iterator[KnownPart]:
+            for sequence, row in enumerate(fresh):
+                found = known.get(sequence)
+                if is_old and found is None and row.payload is None:
+                    self._check_stored(row)
+                yield part_of(build, sequence, row), found
+
+        return self._parts.ship(parts(), build.recipe.source)
 
     def _check_stored(self, row: BuiltBin) -> None:
         if self._blobs.stat(row.package_digest) is None:

@@ -74,6 +74,10 @@ class StagedNode(NamedTuple):
     digest: bytes | None
 
 
+PackageChanges = Sequence[tuple[PackageId, Sequence[StagedNode]]]
+"""What several packages change."""
+
+
 class SourceEnd(NamedTuple):
     """Where the last package that changed what is known of a source stands in the log."""
 
@@ -203,6 +207,10 @@ class PublishedTrees:
         """Notes what a package changes in some sources; nothing counts before `take_over`."""
         return Stager(package_id, source_ids, self._store_staged, self.discard)
 
+    def stage(self, changes: PackageChanges, source_ids: Sequence[int]) -> None:
+        """Note what several packages change, in the place of what was noted for them, in one durable step."""
+        self._insert_staged(changes, source_ids, anew=True)
+
     def take_over(self, package_id: PackageId, offset: Offset) -> None:
         """What was staged for the package is published now. Inside the state's transaction."""
         staged = self._connection.execute(
@@ -275,15 +283,28 @@ class PublishedTrees:
                 return
 
     def _store_staged(self, package_id: PackageId, source_ids: Sequence[int], nodes: Sequence[StagedNode]) -> None:
+        self._insert_staged([(package_id, nodes)], source_ids)
+
+    def _insert_staged(
+        self,
+        changes: Sequence[tuple[PackageId, Sequence[StagedNode]]],
+        source_ids: Sequence[int],
+        *,
+        anew: bool = False,
+    ) -> None:
         staged_ms = int(self._clock.now().timestamp() * 1000)
-        rows = [
+        rows = (
             (package_id, source_id, key_of(one.path), one.digest, staged_ms)
+            for package_id, nodes in changes
             for one in nodes
             for source_id in source_ids
-        ]
+        )
         with translated_failures(self._file):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                if anew:
+                    stale = [(package_id,) for package_id, _ in changes]
+                    self._connection.executemany("DELETE FROM staged WHERE package_id = ?", stale)
                 self._connection.executemany(
                     "INSERT INTO staged (package_id, source_id, key, digest, staged_ms) VALUES (?, ?, ?, ?, ?)", rows
                 )

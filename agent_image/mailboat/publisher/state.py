@@ -92,6 +92,24 @@ class PublisherState:
         finally:
             os.close(waiting)
 
+    @contextmanager
+    def publication_under_way(self) -> Iterator[None]:
+        """Tell builds that a publication is being made; see `is_publication_under_way`."""
+        handle = self._open("publishing")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody publishes
+            yield
+        finally:
+            os.close(handle)
+
+    def is_publication_under_way(self) -> bool:
+        """Whether somebody is about to append, here or in another process: then a build takes small steps."""
+        handle = self._open("publishing")
+        try:
+            return not _is_locked(handle)
+        finally:
+            os.close(handle)
+
     def receipt(self, request_id: RequestId, identity: LogIdentity) -> StoredReceipt | None:
         """The receipt of a request in that log."""
         rows = self._file.rows(

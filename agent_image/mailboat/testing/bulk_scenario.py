@@ -32,6 +32,8 @@ from mailboat.testing.crashes import KillingFailpoints
 from mailboat.testing.engines import PACKAGES, Engine, EngineParts, write_site
 
 BUDGET: Final = Budget(max_content_bytes=3_000, max_nodes=4)
+STEP_PARTS: Final = 3
+"""Parts that the lane appends in one step at most: a build of a site takes several, and the last is not full."""
 BUSY_EXIT_CODE: Final = 75
 _CHILD_SECONDS: Final = 60.0
 
@@ -78,7 +80,7 @@ def run(engine: Engine, order: BuildOrder, stages: LocalStages | None = None) ->
     """One attempt at a build with the parts of an engine."""
     ports = DriverPorts(
         stages or LocalStages(engine.blobs),
-        engine.publisher().parts,
+        engine.publisher(engine.publishing_with(append_records=STEP_PARTS)).parts,
         engine.blobs,
         TreeCodec(),
         this_driver(),
