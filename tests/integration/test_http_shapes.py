@@ -306,6 +306,27 @@ def test_an_agent_that_is_not_there_is_404(agent: httpx.Client) -> None:
         assert agent.get(f"{nobody}/{name}").status_code == 404
 
 
+def test_agents_are_listed_with_what_is_below_them_as_deep_as_asked(agent: httpx.Client) -> None:
+    everybody = SLING.removesuffix("/author")
+    names = {"sling:resourceType": "sling/distribution/service/agent/list", "items": ["author"]}
+    alone = {"sling:resourceType": "sling/distribution/service/agent", "name": "author"}
+    assert agent.get(f"{everybody}.json").json() == names
+    assert agent.get(f"{everybody}.1.json").json() == {**names, "author": alone}
+    assert agent.get(f"{SLING}.json").json() == alone
+    below = {
+        "queues": agent.get(f"{SLING}/queues.json").json(),
+        "log": {"sling:resourceType": "sling/distribution/service/log"},
+        "status": {"state": "RUNNING"},
+    }
+    assert agent.get(f"{SLING}.1.json").json() == {**alone, **below}
+    assert agent.get(f"{everybody}.2.json").json() == {**names, "author": {**alone, **below}}
+    deepest = {**alone, **below, "queues": agent.get(f"{SLING}/queues.2.json").json()}
+    assert agent.get(f"{everybody}.infinity.json").json() == {**names, "author": deepest}
+    assert "package-0@0" in deepest["queues"][QUEUE]
+    for nothing in (f"{everybody}x.json", SLING.replace("author", "nobody.json")):
+        assert agent.get(nothing).status_code == 404
+
+
 @pytest.mark.parametrize("name", ["queues", "queues.json", "queues.0.json"])
 def test_queues_are_listed_by_name(agent: httpx.Client, name: str) -> None:
     assert agent.get(f"{SLING}/{name}").json() == {

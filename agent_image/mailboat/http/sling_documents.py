@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mailboat.agent.control.views import QueueItemView, QueueView
+from mailboat.agent.control.views import PublisherView, QueueItemView, QueueView
 
 MAX_LISTED_ITEMS: Final = 5000
 """As many items as the original lists of one queue; here also of all in one answer."""
@@ -21,7 +21,8 @@ MAX_LISTED_ITEMS: Final = 5000
 _TYPE: Final = "sling:resourceType"
 _PREFIX: Final = "sling/distribution/service/agent"
 _SUFFIX: Final = re.compile(r"(?P<name>.*?)(?:\.(?P<depth>[0-9]{1,3}|infinity))?\.(?:json|txt)", re.DOTALL)
-_DEEPEST: Final = 2
+_DEEPEST: Final = 4
+"""From the list of agents to the items of their queues."""
 
 Document = dict[str, Any]
 
@@ -41,6 +42,26 @@ def selected(text: str) -> Selected:
         return Selected(text)
     depth = match["depth"]
     return Selected(match["name"], _DEEPEST if depth == "infinity" else min(int(depth or 0), _DEEPEST))
+
+
+def agent_list(agents: Iterable[PublisherView]) -> Document:
+    """All agents, by name."""
+    return {_TYPE: f"{_PREFIX}/list", "items": [one.name for one in agents]}
+
+
+def agent_document(agent: PublisherView) -> Document:
+    """An agent, without its children."""
+    return {_TYPE: _PREFIX, "name": agent.name}
+
+
+def agent_children(agent: PublisherView, queues: Document) -> Document:
+    """What lies below an agent: its queues as they are given, its log, and its state."""
+    return {"queues": queues, "log": {_TYPE: "sling/distribution/service/log"}, "status": status_document(agent)}
+
+
+def status_document(agent: PublisherView) -> Document:
+    """How an agent is."""
+    return {"state": agent.state or "IDLE"}
 
 
 def queue_list(queues: Iterable[QueueView]) -> Document:

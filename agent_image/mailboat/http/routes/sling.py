@@ -29,21 +29,42 @@ from mailboat.http.sling_documents import (
     MAX_LISTED_ITEMS,
     Document,
     accepted_document,
+    agent_children,
+    agent_document,
+    agent_list,
     dropped_document,
     item_document,
     queue_document,
     queue_list,
     selected,
+    status_document,
 )
 from mailboat.queues.names import parse_entry_id
 from mailboat.queues.publisher_queues import QueueMissingError
 
-router = APIRouter(prefix="/libs/sling/distribution/services/agents/{agent}", tags=["sling"])
+router = APIRouter(prefix="/libs/sling/distribution/services", tags=["sling"])
 
+_AGENT_PATH: Final = "/agents/{agent}"
 _PAGE: Final = 1000
 _MAX_FIELDS: Final = 1100
 _TRUE: Final = "true"
 
+AgentListing = Annotated[
+    str,
+    Path(
+        description="`agents.json`, or `agents.N.json` to show children N levels deep.",
+        max_length=LONGEST_NAME,
+        examples=["agents.1.json"],
+    ),
+]
+AgentText = Annotated[
+    str,
+    Path(
+        description="The publisher's name; with `.json`, or `.N.json` to show children N levels deep.",
+        max_length=LONGEST_NAME,
+        examples=["author.1.json"],
+    ),
+]
 AgentSelection = Annotated[
     str,
     Path(
@@ -127,7 +148,7 @@ _QUEUE_FORM: Final = _form(
 
 
 @router.post(
-    "",
+    _AGENT_PATH,
     **_declared(
         Verb.DISTRIBUTE, "Publish, with a form", _PUBLISH_FORM, shapes=(202, 400, 404, 503), also=(404,), status=202
     ),
@@ -153,8 +174,29 @@ _AGENT: Final = _declared(Verb.VIEW, "Queues, state or log of an agent", also=(4
 _AGENT["responses"][200]["content"]["text/plain"] = {"schema": {"type": "string"}}
 
 
-@router.get("/{selection}", **_AGENT)
-def sling_agent(agent: PublisherName, selection: AgentSelection, ports: Ports) -> Response:
+@router.get("/{listing}", **_declared(Verb.VIEW, "All agents", also=(404,)))
+def sling_agents(listing: AgentListing, ports: Ports) -> Response:
+    """`agents.json` lists names; `agents.1.json` shows each, `.2` what is below, `.3` each queue, `.4` their items."""
+    chosen = selected(listing)
+    if chosen.name != "agents":
+        raise AgentMissingError(f"there are agents here, and no {chosen.name}")
+    agents = ports.control.status().publishers
+    document, room = agent_list(agents), MAX_LISTED_ITEMS
+    for one in agents if chosen.depth > 0 else ():
+        document[one.name], listed = _agent(ports, one, chosen.depth - 1, room)
+        room -= listed
+    return json_answer(document)
+
+
+@router.get(_AGENT_PATH, **_declared(Verb.VIEW, "An agent", also=(404,)))
+def sling_agent(agent: AgentText, ports: Ports) -> Response:
+    """`NAME.json` is the agent alone; `.1` shows what is below it, `.2` each queue, `.3` their items, 5,000 at most."""
+    chosen = selected(agent)
+    return json_answer(_agent(ports, _publisher(ports, chosen.name), chosen.depth, MAX_LISTED_ITEMS)[0])
+
+
+@router.get(_AGENT_PATH + "/{selection}", **_AGENT)
+def sling_part(agent: PublisherName, selection: AgentSelection, ports: Ports) -> Response:
     """`queues.json` lists names, `queues.1.json` shows each queue, `queues.2.json` their items too, 5,000 at most.
 
     `status.json` is the agent's state, and `log.txt` the last lines about what was asked of it through this API.
@@ -162,16 +204,18 @@ def sling_agent(agent: PublisherName, selection: AgentSelection, ports: Ports) -
     chosen = selected(selection)
     match chosen.name:
         case "queues":
-            return json_answer(_queues(ports, agent, chosen.depth))
+            return json_answer(_queues(ports, agent, chosen.depth, MAX_LISTED_ITEMS)[0])
         case "status":
-            return json_answer({"state": _publisher(ports, agent).state or "IDLE"})
+            return json_answer(status_document(_publisher(ports, agent)))
         case "log":
             lines = ports.audit.lines(_publisher(ports, agent).name)
             return PlainTextResponse("".join(f"{line}\n" for line in lines))
     raise AgentMissingError(f"an agent shows queues, status and log, and no {chosen.name}", publisher=agent)
 
 
-@router.get("/queues/{selection}", **_declared(Verb.VIEW, "A queue, as the original shows it", also=(404,)))
+@router.get(
+    _AGENT_PATH + "/queues/{selection}", **_declared(Verb.VIEW, "A queue, as the original shows it", also=(404,))
+)
 def sling_queue(agent: PublisherName, selection: QueueSelection, ports: Ports) -> Response:
     """Its state, how many items it has, and the id of its head. With `.1.json`, the items too, 5,000 at most."""
     chosen = selected(selection)
@@ -179,7 +223,7 @@ def sling_queue(agent: PublisherName, selection: QueueSelection, ports: Ports) -
     return json_answer(_queue(ports, agent, queue, MAX_LISTED_ITEMS if chosen.depth > 0 else 0)[0])
 
 
-@router.get("/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
+@router.get(_AGENT_PATH + "/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
 def sling_item(agent: PublisherName, queue: QueueNameText, selection: ItemSelection, ports: Ports) -> Response:
     """A package in a queue, with all its paths; a listing shows the first path only."""
     entry = parse_entry_id(selected(selection).name)
@@ -191,7 +235,10 @@ def sling_item(agent: PublisherName, queue: QueueNameText, selection: ItemSelect
     return json_answer(item_document(item, paths))
 
 
-@router.post("/queues/{selection}", **_declared(Verb.CLEAR, "Delete items of a queue", _QUEUE_FORM, also=(404, 409)))
+@router.post(
+    _AGENT_PATH + "/queues/{selection}",
+    **_declared(Verb.CLEAR, "Delete items of a queue", _QUEUE_FORM, also=(404, 409)),
+)
 async def sling_delete(
     agent: PublisherName, selection: QueueSelection, request: Request, ports: Ports, call: CurrentCall
 ) -> Response:
@@ -210,14 +257,24 @@ async def sling_delete(
     return json_answer(_deleted(sent))
 
 
-def _queues(ports: ApiPorts, agent: str, depth: int) -> Document:
+def _agent(ports: ApiPorts, agent: PublisherView, depth: int, max_items: int) -> tuple[Document, int]:
+    """An agent with its children so many levels deep, with so many items at most, and how many there are."""
+    document = agent_document(agent)
+    if depth == 0:
+        return document, 0
+    queues, listed = _queues(ports, agent.name, depth - 1, max_items)
+    return document | agent_children(agent, queues), listed
+
+
+def _queues(ports: ApiPorts, agent: str, depth: int, max_items: int) -> tuple[Document, int]:
+    """All queues of an agent, so many levels deep, with so many items at most; and how many there are."""
     queues = ports.control.queues(agent)
-    document = queue_list(queues)
-    room = MAX_LISTED_ITEMS if depth > 1 else 0
+    document, room = queue_list(queues), max_items if depth > 1 else 0
+    given = room
     for one in queues if depth > 0 else ():
         document[one.name], listed = _queue(ports, agent, one, room)
         room -= listed
-    return document
+    return document, given - room
 
 
 def _queue(ports: ApiPorts, agent: str, queue: QueueView, max_items: int) -> tuple[Document, int]:
