@@ -16,10 +16,11 @@ from mailboat.model.paths import NodePath, parse_paths
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree_order import check_order
 from mailboat.wire.tree_batch import (
+    OpaqueNode,
     OpaquePackage,
     ancestors_in_header,
     are_bodies_right,
-    node_count_of,
+    is_count_right,
     parse_packages,
 )
 
@@ -46,19 +47,20 @@ def _subtrees_of(
     are_above: AreAbove,
 ) -> Subtrees | None:
     counts: list[int] = []
-    paths: list[str] = []
-    bodies: list[bytes] = []
+    nodes: list[OpaqueNode] = []
     for package, root, payload in zip(packages, roots, payloads, strict=True):
-        count = node_count_of(package)
+        its_nodes = package.node[:]
+        count = len(its_nodes)
         if not 0 < count <= limits.max_entries or len(payload) > limits.max_total_bytes:
+            return None
+        if not is_count_right(package, count):
             return None
         ancestors = ancestors_in_header(package.header, root)
         if ancestors is None or (ancestors and not are_above(ancestors, root)):
             return None
         counts.append(count)
-        for node in package.node:
-            paths.append(node.path)
-            bodies.append(node.body)
+        nodes += its_nodes
+    paths, bodies = [node.path for node in nodes], [node.body for node in nodes]
     subtrees = Subtrees(roots, counts, parse_paths(paths), bodies)
     _check_collisions(subtrees, limits)
     return subtrees if _are_whole(subtrees) and are_bodies_right(subtrees.paths, bodies) else None

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from mailboat.errors import UntrustedInputError
+from mailboat.errors import PathRefusedError
 from mailboat.failpoints import Failpoint, Failpoints
 from mailboat.journal.port import Record
 from mailboat.model.changes import Subtrees
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.paths import parse_paths
 from mailboat.packages.port import PackageCodec, PackageLimits
 from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package
+from mailboat.wire.plain_packages import PlainPackage, take_plain_package
 
 SMALL_BYTES: Final = 64 * 1024
 """The largest package of the quick ways."""
@@ -81,39 +82,39 @@ class PackageRuns:
         """The run that begins with a record; None where it is to be imported by itself."""
         if begin < self._next or not self._tries or len(self._records) - begin < FEW:
             return None
-        messages = self._messages_from(begin)
-        subtrees = None if len(messages) < FEW else self._read(messages)
+        packages = self._packages_from(begin)
+        self._next = begin + len(packages)
+        subtrees = None if len(packages) < FEW else self._read(packages)
         if subtrees is None:
             self._tries -= 1
-            self._next = begin + len(messages)
             return None
-        self._next = begin + len(messages)
         return Run(begin, subtrees)
 
-    def _messages_from(self, begin: int) -> list[PackageMessage]:
-        """The messages of the records that may be a run."""
-        messages: list[PackageMessage] = []
-        is_quick, reach = self._reading.is_quick, self._reading.failpoints.reach
+    def _packages_from(self, begin: int) -> list[PlainPackage]:
+        """The packages of the records that may be a run."""
+        packages: list[PlainPackage] = []
+        follow, reach = self._reading.follow, self._reading.failpoints.reach
         kind = None
         for record in self._records[begin:]:
-            if record.headers != PACKAGE_HEADERS:
+            package = take_plain_package(record.value) if record.headers == PACKAGE_HEADERS else None
+            if package is None:
+                break  # what is wrong is reported when its turn comes
+            _, payload, digest, package_type, publisher = package
+            if len(payload) > SMALL_BYTES or (follow is not None and publisher not in follow):
                 break
-            try:
-                message = decode_package(record.value)
-            except UntrustedInputError:
-                break  # it is reported when its turn comes
-            if not is_quick(message) or len(message.paths) != 1 or message.deep_paths != message.paths:
-                break
-            kind = kind or message.package_type
-            if message.package_type != kind or sha256(message.payload or b"").digest() != message.package_digest:
+            kind = kind or package_type
+            if package_type != kind or sha256(payload).digest() != digest:
                 break
             reach(Failpoint.SUBSCRIBER_PACKAGE_CHECKED)
-            messages.append(message)
-        return messages
+            packages.append(package)
+        return packages
 
-    def _read(self, messages: Sequence[PackageMessage]) -> Subtrees | None:
-        codec = self._reading.codecs.get(messages[0].package_type)
+    def _read(self, packages: Sequence[PlainPackage]) -> Subtrees | None:
+        codec = self._reading.codecs.get(packages[0].package_type)
         if codec is None:
             return None
-        payloads = [message.payload or b"" for message in messages]
-        return codec.read_together(payloads, [message.paths[0] for message in messages], self._reading.limits)
+        try:
+            roots = parse_paths([package.path for package in packages])
+        except PathRefusedError:
+            return None
+        return codec.read_together([package.payload for package in packages], roots, self._reading.limits)

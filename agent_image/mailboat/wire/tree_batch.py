@@ -34,6 +34,7 @@ _MAX_SHAPE_BYTES: Final = 2048
 _REMEMBERED: Final = 1024
 _NOT_PLAIN: Final = -1
 
+OpaqueNode = pb.OpaqueNode
 OpaquePackage = pb.OpaquePackage
 
 
@@ -60,12 +61,11 @@ def _parse_some(payloads: Sequence[bytes]) -> Sequence[OpaquePackage] | None:
     return pb.OpaquePackages.FromString(together).package
 
 
-def node_count_of(package: OpaquePackage) -> int:
-    """How many nodes it has, as its trailer says; 0 where it has another number, pieces of binaries, or many nodes."""
-    count = len(package.node)
+def is_count_right(package: OpaquePackage, count: int) -> bool:
+    """Whether a package of so many nodes says so in its trailer, has not many of them, and no pieces of binaries."""
     if count > MAX_NODES or package.HasField("piece"):
-        return 0
-    return count if package.trailer[:-DIGEST_BYTES] == _TRAILER_STARTS[count] else 0
+        return False
+    return package.trailer[:-DIGEST_BYTES] == _TRAILER_STARTS[count]
 
 
 def ancestors_in_header(header: bytes, root: str) -> bytes | None:

@@ -8,6 +8,7 @@ pending ones, and they are written before it is taken. Used by `TreeTable` insid
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
 from mailboat.content.keys import PAST_SEPARATOR, SEPARATOR
@@ -45,15 +46,24 @@ class PendingSubtrees:
         """Whether the node lies within a pending subtree."""
         return not self._roots.isdisjoint(_upwards(key))
 
-    def add(self, root: str, parent: str, values: list[object], size: int, stamp: int) -> None:
-        """Take a subtree that touches none: the values of its rows, one after the other, and the bytes of bodies."""
-        self._values += values
-        self._size += size
+    def add_root(self, root: str, parent: str, stamp: int) -> None:
+        """Take a subtree that touches none, whose rows are to follow before anything is written."""
         self._ranges.append((root, root + PAST_SEPARATOR, stamp))
         self._roots.add(root)
         if parent != self._parent:
             self._parent = parent
             self._above.update(_upwards(parent))
+
+    def add_values(self, values: list[object], size: int) -> None:
+        """Take the values of rows, one after the other, and the bytes of bodies."""
+        self._values += values
+        self._size += size
+
+    def add_rows(self, keys: Sequence[str], stamps: Sequence[int], bodies: Sequence[bytes]) -> None:
+        """Take rows by column, that hold nothing besides their bodies."""
+        values: list[object] = [None] * (len(keys) * _ROW)
+        values[0::_ROW], values[1::_ROW], values[3::_ROW] = keys, stamps, bodies
+        self.add_values(values, sum(map(len, bodies)))
 
     @property
     def is_full(self) -> bool:

@@ -99,7 +99,8 @@ class TreeTable:
         values, size = self._flatten(records, low, stamp)
         if not values:
             return None
-        self._pending.add(low, parent, values, size, stamp)
+        self._pending.add_root(low, parent, stamp)
+        self._pending.add_values(values, size)
         if self._pending.is_full:
             self.flush()
         return ChangeCount(len(values) // 4, 0, size)
@@ -111,31 +112,26 @@ class TreeTable:
         """
         if not self._intake.keeps_bodies:
             return 0, ChangeCount()
-        counts, bodies, pending = subtrees.counts, subtrees.bodies, self._pending
         keys = "\n".join(subtrees.paths).replace("/", SEPARATOR).split("\n")
-        end = start = sum(counts[:first])
-        size, taken = 0, first
-        for count in counts[first:]:
-            begin, end = end, end + count
-            low = keys[begin]
+        pending, stamps, next_stamp = self._pending, list[int](), stamp
+        end = unwritten = start = sum(subtrees.counts[:first])
+        for count in subtrees.counts[first:]:
+            low = keys[end]
             parent = low[: low.rindex(SEPARATOR)]
             if pending.touches(low, parent):
+                pending.add_rows(keys[unwritten:end], stamps, subtrees.bodies[unwritten:end])
+                stamps, unwritten = [], end
                 self.flush()
             if parent not in self._known or low == ROOT_KEY:
-                end = begin
                 break
-            values: list[object] = []
-            length = 0
-            for key, body in zip(keys[begin:end], bodies[begin:end], strict=True):
-                values += (key, stamp, None, body)
-                length += len(body)
-            pending.add(low, parent, values, length, stamp)
-            size += length
-            stamp += 1
-            taken += 1
-            if pending.is_full:
-                self.flush()
-        return taken - first, ChangeCount(end - start, 0, size)
+            pending.add_root(low, parent, next_stamp)
+            stamps += [next_stamp] * count
+            next_stamp += 1
+            end += count
+        pending.add_rows(keys[unwritten:end], stamps, subtrees.bodies[unwritten:end])
+        if pending.is_full:
+            self.flush()
+        return next_stamp - stamp, ChangeCount(end - start, 0, sum(map(len, subtrees.bodies[start:end])))
 
     def flush(self) -> None:
         """Write what was gathered. To be called before anything else is done to the table."""
