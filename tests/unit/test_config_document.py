@@ -148,3 +148,18 @@ def test_any_document_is_decoded_or_refused_as_invalid(document: Any) -> None:
     except ConfigInvalidError:
         return
     assert decode_config(encode_config(config)) == config
+
+
+def test_all_mistakes_of_a_document_are_told_at_once() -> None:
+    document = {"agents": {"publishers": [{"name": "a", "sorce": "x"}, {}]}, "http": {"port": "web"}, "foo": 1}
+    with pytest.raises(ConfigInvalidError) as refused:
+        decode_config(document, where="the file")
+    assert refused.value.message.startswith("the file has 4 mistakes: ")
+    assert "no key agents.publishers[0].sorce (did you mean agents.publishers[0].source?)" in refused.value.message
+    for text in ("agents.publishers[1].name is missing", "http.port is 'web', but must be", "there is no key foo"):
+        assert text in refused.value.message
+
+
+def test_of_very_many_mistakes_the_first_are_told() -> None:
+    with pytest.raises(ConfigInvalidError, match=r"has 500 mistakes: .*key-9; and 490 more"):
+        decode_config({f"key-{number}": number for number in range(500)})

@@ -1,19 +1,21 @@
 """Reads and writes the configuration's document: plain mappings and lists, as YAML and JSON know them.
 
-A key that nobody knows is refused with the nearest one that somebody does.
+A key that nobody knows is refused with the nearest one that somebody does. All mistakes of a document are told at once.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
 from mailboat.errors import UsageError
 
 R = TypeVar("R")
+
+_TOLD_MISTAKES: Final = 10
 
 
 class ConfigInvalidError(UsageError):
@@ -31,9 +33,16 @@ def decode_config(document: object, *, where: str = "the configuration") -> Conf
         where: Names the document in messages: its file.
 
     Raises:
-        ConfigInvalidError: Naming the key, with the nearest known one where there is one.
+        ConfigInvalidError: Naming each key that is wrong, with the nearest known one where there is one.
     """
-    return _decode_record(Config, {} if document is None else document, where, "")
+    mistakes: list[_Mistake] = []
+    try:
+        config = _decode_record(Config, {} if document is None else document, "", mistakes)
+    except _Mistake as mistake:
+        raise _invalid(where, [mistake]) from mistake
+    if config is None:
+        raise _invalid(where, mistakes)
+    return config
 
 
 def encode_config(config: Config) -> dict[str, Any]:
@@ -56,65 +65,88 @@ def _without(document: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
     return changes
 
 
-def _decode_record(kind: type[R], document: object, where: str, prefix: str) -> R:
+class _Mistake(Exception):  # noqa: N818  # never leaves this module
+    """A key or a value that can't be meant; `near` is the key that probably was, `known` are those there are."""
+
+    def __init__(self, path: str, text: str, near: str | None = None, known: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.path, self.text, self.near, self.known = path, text, near, ", ".join(known)
+
+
+def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_Mistake]) -> R | None:
+    """A record; None after mistakes, which are gathered, so that a person hears of all at once."""
     if not isinstance(document, Mapping):
-        raise ConfigInvalidError(f"{where}: {prefix.rstrip('.') or 'the document'} is not a mapping of keys to values")
-    known = {key.name: key for key in keys_of(kind)}
+        path = prefix.rstrip(".")
+        raise _Mistake(path, f"{path or 'the document'} is not a mapping of keys to values")
+    known, made_before = {key.name: key for key in keys_of(kind)}, len(mistakes)
     values: dict[str, Any] = {}
     for name, value in document.items():
-        if name not in known:
-            raise _unknown_key(where, prefix, str(name), list(known))
-        values[name] = _decode_key(known[name], value, where, f"{prefix}{name}")
-    for key in known.values():
-        if key.default is REQUIRED and key.name not in values:
-            raise ConfigInvalidError(f"{where}: {prefix}{key.name} is missing", key=f"{prefix}{key.name}")
-    return kind(**values)
+        try:
+            if name not in known:
+                raise _unknown_key(prefix, str(name), list(known))
+            values[name] = _decode_key(known[name], value, f"{prefix}{name}", mistakes)
+        except _Mistake as mistake:
+            mistakes.append(mistake)
+    missing = [f"{prefix}{one.name}" for one in known.values() if one.default is REQUIRED and one.name not in document]
+    mistakes += [_Mistake(path, f"{path} is missing") for path in missing]
+    return kind(**values) if len(mistakes) == made_before else None
 
 
-def _unknown_key(where: str, prefix: str, name: str, known: list[str]) -> ConfigInvalidError:
+def _unknown_key(prefix: str, name: str, known: list[str]) -> _Mistake:
     import difflib  # noqa: PLC0415  # for the unlucky only
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {', '.join(known)}"
-    return ConfigInvalidError(f"{where}: there is no key {prefix}{name}", next_step=hint, key=f"{prefix}{name}")
+    return _Mistake(f"{prefix}{name}", f"there is no key {prefix}{name}", f"{prefix}{near[0]}" if near else None, known)
 
 
-def _decode_key(key: Key, value: object, where: str, path: str) -> Any:
+def _decode_key(key: Key, value: object, path: str, mistakes: list[_Mistake]) -> Any:
     if value is None:
         if key.is_nullable:
             return None
         if key.is_section and not key.is_list and key.default is not REQUIRED:
             return key.default  # a section with nothing below it but comments
-        raise ConfigInvalidError(f"{where}: {path} can't be null", key=path)
+        raise _Mistake(path, f"{path} can't be null")
     if not key.is_list:
-        return _decode_value(key, value, where, path)
+        return _decode_value(key, value, path, mistakes)
     if not isinstance(value, list):
-        raise ConfigInvalidError(f"{where}: {path} is {value!r}, but must be a list", key=path)
-    return tuple(_decode_value(key, one, where, f"{path}[{number}]") for number, one in enumerate(value))
+        raise _Mistake(path, f"{path} is {value!r}, but must be a list")
+    return tuple(_decode_value(key, one, f"{path}[{number}]", mistakes) for number, one in enumerate(value))
 
 
-def _decode_value(key: Key, value: object, where: str, path: str) -> Any:
+def _decode_value(key: Key, value: object, path: str, mistakes: list[_Mistake]) -> Any:
     if key.is_section:
-        return _decode_record(key.kind, value, where, f"{path}.")
+        return _decode_record(key.kind, value, f"{path}.", mistakes)
     if key.is_choice:
-        return _decode_choice(key.kind, value, where, path)
+        return _decode_choice(key.kind, value, path)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if key.kind is float and is_number:
         value = float(cast("float", value))
     if type(value) is not key.kind:
-        raise ConfigInvalidError(f"{where}: {path} is {value!r}, but must be {article_of(key.kind)}", key=path)
+        raise _Mistake(path, f"{path} is {value!r}, but must be {article_of(key.kind)}")
     smallest = key.setting.minimum
     if smallest is not None and not cast("float", value) >= smallest:
-        raise ConfigInvalidError(f"{where}: {path} is {value!r}, the smallest allowed is {smallest:g}", key=path)
+        raise _Mistake(path, f"{path} is {value!r}, the smallest allowed is {smallest:g}")
     return value
 
 
-def _decode_choice(kind: type[enum.StrEnum], value: object, where: str, path: str) -> enum.StrEnum:
+def _decode_choice(kind: type[enum.StrEnum], value: object, path: str) -> enum.StrEnum:
     try:
         return kind(str(value))
     except ValueError as error:
-        message = f"{where}: {path} is {value!r}, but must be one of {', '.join(kind)}"
-        raise ConfigInvalidError(message, key=path) from error
+        raise _Mistake(path, f"{path} is {value!r}, but must be one of {', '.join(kind)}") from error
+
+
+def _invalid(where: str, mistakes: Sequence[_Mistake]) -> ConfigInvalidError:
+    """One mistake with what to do about it; of several the first few, with what was probably meant."""
+    first, key = mistakes[0], mistakes[0].path or None
+    if len(mistakes) == 1:
+        hint = f"did you mean {first.near}?" if first.near else first.known and f"known here: {first.known}"
+        return ConfigInvalidError(f"{where}: {first.text}", next_step=hint or None, key=key)
+    told = [f"{one.text} (did you mean {one.near}?)" if one.near else one.text for one in mistakes[:_TOLD_MISTAKES]]
+    more = len(mistakes) - len(told)
+    return ConfigInvalidError(
+        f"{where} has {len(mistakes)} mistakes: {'; '.join(told)}" + (f"; and {more} more" if more else ""), key=key
+    )
 
 
 def article_of(kind: type) -> str:
