@@ -166,7 +166,7 @@ def test_a_defect_of_the_agent_is_an_incident_without_a_trace(
 
 
 def test_an_agent_that_does_not_run_is_unreachable_by_its_url() -> None:
-    with HttpControl("http://127.0.0.1:9") as client, pytest.raises(AgentUnreachableError, match=r"127\.0\.0\.1:9"):
+    with HttpControl("http://127.0.0.1:9") as client, pytest.raises(AgentUnreachableError, match=r":9: Connection"):
         client.status()
 
 

@@ -7,6 +7,7 @@ whoever calls decides. Safe to use from several threads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from http import HTTPStatus
@@ -40,6 +41,9 @@ ANSWER_SECONDS: Final = 60.0
 
 LONGEST_WAIT_SECONDS: Final = 60.0
 """What an agent waits at most in one request; longer waits ask again."""
+
+_NUMBER: Final = re.compile(r"^\[Errno -?[0-9]+\] ")
+"""What Python puts before the reason of a refused connection."""
 
 T = TypeVar("T")
 
@@ -202,7 +206,7 @@ def _escaped(text: str) -> str:
 def _reason(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "it took too long"
-    return str(error) or type(error).__name__
+    return _NUMBER.sub("", str(error)) or type(error).__name__
 
 
 def _document(answer: httpx.Response) -> object:

@@ -187,9 +187,10 @@ class ImportRun:
         self._position = self._stored = start
         self._todo.restart(start.next_offset)
         self._skipped = 0
+        reader = self._ports.journal.reader(topic, start)
         if self._reader is not None:
             self._reader.close()
-        self._reader = self._ports.journal.reader(topic, start)
+        self._reader = reader
         self._is_lost = False
         self._has_read = False
         self._has_pending = True
