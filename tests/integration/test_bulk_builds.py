@@ -49,7 +49,7 @@ def build(spark: SparkSession, home: Path, source: Path, budget: Budget = BUDGET
     with Workspace(Home(home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(source), [ROOT], budget))
         runner = StageRunner(spark)
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), driver_nodes=0))
         return BuildRun(BuildOrder(recipe), ports).run(), runner
 
 
@@ -97,7 +97,31 @@ def test_the_bins_are_those_of_a_cut_without_spark(spark: SparkSession, boat: An
         place = WorkPlace.of(workspace.home)
     with closing(open_source(str(site))) as source:
         expected = {one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)}
+    assert set(SparkPipeline(StageRunner(spark), place, driver_nodes=0).cut(recipe)) == expected
     assert set(SparkPipeline(StageRunner(spark), place).cut(recipe)) == expected
+
+
+def test_a_finished_build_of_a_small_tree_is_recognised_without_a_session(
+    spark: SparkSession, boat: Any, site: Path
+) -> None:
+    first, _ = build(spark, boat.home, site)
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        runner = StageRunner(lambda: pytest.fail("a session was opened"))
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        again = BuildRun(BuildOrder(recipe), ports).run()
+    assert (again.build_id, again.published, again.built) == (first.build_id, 0, 0)
+    assert (runner.figures, runner.start_seconds) == ([], None)
+
+
+def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession, boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
+        runner = StageRunner(lambda: spark)
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        assert BuildRun(BuildOrder(recipe), ports).run().state == "complete"
+    assert [one.name for one in runner.figures] == ["build"]
+    assert runner.start_seconds is not None
 
 
 def test_what_cannot_be_published_is_told_and_the_rest_built(

@@ -7,6 +7,7 @@ it is divided, the bins are the same (`cutting.py`): so a plan may ask for as ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mailboat.bulk.cutting import Bin, Budget, Cut, Cutter, Loose, finish_cut
@@ -103,6 +104,27 @@ def cut_whole(source: Source, roots: Sequence[NodePath], budget: Budget) -> Iter
             else:
                 loose.append(item)
     yield from finish_cut(loose, budget)
+
+
+def cut_if_small(
+    source: Source, roots: Sequence[NodePath], budget: Budget, most_nodes: int
+) -> list[Bin | Unlisted] | None:
+    """As `cut_whole`; None when there are more nodes than that, of which no more were listed.
+
+    Raises: SourceMissingError; as `Source.walk`.
+    """
+    found, loose, rest = list[Bin | Unlisted](), list[Loose](), most_nodes
+    for branch in plan_branches(source, roots, 1):
+        items = list(islice(list_nodes(source, branch.path, is_deep=branch.is_deep), rest + 1))
+        rest -= len(items)
+        if rest < 0:
+            return None
+        for item in Cutter(budget).cut(items) if branch.is_deep else items:
+            if isinstance(item, Bin):
+                found.append(item)
+            else:
+                loose.append(item)
+    return [*found, *finish_cut(loose, budget)]
 
 
 def items_of(source: Source, roots: Iterable[NodePath], *, is_deep: bool) -> Iterator[ListedNode | Unlisted]:

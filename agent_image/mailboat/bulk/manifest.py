@@ -135,11 +135,11 @@ class Manifest:
             for row in table.to_pylist():
                 yield row["signature"], row["is_present"]
 
-    def store_order(self, bins: Iterable[tuple[Order, bytes]]) -> None:
-        """Say which rows the build has, by order and signature: from now on it is whole."""
+    def store_order(self, signatures: Iterable[bytes]) -> None:
+        """Say which rows the build has, by their signatures, in order: from now on it is whole."""
         self.flush()
-        signatures = [signature for _, signature in sorted(bins)]
-        self._documents.write(self._order_name, _parquet(pa.table({"signature": pa.array(signatures, _DIGEST)})))
+        table = pa.table({"signature": pa.array(list(signatures), _DIGEST)})
+        self._documents.write(self._order_name, _parquet(table))
 
     def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
         """The rows of these signatures, each once, in the order of publication. Memory is that of a bucket.

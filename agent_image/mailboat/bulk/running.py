@@ -8,20 +8,21 @@ Called by `mailboat bulk build`, with the stages on Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.closing import build_closing
-from mailboat.bulk.cutting import Bin, BinKind, revision_of
+from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.fencing import BuildClaim, Driver
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.library import Build, BuildState, Library
-from mailboat.bulk.manifest import Manifest, borders_of, marked_present
+from mailboat.bulk.manifest import Manifest, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
 from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
+from mailboat.bulk.shelf import ArrangedBins, BinShelf
 from mailboat.clock import Clock
 from mailboat.content.listing import Unlisted
 from mailboat.errors import PermanentError, UsageError
@@ -112,6 +113,7 @@ class BuildRun:
         self._library = Library(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
         self._tally = Tally()
+        self._opened = ExitStack()
 
     def run(self) -> BuildReport:
         """Build and publish, or go on with what an earlier attempt left.
@@ -123,13 +125,14 @@ class BuildRun:
             SourceMissingError: A root is not in the source.
         """
         given = self._order.build_id
-        if given is not None:
+        with self._opened:
+            if given is None:
+                return self._cut_and_build(None, None)
             with self._claimed(given):
                 known = self._known(given)
                 if known is not None and known.state is not BuildState.BUILDING:
                     return self._publish(known)
                 return self._cut_and_build(known, given)
-        return self._cut_and_build(None, None)
 
     @contextmanager
     def _claimed(self, build_id: BuildId) -> Iterator[None]:
@@ -158,7 +161,7 @@ class BuildRun:
 
     def _cut_and_build(self, known: Build | None, claimed: BuildId | None) -> BuildReport:
         bins, problems = self._cut()
-        revision = revision_of((one.order, one.signature) for one in bins).hex()
+        revision = bins.revision.hex()
         latest = self._remembered()
         if claimed is not None:
             return self._build(self._begun(claimed, known, revision), bins, problems, latest)
@@ -175,17 +178,16 @@ class BuildRun:
                 return self._publish(found)
             return self._build(self._begun(build_id, found, revision), bins, problems, latest)
 
-    def _cut(self) -> tuple[list[Bin], list[Problem]]:
-        bins, problems = list[Bin](), list[Problem]()
+    def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
+        shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
         with self._stage("cut"):
             for one in self._ports.stages.cut(self._recipe):
                 if isinstance(one, Bin):
-                    bins.append(one)
+                    shelf.put(one)
                     self._ports.progress.advance(1)
                 else:
                     problems.append(problem_of(one.path, one.error))
-        bins.sort(key=lambda one: one.order)
-        return bins, sorted(problems)
+            return shelf.arranged(), sorted(problems)
 
     def _remembered(self) -> Build | None:
         """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
@@ -209,20 +211,20 @@ class BuildRun:
         return Build(build_id, self._recipe, self._now_ms(), revision)
 
     def _build(
-        self, build: Build, bins: Sequence[Bin], problems: Sequence[Problem], latest: Build | None
+        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
     ) -> BuildReport:
         if not build.borders:
-            build = replace(build, borders=tuple(borders_of(one.order for one in bins)))
+            build = replace(build, borders=bins.borders)
         build = replace(build, bins=len(bins), problems=tuple(problems))
         self._library.write(build)
         self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
         manifest = self._library.manifest(build)
-        wanted = frozenset(one.signature for one in bins)
+        wanted = frozenset(bins.signatures)
         earlier = None if self._order.is_all else latest
         have = self._stored(build, manifest, earlier) & wanted
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
-        failed = self._build_missing(manifest, [one for one in bins if one.signature not in have])
+        failed = self._build_missing(manifest, bins, wanted - have)
         if failed:
             build = replace(build, problems=(*problems, *failed))
             self._library.write(build)
@@ -246,12 +248,11 @@ class BuildRun:
         manifest.flush()
         return frozenset(taken)
 
-    def _build_missing(self, manifest: Manifest, missing: Sequence[Bin]) -> list[Problem]:
+    def _build_missing(self, manifest: Manifest, bins: ArrangedBins, missing: frozenset[bytes]) -> list[Problem]:
         failed = list[Problem]()
-        wave = max(LEAST_WAVE, -(-len(missing) // WAVES))
         with self._stage("build", len(missing)):
-            for start in range(0, len(missing), wave):
-                for result in self._ports.stages.build(self._recipe, missing[start : start + wave]):
+            for wave in bins.waves(missing, max(LEAST_WAVE, -(-len(missing) // WAVES))):
+                for result in self._ports.stages.build(self._recipe, wave):
                     self._ports.progress.advance(1)
                     if isinstance(result, Problem):
                         failed.append(result)
@@ -263,22 +264,21 @@ class BuildRun:
                 self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
         return failed
 
-    def _made_ready(self, build: Build, manifest: Manifest, bins: Sequence[Bin], latest: Build | None) -> Build:
+    def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins, latest: Build | None) -> Build:
         """All is built: the closing packages, the order, and that publication begins."""
-        order = [(one.order, one.signature) for one in bins]
         with self._stage("close"):
-            closing = list(self._closing(build, manifest, bins))
-        for one in closing:
+            last = sorted(self._closing(build, manifest, bins), key=lambda one: one.order)
+        for one in last:
             manifest.add(one)
-        manifest.store_order([*order, *((one.order, one.signature) for one in closing)])
+        manifest.store_order([*bins.signatures, *(one.signature for one in last)])
         self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
         present = sum(row.is_present for row in manifest.ordered())
         ready = replace(
             build,
             state=BuildState.PUBLISHING,
-            bins=len(bins) + len(closing),
+            bins=len(bins) + len(last),
             present=present,
-            total=len(bins) + len(closing) - present,
+            total=len(bins) + len(last) - present,
             scan_from=self._ports.parts.next_offset(),
             last_package_id=None if latest is None else latest.last_package_id,
             last_offset=None if latest is None else latest.last_offset,
@@ -287,12 +287,12 @@ class BuildRun:
         self._ports.failpoints.reach(Failpoint.BULK_PUBLISHING_STORED)
         return ready
 
-    def _closing(self, build: Build, manifest: Manifest, bins: Sequence[Bin]) -> Iterator[BuiltBin]:
+    def _closing(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Iterator[BuiltBin]:
         parts, uri = self._ports.parts, self._recipe.source
         if not parts.is_followed(uri):
             return
         manifest.flush()
-        rows = manifest.rows(frozenset(one.signature for one in bins))
+        rows = manifest.rows(frozenset(bins.signatures))
         nodes = (SourceNode(node.path, node.digest, 0, False) for row in rows for node in row.nodes)
         kept = [problem.path for problem in build.problems]
         for group in parts.removals(uri, self._recipe.roots, nodes, kept):

@@ -122,7 +122,7 @@ def build(
         ports = ports_for(workspace, stages, naming.publisher, progress)
         report = BuildRun(BuildOrder(recipe, named, naming.everything), ports).run()
         progress.end()
-        session.show(build_report(report, runner.figures))
+        session.show(build_report(report, runner.figures, runner.start_seconds))
     _end_by_problems(report.problems)
 
 
@@ -222,11 +222,13 @@ def _spark_installed() -> Iterator[None]:
 
 @contextmanager
 def _spark(master: str) -> Iterator[StageRunner]:
+    """Runs stages in a session that begins with the first of them."""
     from mailboat.bulk.spark.session import SessionSettings, open_session
     from mailboat.bulk.spark.stages import StageRunner
 
-    with open_session(SessionSettings(master=None if master == SUBMITTED else master)) as session:
-        yield StageRunner(session)
+    settings = SessionSettings(master=None if master == SUBMITTED else master)
+    with ExitStack() as opened:
+        yield StageRunner(lambda: opened.enter_context(open_session(settings)))
 
 
 def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:

@@ -70,17 +70,18 @@ def _plan_blocks(found: CutPlan) -> Iterator[Block]:
     yield from _problem_lines(found.problems)
 
 
-def build_report(report: BuildReport, figures: Sequence[StageFigures]) -> Report:
-    """What a build came to."""
+def build_report(report: BuildReport, figures: Sequence[StageFigures], start_seconds: float | None = None) -> Report:
+    """What a build came to; `start_seconds` of its time Spark took to start."""
     document = asdict(report)
     document["problems"] = _problem_documents(report.problems)
     document["stages"] = [
         {"name": one.name, "seconds": one.seconds, "tasks": one.tasks, "skew": round(one.skew, 2)} for one in figures
     ]
-    return Report(document, [report.build_id], lambda: list(_build_lines(report, figures)))
+    document["start_seconds"] = start_seconds
+    return Report(document, [report.build_id], lambda: list(_build_lines(report, figures, start_seconds)))
 
 
-def _build_lines(report: BuildReport, figures: Sequence[StageFigures]) -> Iterator[str]:
+def _build_lines(report: BuildReport, figures: Sequence[StageFigures], start_seconds: float | None) -> Iterator[str]:
     yield f"build {report.build_id} is {report.state}"
     parts = [count_text(report.packages, "package"), f"{report.published:,} published", f"{report.present:,} present"]
     if report.first_offset is not None:
@@ -90,7 +91,8 @@ def _build_lines(report: BuildReport, figures: Sequence[StageFigures]) -> Iterat
         content, stored = bytes_text(report.content_bytes), bytes_text(report.stored_bytes)
         yield f"  built     {report.built:,}: {count_text(report.nodes, 'node')}, {content}, {stored} stored"
     times = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in report.stage_seconds.items())
-    yield f"  time      {times}"
+    start = "" if start_seconds is None else f"; Spark's start, in one of them, {seconds_text(start_seconds)}"
+    yield f"  time      {times}{start}"
     skews = _skews(figures)
     if skews:
         yield f"  skew      {skews}"

@@ -2,7 +2,8 @@
 
 Both stages are functions of their work alone: executors open the source and the blob store themselves, with the same
 configuration, so a task that runs again, or twice at once, stores the same blobs and gives the same rows. The driver
-holds what the manifest names and no more: bins, and of cut folders their nodes. Called by the driver of a build.
+holds what the cut leaves open, which is the nodes of cut folders, and the bins of one wave. A small tree it cuts by
+itself, so a build that is found finished starts no session. Called by the driver of a build.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mailboat.agent.locations import open_source
 from mailboat.agent.stores import open_blobs
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, BinKind, Cut, Loose, SkeletonNode, Unit, finish_cut
-from mailboat.bulk.listing import Branch, cut_branch, plan_branches
+from mailboat.bulk.listing import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.spark.columns import Column
 from mailboat.bulk.spark.stages import Stage, StageRunner, even_groups, runs_of
@@ -38,6 +39,8 @@ BINS_PER_TASK: Final = 2_000
 TASKS_PER_CORE: Final = 4
 NODE_WEIGHT_BYTES: Final = 4 * 1024
 """What a node costs beside its bytes, for even tasks."""
+DRIVER_NODES: Final = 50_000
+"""Listing and cutting so many takes about as long as a session takes to start; and a finished build needs none."""
 ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.5
 _FOR_PEOPLE: Final = (StorageFullError, StorageReadOnlyError)
@@ -122,10 +125,11 @@ BUILD_COLUMNS: Final[dict[str, Column[BuildRow]]] = {
 class SparkPipeline:
     """The stages of one build."""
 
-    def __init__(self, runner: StageRunner, place: WorkPlace) -> None:
-        """Nothing runs yet."""
+    def __init__(self, runner: StageRunner, place: WorkPlace, driver_nodes: int = DRIVER_NODES) -> None:
+        """Nothing runs yet. A tree of at most `driver_nodes` is cut in the driver, without Spark."""
         self._runner = runner
         self._place = place
+        self._driver_nodes = driver_nodes
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
         """Cut the source into bins, in no order; what can't be listed is told.
@@ -135,6 +139,10 @@ class SparkPipeline:
             SourceChangedError, SparkJobFailedError.
         """
         with closing(open_source(recipe.source)) as source:
+            small = cut_if_small(source, recipe.roots, recipe.budget, self._driver_nodes)
+            if small is not None:
+                yield from small
+                return
             branches = plan_branches(source, recipe.roots, self._runner.parallelism * BRANCHES_PER_CORE)
         loose = list[Loose]()
         for row in self._runner.run(*cut_stage(recipe, branches, self._runner.parallelism * TASKS_PER_CORE)):

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -82,14 +83,34 @@ class Stage:
 
 
 class StageRunner:
-    """Runs stages of one session, one at a time."""
+    """Runs stages of one session, one at a time.
 
-    def __init__(self, session: SparkSession, advance: Advance | None = None, clock: Clock | None = None) -> None:
-        """Nothing runs yet."""
-        self._session = session
+    Attributes:
+        figures: How the stages went that were run.
+        start_seconds: How long the session took to open; None where it was there, or nothing needed it.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession | Callable[[], SparkSession],
+        advance: Advance | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Nothing runs yet. A session that is given as a way to open one is opened when the first stage needs it."""
+        self._given = session
         self._clock = SystemClock() if clock is None else clock
         self._advance = advance
         self.figures: list[StageFigures] = []
+        self.start_seconds: float | None = None
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        if not callable(self._given):
+            return self._given
+        began = self._clock.monotonic()
+        session = self._given()
+        self.start_seconds = self._clock.monotonic() - began
+        return session
 
     @property
     def parallelism(self) -> int:
@@ -114,9 +135,9 @@ class StageRunner:
         """
         from pyspark import StorageLevel
 
+        kept = self.frame(stage, works).persist(StorageLevel.DISK_ONLY)
         began = self._clock.monotonic()
         elapsed = dict.fromkeys(range(len(works)), 0.0)
-        kept = self.frame(stage, works).persist(StorageLevel.DISK_ONLY)
         try:
             with _failures_of(stage), self._watched():
                 kept.write.format("noop").mode("overwrite").save()
