@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from mailboat.errors import JournalUnavailableError
-from mailboat.failpoints import Failpoint, NoFailpoints
-from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
+from mailboat.failpoints import Failpoint
+from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import (
     Action,
@@ -22,123 +15,16 @@ from mailboat.model.messages import (
     DistributedEvent,
     Missed,
     MissedReason,
-    PackageMessage,
     PackageStatus,
     StatusMessage,
-    SubscriberState,
-    TopicRole,
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.distributed import MAX_FAILED, MAX_MEMBERS, Audience, Verdicts
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
-from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
-from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
-from mailboat.testing.clocks import ManualClock
-from mailboat.wire.events import decode_event
-from mailboat.wire.messages import encode_message
-
-AUTHOR = AgentName("author")
-SLING = SlingId("5a1e0000-0000-4000-8000-000000000001")
-SETTINGS = EventSettings(AUTHOR, silent_seconds=300.0)
-SETTLED = 1.1
-SILENT = 301.0
-
-
-class CrashError(BaseException):
-    """The process would be dead now."""
-
-
-@dataclass
-class CrashingFailpoints:
-    """Crashes at the next time that the step is reached."""
-
-    at: Failpoint | None = None
-
-    def reach(self, failpoint: Failpoint) -> None:
-        if failpoint is self.at:
-            self.at = None
-            raise CrashError(failpoint)
-
-
-def name_of(subscriber: str) -> str:
-    return f"{SLING}-{subscriber}"
-
-
-@dataclass
-class World:
-    """A publisher's log and whoever speaks on it."""
-
-    folder: Path
-    clock: ManualClock = field(default_factory=ManualClock)
-    failpoints: CrashingFailpoints = field(default_factory=CrashingFailpoints)
-
-    def __post_init__(self) -> None:
-        self.journal = MemoryJournal(self.clock)
-        for role in TopicRole:
-            self.journal.ensure_topic(TopicName(role), TopicSettings(retention_seconds=None))
-        self.memory = EventMemory(self.folder / "author.db", "OFF")
-        self.run: EventRun | None = None
-        self.start()
-
-    def stop(self) -> None:
-        if self.run is not None:
-            self.run.close()
-        self.run = None
-
-    def start(self) -> None:
-        self.stop()
-        self.run = EventRun(SETTINGS, EventPorts(self.journal, self.memory, self.clock, self.failpoints))
-
-    def step(self) -> list[DistributedEvent]:
-        assert self.run is not None
-        return list(self.run.step(0.0))
-
-    def settle(self) -> list[DistributedEvent]:
-        """What is raised now, and after positions had time to settle."""
-        found = self.step()
-        self.clock.advance(SETTLED)
-        return found + self.step()
-
-    def publish(self, action: Action = Action.ADD, publisher: str = "author") -> Offset:
-        end = self.journal.bounds(TopicName("package")).next_offset
-        message = PackageMessage(
-            SLING, PackageId(f"dstrpck-{end}"), action, "tree", AgentName(publisher), paths=(NodePath(f"/p{end}"),)
-        )
-        return self.append("package", message)
-
-    def announce(self, subscriber: str, next_offset: int, identity: LogIdentity | None = None) -> None:
-        states = (SubscriberState(AUTHOR, next_offset - 1),)
-        self.append("discovery", DiscoveryMessage(SLING, AgentName(subscriber), states, log_identity=identity))
-
-    def announce_all(self, subscriber: str, next_offset: int) -> None:
-        """As one that follows all, and has seen nothing of this publisher yet."""
-        states = (SubscriberState(AgentName("other"), next_offset - 1),)
-        message = DiscoveryMessage(
-            SLING, AgentName(subscriber), states, next_offset=Offset(next_offset), follows_all=True
-        )
-        self.append("discovery", message)
-
-    def say(self, subscriber: str, offset: int, status: PackageStatus) -> None:
-        self.append("status", StatusMessage(SLING, AgentName(subscriber), AUTHOR, Offset(offset), status))
-
-    def append(self, topic: str, message: PackageMessage | DiscoveryMessage | StatusMessage) -> Offset:
-        headers, value = encode_message(message)
-        return self.journal.append(TopicName(topic), [NewRecord(value, headers)])[0]
-
-    def events(self) -> list[DistributedEvent]:
-        reader = self.journal.reader(TopicName("event"), Edge.EARLIEST)
-        records = reader.read(ReadLimits(100_000, 1 << 30), 0.0).records
-        reader.close()
-        return [decode_event(record.headers, record.value) for record in records]
-
-    def close(self) -> None:
-        if self.run is not None:
-            self.run.close()
-        self.memory.close()
-        self.journal.close()
+from mailboat.testing.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
 
 
 @pytest.fixture
@@ -469,194 +355,6 @@ def test_verdicts_are_bounded_by_names_and_forgotten_below_the_cursor() -> None:
     assert len(verdicts.missed(Offset(3))) == 4000
     verdicts.forget_below(4)
     assert verdicts.missed(Offset(3)) == []
-
-
-# ----------------------------------------------------------------------------------------------------- any history
-
-
-@dataclass
-class Known:
-    """What the oracle knows of a subscriber: since when, how far, when it was last heard."""
-
-    since_ms: int
-    position: int
-    heard_ms: int
-
-
-OPERATIONS = st.one_of(
-    st.tuples(st.just("publish"), st.integers(1, 4)),
-    st.tuples(st.just("announce"), st.sampled_from("abc"), st.integers(0, 12)),
-    st.tuples(st.just("pass"), st.sampled_from([0.5, 2.0, 100.0, 301.0, 1000.0])),
-    st.tuples(st.just("fail"), st.sampled_from("abc")),
-    st.tuples(st.just("restart")),
-    st.tuples(st.just("stop")),
-    st.tuples(st.just("crash"), st.sampled_from([Failpoint.EVENTS_APPENDED, Failpoint.EVENTS_CURSOR_STORED])),
-)
-
-
-class History:
-    """Plays operations and checks each event against what subscribers had said by then."""
-
-    def __init__(self, folder: Path) -> None:
-        self.world = World(folder)
-        self.known: dict[str, Known] = {}
-        self.appended: list[int] = []
-        self.failed: set[tuple[str, int]] = set()
-        self.checked = 0
-
-    def now_ms(self) -> int:
-        return int(self.world.clock.now().timestamp() * 1000)
-
-    def play(self, operation: tuple[object, ...]) -> None:
-        match operation:
-            case ("publish", int(count)):
-                for _ in range(count):
-                    self.world.publish()
-                    self.appended.append(self.now_ms())
-            case ("announce", str(name), int(position)):
-                self.announce(name, min(position, len(self.appended)))
-            case ("pass", float(seconds)):
-                self.world.clock.advance(seconds)
-            case ("fail", str(name)):
-                self.fail(name)
-            case ("restart",):
-                self.world.start()
-            case ("stop",):
-                self.world.stop()
-            case ("crash", Failpoint() as failpoint):
-                self.world.failpoints.at = failpoint
-        self.step()
-
-    def announce(self, name: str, position: int) -> None:
-        self.world.announce(name, position)
-        before = self.known.get(name)
-        is_new = before is None or self.now_ms() - before.heard_ms > 300_000
-        self.known[name] = Known(
-            self.now_ms() if is_new or before is None else before.since_ms, position, self.now_ms()
-        )
-
-    def fail(self, name: str) -> None:
-        known = self.known.get(name)
-        if known is not None and known.position < len(self.appended):
-            self.failed.add((name, known.position))
-            self.world.say(name, known.position, PackageStatus.REMOVED_FAILED)
-            self.announce(name, known.position + 1)
-
-    def step(self) -> None:
-        if self.world.run is None:
-            return
-        try:
-            self.world.step()
-        except CrashError:
-            self.world.start()
-        events = self.world.events()
-        assert [one.offset for one in events] == list(range(len(events)))  # each once, in order
-        for event in events[self.checked :]:
-            self.check(event)
-        self.checked = len(events)
-
-    def check(self, event: DistributedEvent) -> None:
-        appended_ms = self.appended[event.offset]
-        missed = {one.subscriber: one.reason for one in event.missed}
-        here = {name: one for name, one in self.known.items() if self.now_ms() - one.heard_ms <= 300_000}
-        counted = {name: one for name, one in here.items() if one.since_ms <= appended_ms}
-        assert here, "an event without anybody to have it"
-        assert any(one.position > event.offset for one in here.values())
-        for name, one in counted.items():
-            assert one.position > event.offset, f"{name} is at {one.position}, and not past {event.offset}"
-        for name, offset in self.failed:
-            if offset == event.offset and name in counted:
-                assert missed[name_of(name)] is MissedReason.FAILED
-        for name, one in self.known.items():
-            if name not in here and one.since_ms <= appended_ms and one.position <= event.offset:
-                is_left_before = appended_ms > one.heard_ms + 300_000
-                assert is_left_before or name_of(name) in missed
-
-    def finish(self) -> None:
-        """When everybody is past everything and time has passed, every package has had its event."""
-        self.world.failpoints.at = None
-        if self.world.run is None:
-            self.world.start()
-        for name in "abc":
-            self.announce(name, len(self.appended))
-        self.step()
-        self.world.clock.advance(SETTLED)
-        for name in "abc":
-            self.announce(name, len(self.appended))
-        self.step()
-        assert len(self.world.events()) == len(self.appended)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(OPERATIONS, max_size=40))
-def test_in_any_history_each_package_has_one_event_in_order_and_never_early(
-    operations: list[tuple[object, ...]],
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        history = History(Path(folder))
-        for operation in operations:
-            history.play(operation)
-        history.finish()
-        history.world.close()
-
-
-# -------------------------------------------------------------------------------------------------------- the thread
-
-
-def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:
-    ports = NotifierPorts(world.journal, memory or world.memory, world.clock, NoFailpoints(), **changes)  # type: ignore[arg-type]  # the tests' own keywords
-    return DistributedNotifier(SETTINGS, ports)
-
-
-def await_true(condition: object, world: World) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]  # a function of the test
-        assert time.monotonic() < deadline
-        world.clock.advance(0.5)
-        time.sleep(0.01)
-
-
-def test_of_two_processes_one_raises_events_and_the_other_takes_over(world: World, tmp_path: Path) -> None:
-    second_memory = EventMemory(tmp_path / "author.db", "OFF")
-    first, second = notifier(world), notifier(world, second_memory)
-    first.start()
-    await_true(lambda: first.statistics.is_raising, world)
-    second.start()
-    world.publish()
-    world.announce("a", 1)
-    await_true(lambda: len(world.events()) == 1, world)
-    assert not second.statistics.is_raising
-    first.stop()
-    world.publish()
-    world.announce("a", 2)
-    await_true(lambda: second.statistics.is_raising and len(world.events()) == 2, world)
-    second.stop()
-    second_memory.close()
-    assert [one.offset for one in world.events()] == [0, 1]
-
-
-def test_a_journal_that_fails_is_waited_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[DistributedEvent] = []
-    working = world.journal.append
-    failures = iter([JournalUnavailableError("away"), JournalUnavailableError("away")])
-
-    def append(topic: TopicName, records: list[NewRecord]) -> object:
-        error = next(failures, None) if topic == "event" else None
-        if error is not None:
-            raise error
-        return working(topic, records)
-
-    monkeypatch.setattr(world.journal, "append", append)
-    one = notifier(world, listener=heard.extend)
-    one.start()
-    await_true(lambda: one.statistics.is_raising, world)
-    world.publish()
-    world.announce("a", 1)
-    await_true(lambda: bool(heard), world)
-    one.stop()
-    assert one.statistics.failures == 2
-    assert one.statistics.raised == 1
-    assert [event.offset for event in world.events()] == [0]
 
 
 def given_up(sling_id: str, offset: int) -> StatusMessage:

@@ -1,0 +1,82 @@
+"""Distributed events: the thread that raises them, beside another process and over a journal that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mailboat.errors import JournalUnavailableError
+from mailboat.failpoints import NoFailpoints
+from mailboat.journal.port import NewRecord
+from mailboat.model.identifiers import TopicName
+from mailboat.model.messages import (
+    DistributedEvent,
+)
+from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
+from mailboat.testing.event_world import SETTINGS, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:
+    ports = NotifierPorts(world.journal, memory or world.memory, world.clock, NoFailpoints(), **changes)  # type: ignore[arg-type]  # the tests' own keywords
+    return DistributedNotifier(SETTINGS, ports)
+
+
+def await_true(condition: object, world: World) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]  # a function of the test
+        assert time.monotonic() < deadline
+        world.clock.advance(0.5)
+        time.sleep(0.01)
+
+
+def test_of_two_processes_one_raises_events_and_the_other_takes_over(world: World, tmp_path: Path) -> None:
+    second_memory = EventMemory(tmp_path / "author.db", "OFF")
+    first, second = notifier(world), notifier(world, second_memory)
+    first.start()
+    await_true(lambda: first.statistics.is_raising, world)
+    second.start()
+    world.publish()
+    world.announce("a", 1)
+    await_true(lambda: len(world.events()) == 1, world)
+    assert not second.statistics.is_raising
+    first.stop()
+    world.publish()
+    world.announce("a", 2)
+    await_true(lambda: second.statistics.is_raising and len(world.events()) == 2, world)
+    second.stop()
+    second_memory.close()
+    assert [one.offset for one in world.events()] == [0, 1]
+
+
+def test_a_journal_that_fails_is_waited_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[DistributedEvent] = []
+    working = world.journal.append
+    failures = iter([JournalUnavailableError("away"), JournalUnavailableError("away")])
+
+    def append(topic: TopicName, records: list[NewRecord]) -> object:
+        error = next(failures, None) if topic == "event" else None
+        if error is not None:
+            raise error
+        return working(topic, records)
+
+    monkeypatch.setattr(world.journal, "append", append)
+    one = notifier(world, listener=heard.extend)
+    one.start()
+    await_true(lambda: one.statistics.is_raising, world)
+    world.publish()
+    world.announce("a", 1)
+    await_true(lambda: bool(heard), world)
+    one.stop()
+    assert one.statistics.failures == 2
+    assert one.statistics.raised == 1
+    assert [event.offset for event in world.events()] == [0]
