@@ -35,10 +35,10 @@ def decode_config(document: object, *, where: str = "the configuration") -> Conf
     Raises:
         ConfigInvalidError: Naming each key that is wrong, with the nearest known one where there is one.
     """
-    mistakes: list[_Mistake] = []
+    mistakes: list[_MistakeError] = []
     try:
         config = _decode_record(Config, {} if document is None else document, "", mistakes)
-    except _Mistake as mistake:
+    except _MistakeError as mistake:
         raise _invalid(where, [mistake]) from mistake
     if config is None:
         raise _invalid(where, mistakes)
@@ -65,7 +65,7 @@ def _without(document: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
     return changes
 
 
-class _Mistake(Exception):  # noqa: N818  # never leaves this module
+class _MistakeError(Exception):
     """A key or a value that can't be meant; `near` is the key that probably was, `known` are those there are."""
 
     def __init__(self, path: str, text: str, near: str | None = None, known: Iterable[str] = ()) -> None:
@@ -73,11 +73,11 @@ class _Mistake(Exception):  # noqa: N818  # never leaves this module
         self.path, self.text, self.near, self.known = path, text, near, ", ".join(known)
 
 
-def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_Mistake]) -> R | None:
+def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_MistakeError]) -> R | None:
     """A record; None after mistakes, which are gathered, so that a person hears of all at once."""
     if not isinstance(document, Mapping):
         path = prefix.rstrip(".")
-        raise _Mistake(path, f"{path or 'the document'} is not a mapping of keys to values")
+        raise _MistakeError(path, f"{path or 'the document'} is not a mapping of keys to values")
     known, made_before = {key.name: key for key in keys_of(kind)}, len(mistakes)
     values: dict[str, Any] = {}
     for name, value in document.items():
@@ -85,35 +85,37 @@ def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[
             if name not in known:
                 raise _unknown_key(prefix, str(name), list(known))
             values[name] = _decode_key(known[name], value, f"{prefix}{name}", mistakes)
-        except _Mistake as mistake:
+        except _MistakeError as mistake:
             mistakes.append(mistake)
     missing = [f"{prefix}{one.name}" for one in known.values() if one.default is REQUIRED and one.name not in document]
-    mistakes += [_Mistake(path, f"{path} is missing") for path in missing]
+    mistakes += [_MistakeError(path, f"{path} is missing") for path in missing]
     return kind(**values) if len(mistakes) == made_before else None
 
 
-def _unknown_key(prefix: str, name: str, known: list[str]) -> _Mistake:
+def _unknown_key(prefix: str, name: str, known: list[str]) -> _MistakeError:
     import difflib  # noqa: PLC0415  # for the unlucky only
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return _Mistake(f"{prefix}{name}", f"there is no key {prefix}{name}", f"{prefix}{near[0]}" if near else None, known)
+    return _MistakeError(
+        f"{prefix}{name}", f"there is no key {prefix}{name}", f"{prefix}{near[0]}" if near else None, known
+    )
 
 
-def _decode_key(key: Key, value: object, path: str, mistakes: list[_Mistake]) -> Any:
+def _decode_key(key: Key, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if value is None:
         if key.is_nullable:
             return None
         if key.is_section and not key.is_list and key.default is not REQUIRED:
             return key.default  # a section with nothing below it but comments
-        raise _Mistake(path, f"{path} can't be null")
+        raise _MistakeError(path, f"{path} can't be null")
     if not key.is_list:
         return _decode_value(key, value, path, mistakes)
     if not isinstance(value, list):
-        raise _Mistake(path, f"{path} is {value!r}, but must be a list")
+        raise _MistakeError(path, f"{path} is {value!r}, but must be a list")
     return tuple(_decode_value(key, one, f"{path}[{number}]", mistakes) for number, one in enumerate(value))
 
 
-def _decode_value(key: Key, value: object, path: str, mistakes: list[_Mistake]) -> Any:
+def _decode_value(key: Key, value: object, path: str, mistakes: list[_MistakeError]) -> Any:
     if key.is_section:
         return _decode_record(key.kind, value, f"{path}.", mistakes)
     if key.is_choice:
@@ -122,10 +124,10 @@ def _decode_value(key: Key, value: object, path: str, mistakes: list[_Mistake]) 
     if key.kind is float and is_number:
         value = float(cast("float", value))
     if type(value) is not key.kind:
-        raise _Mistake(path, f"{path} is {value!r}, but must be {article_of(key.kind)}")
+        raise _MistakeError(path, f"{path} is {value!r}, but must be {article_of(key.kind)}")
     smallest = key.setting.minimum
     if smallest is not None and not cast("float", value) >= smallest:
-        raise _Mistake(path, f"{path} is {value!r}, the smallest allowed is {smallest:g}")
+        raise _MistakeError(path, f"{path} is {value!r}, the smallest allowed is {smallest:g}")
     return value
 
 
@@ -133,10 +135,10 @@ def _decode_choice(kind: type[enum.StrEnum], value: object, path: str) -> enum.S
     try:
         return kind(str(value))
     except ValueError as error:
-        raise _Mistake(path, f"{path} is {value!r}, but must be one of {', '.join(kind)}") from error
+        raise _MistakeError(path, f"{path} is {value!r}, but must be one of {', '.join(kind)}") from error
 
 
-def _invalid(where: str, mistakes: Sequence[_Mistake]) -> ConfigInvalidError:
+def _invalid(where: str, mistakes: Sequence[_MistakeError]) -> ConfigInvalidError:
     """One mistake with what to do about it; of several the first few, with what was probably meant."""
     first, key = mistakes[0], mistakes[0].path or None
     if len(mistakes) == 1:

@@ -187,10 +187,9 @@ class ImportRun:
         self._position = self._stored = start
         self._todo.restart(start.next_offset)
         self._skipped = 0
-        reader = self._ports.journal.reader(topic, start)
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = reader
+        earlier, self._reader = self._reader, self._ports.journal.reader(topic, start)
+        if earlier is not None:
+            earlier.close()
         self._is_lost = False
         self._has_read = False
         self._has_pending = True
