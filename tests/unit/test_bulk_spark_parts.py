@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -15,7 +16,14 @@ from mailboat.bulk.spark.history import PACKAGE_COLUMNS, STATUS_COLUMNS, Row, To
 from mailboat.bulk.spark.log_reading import place_of, stretches
 from mailboat.bulk.spark.options import number_of, positive_of, texts_of, truth_of
 from mailboat.bulk.spark.pushdown import MAX_OFFSET, asked_alone, asked_below, wanted_range, wanted_texts, within
-from mailboat.bulk.spark.session import SessionSettings, SparkMissingError, open_session
+from mailboat.bulk.spark.session import (
+    SessionSettings,
+    SparkMissingError,
+    SparkUnavailableError,
+    checked_master,
+    open_session,
+    reason_of,
+)
 from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import UsageError
@@ -25,6 +33,8 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -202,3 +212,75 @@ def test_without_pyspark_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPa
         pass
     assert caught.value.next_step == 'pip install "mailboat[spark]"'
     assert spark_session.JAVA_END_SECONDS > 0
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://h:7077", "k8s://h", "yarn"]
+)
+def test_masters_are_those_of_spark(master: str) -> None:
+    assert checked_master(master) == master
+
+
+@pytest.mark.parametrize("master", ["", "foo", "local[", "spark://", "spark://host", "http://host:7077"])
+def test_what_is_no_master_is_refused_before_java_starts(master: str) -> None:
+    with pytest.raises(UsageError, match="is not a Spark master"):
+        checked_master(master)
+
+
+AWAY = """An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
+This stopped SparkContext was created at:
+	at org.apache.spark.SparkContext.assertNotStopped(SparkContext.scala:128)
+"""
+
+
+class FailingBuilder:
+    """A builder of sessions that can't."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def appName(self, _name: str) -> FailingBuilder:  # noqa: N802  # PySpark's name
+        return self
+
+    master = appName
+
+    def config(self, **_settings: Any) -> FailingBuilder:
+        return self
+
+    def getOrCreate(self) -> None:  # noqa: N802  # PySpark's name
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (Py4JError(AWAY), SparkUnavailableError, "at spark://h:1: IllegalStateException: Cannot call methods on a"),
+        (
+            PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}),
+            SparkMissingError,
+            "Java machine did not start",
+        ),
+        (ZeroDivisionError("ours"), ZeroDivisionError, "ours"),
+    ],
+)
+def test_why_a_session_does_not_start_is_told(
+    error: Exception, kind: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Session:
+        builder = FailingBuilder(error)
+
+        @staticmethod
+        def getActiveSession() -> None:  # noqa: N802  # PySpark's name
+            return None
+
+    ended = list[bool]()
+    monkeypatch.setattr(spark_session, "_session_class", lambda: Session)
+    monkeypatch.setattr(spark_session, "_end_machine", lambda: ended.append(True))
+    with pytest.raises(kind, match=re.escape(said)), open_session(SessionSettings("spark://h:1")):
+        pass
+    assert bool(ended) is (kind is not ZeroDivisionError)
+
+
+def test_the_reason_of_an_error_without_an_exception_is_all_of_it() -> None:
+    assert reason_of(Py4JError(" gone ")) == "gone"

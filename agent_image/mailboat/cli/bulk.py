@@ -223,10 +223,10 @@ def _spark_installed() -> Iterator[None]:
 @contextmanager
 def _spark(master: str) -> Iterator[StageRunner]:
     """Runs stages in a session that begins with the first of them."""
-    from mailboat.bulk.spark.session import SessionSettings, open_session
+    from mailboat.bulk.spark.session import SessionSettings, checked_master, open_session
     from mailboat.bulk.spark.stages import StageRunner
 
-    settings = SessionSettings(master=None if master == SUBMITTED else master)
+    settings = SessionSettings(master=None if master == SUBMITTED else checked_master(master))
     with ExitStack() as opened:
         yield StageRunner(lambda: opened.enter_context(open_session(settings)))
 

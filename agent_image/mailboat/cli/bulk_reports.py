@@ -90,9 +90,10 @@ def _build_lines(report: BuildReport, figures: Sequence[StageFigures], start_sec
     if report.built:
         content, stored = bytes_text(report.content_bytes), bytes_text(report.stored_bytes)
         yield f"  built     {report.built:,}: {count_text(report.nodes, 'node')}, {content}, {stored} stored"
-    times = ", ".join(f"{name} {seconds_text(seconds)}" for name, seconds in report.stage_seconds.items())
-    start = "" if start_seconds is None else f"; Spark's start, in one of them, {seconds_text(start_seconds)}"
-    yield f"  time      {times}{start}"
+    times = [f"{name} {seconds_text(seconds)}" for name, seconds in report.stage_seconds.items()]
+    if start_seconds is not None:
+        times.append(f"{seconds_text(start_seconds)} of it to start Spark")
+    yield f"  time      {', '.join(times)}"
     skews = _skews(figures)
     if skews:
         yield f"  skew      {skews}"

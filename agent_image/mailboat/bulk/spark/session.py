@@ -7,6 +7,7 @@ of this package and their tests.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any, Final
 
-from mailboat.errors import UsageError
+from mailboat.errors import MailboatError, RetryableError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,9 @@ JAVA_END_SECONDS: Final = 20.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ANY_PYTHON: Final = "python3"
 _LOOPBACK: Final = "127.0.0.1"
+_NAMED: Final = re.compile(r"(Exception|Error): ")
+_REASON_LENGTH: Final = 300
+_MASTER: Final = re.compile(r"local(-cluster)?(\[[0-9*, ]+\])?|spark://.+:[0-9]+.*|k8s://.+|yarn")
 _PROPERTIES: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,6 +43,14 @@ class SparkMissingError(UsageError):
     """Bulk builds need Spark, and PySpark or Java is not there.
 
     `pip install "mailboat[spark]"` brings PySpark; it wants Java 17 or newer, found by JAVA_HOME or on the path.
+    """
+
+
+class SparkUnavailableError(RetryableError):
+    """Spark's Java machine runs, but no session could be started at the master that was named.
+
+    Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), that a master listens there, and that it can reach
+    this machine. Nothing was built; the same command again goes on.
     """
 
 
@@ -69,6 +81,13 @@ class SessionSettings:
         if self.master is not None and self.master.startswith("local"):
             found |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
         return found | dict(self.properties)
+
+
+def checked_master(master: str) -> str:
+    """A master as a person gives it, if it can be one. Raises: UsageError."""
+    if _MASTER.fullmatch(master) is None:
+        raise UsageError(f"{master!r} is not a Spark master: write local[*], local[4], spark://HOST:PORT or k8s://…")
+    return master
 
 
 @contextmanager
@@ -115,34 +134,61 @@ def _session_class() -> type[SparkSession]:
 
 
 def _start(spark_session: type[SparkSession], settings: SessionSettings) -> SparkSession:
-    from pyspark.errors import PySparkRuntimeError
-
     builder = spark_session.builder.appName(settings.name)
     if settings.master is not None:
         builder = builder.master(settings.master)
     try:
         session = builder.config(map={**settings.all_properties()}).getOrCreate()
-    except PySparkRuntimeError as error:
-        if error.getErrorClass() != "JAVA_GATEWAY_EXITED":
+    except Exception as error:
+        if not is_of_spark(error):
             raise
-        raise SparkMissingError(
-            "Spark's Java machine did not start", next_step="install Java 17 or newer, and name it in JAVA_HOME"
-        ) from error
+        _end_machine()
+        raise _failed_start(settings.master, error) from error
     context = session.sparkContext
     if context.pythonExec == _ANY_PYTHON:  # nobody set PYSPARK_PYTHON
         context.pythonExec = sys.executable
     return session
 
 
+def is_of_spark(error: Exception) -> bool:
+    """Whether PySpark, or what it talks to Java by, raised an error."""
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
+
+
+def _failed_start(master: str | None, error: Exception) -> MailboatError:
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        return SparkMissingError(
+            "Spark's Java machine did not start", next_step="install Java 17 or newer, and name it in JAVA_HOME"
+        )
+    return SparkUnavailableError(
+        f"Spark did not start at {master or 'the master that it was submitted to'}: {reason_of(error)}",
+        next_step="name a master that runs and can be reached: --master 'local[*]' needs none",
+        master=master,
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """The line of what Spark says that names an exception of its own, the last one; the whole where there is none."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if not line.lstrip().startswith("at ")]
+    named = [line for line in lines if _NAMED.search(line) and "py4j" not in line]
+    found = named[-1] if named else str(error).strip()
+    return found[found.rfind(".", 0, found.find("Exception: ")) + 1 :][:_REASON_LENGTH]
+
+
 def _end(session: SparkSession) -> None:
     """Stop the session and wait until its Java machine is gone, where this process started it."""
+    session.stop()
+    _end_machine()
+
+
+def _end_machine() -> None:
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark has no public way to end the machine
-    session.stop()
     process = getattr(gateway, "proc", None)
     if process is None:
         return
+    SparkContext._active_spark_context = None  # noqa: SLF001  # of a start that failed half-way
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # the next session starts a machine of its own
     process.stdin.close()  # the machine ends with it

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from mailboat.bulk.spark.columns import Columns, batches
+from mailboat.bulk.spark.session import is_of_spark
 from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
 
@@ -205,7 +206,7 @@ def _failures_of(stage: Stage) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+        if not is_of_spark(error):
             raise
         reason = next((line for line in reversed(str(error).strip().splitlines()) if "Error: " in line), str(error))
         raise SparkJobFailedError(f"the stage {stage.name} failed: {reason.strip()[:500]}") from error
