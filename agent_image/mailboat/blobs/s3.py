@@ -29,7 +29,7 @@ from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.blobs.s3_connection import ResumingBody, S3Connection
 from mailboat.blobs.s3_documents import S3Documents
-from mailboat.blobs.s3_download import PARALLEL_FROM_BYTES, RangedBody
+from mailboat.blobs.s3_download import FIRST_RANGE, PARALLEL_FROM_BYTES, RangedBody
 from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.blobs.s3_sweeping import abandon_uploads, await_sweep, remove_unrenewed
 from mailboat.blobs.s3_upload import MultipartUpload, parts_of, read_part
@@ -37,6 +37,7 @@ from mailboat.blobs.s3_users import forget_user, list_users, note_user
 from mailboat.clock import Clock
 from mailboat.config.keys import GIBIBYTE
 from mailboat.errors import BlobCorruptError, BlobStoreUnavailableError
+from mailboat.model.content_hash import ContentHash
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -116,10 +117,10 @@ class S3BlobStore:
         key, doing = self._key(check_digest(digest)), f"reading sha256:{digest.hex()}"
         body: ResumingBody | RangedBody
         try:
-            if length_bytes < PARALLEL_FROM_BYTES:
-                body = self._connection.body(key, doing)
-            else:
-                body = RangedBody(self._connection, key, doing)
+            is_large = length_bytes >= PARALLEL_FROM_BYTES
+            body = first = self._connection.body(key, doing, FIRST_RANGE if is_large else None)
+            if not first.is_whole:  # else it is all that comes, also from a server that knows no ranges
+                body = RangedBody(self._connection, key, doing, first)
         except RequestAnsweredError:
             found = self._head(digest)  # an empty object has no first range
             if found is None:
@@ -196,7 +197,7 @@ class S3BlobStore:
     # -------------------------------------------------------------------------------------------------------- storing
 
     def _put_unknown(self, content: BinaryIO) -> BlobInfo:
-        total = hashlib.sha256()
+        total = ContentHash()
         part_bytes = self._connection.settings.part_bytes
         with mapped_disk_errors("the folder for temporary files"), SpooledTemporaryFile(part_bytes) as spool:
             while chunk := read_chunk(content):
@@ -283,7 +284,7 @@ class _Measured:
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
-        self._hash = hashlib.sha256()
+        self._hash = ContentHash()
         self.length_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CONNECTIONS: Final = 16
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
+_DROP_BYTES: Final = 1024 * 1024
 _T = TypeVar("_T")
 
 
@@ -129,9 +130,9 @@ class S3Connection:
         if pause is None or self._clock.wait(self._closing, pause):
             raise as_error(failure, doing, self.settings.description) from cause
 
-    def body(self, key: str, doing: str) -> ResumingBody:
-        """The content of an object, from its beginning. Raises: as `call`."""
-        return ResumingBody(self, key, doing)
+    def body(self, key: str, doing: str, span: tuple[int, int] | None = None) -> ResumingBody:
+        """The content of an object: all of it, or from the first to before the last byte. Raises: as `call`."""
+        return ResumingBody(self, key, doing, span)
 
     def close(self) -> None:
         """Release the connections; whoever waits for another attempt waits no more."""
@@ -156,9 +157,13 @@ class S3Connection:
 class ResumingBody(io.RawIOBase):
     """The bytes of one object, or of a span of it. A connection that is cut is made anew, and asked for the rest.
 
+    A server that knows no ranges sends the whole object, whatever it is asked for: then what was not asked for is read
+    and dropped, and a span that begins with the object's first byte becomes the whole object.
+
     Attributes:
         length_bytes: What is to be read.
         object_bytes: What the server says that the object has.
+        is_whole: All of the object is to be read.
     """
 
     def __init__(self, connection: S3Connection, key: str, doing: str, span: tuple[int, int] | None = None) -> None:
@@ -170,9 +175,15 @@ class ResumingBody(io.RawIOBase):
         self._span = span
         self._position = 0
         self._failures = 0
+        self._unwanted_bytes = 0  # that the server sends before those that were asked for
         response = self._get()
         self.length_bytes = response["ContentLength"]
         self.object_bytes = int(response.get("ContentRange", "").rpartition("/")[2] or self.length_bytes)
+        if span is not None and not _is_partial(response):
+            first, end = span
+            self._span = None if first == 0 else span
+            self.length_bytes = self.object_bytes if first == 0 else min(end, self.object_bytes) - first
+        self.is_whole = self._span is None
         self._stream: StreamingBody | io.BytesIO = response["Body"]
 
     def readable(self) -> bool:
@@ -181,8 +192,12 @@ class ResumingBody(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         """Up to `size` bytes, or all that is left. Raises: as `S3Connection.call`."""
         wanted = None if size < 0 else size
+        if not self.is_whole:
+            left = self.length_bytes - self._position
+            wanted = left if wanted is None else min(wanted, left)
         while True:
             try:
+                self._drop_unwanted()
                 data: bytes = self._stream.read(wanted)
             except BotoCoreError as error:
                 self._failures += 1
@@ -215,7 +230,18 @@ class ResumingBody(io.RawIOBase):
             place["Range"] = f"bytes={self._span[0] + self._position}-{self._span[1] - 1}"
         elif self._position:
             place["Range"] = f"bytes={self._position}-"
-        return self._connection.call(self._doing, lambda client: client.get_object(**place))
+        response = self._connection.call(self._doing, lambda client: client.get_object(**place))
+        start = self._position if self._span is None else self._span[0] + self._position
+        self._unwanted_bytes = 0 if _is_partial(response) else start
+        return response
+
+    def _drop_unwanted(self) -> None:
+        while self._unwanted_bytes and (dropped := self._stream.read(min(self._unwanted_bytes, _DROP_BYTES))):
+            self._unwanted_bytes -= len(dropped)
+
+
+def _is_partial(response: GetObjectOutputTypeDef) -> bool:
+    return "ContentRange" in response
 
 
 def vanished(doing: str) -> BlobStoreUnavailableError:

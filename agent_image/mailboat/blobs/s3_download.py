@@ -20,6 +20,7 @@ from mailboat.blobs.s3_errors import RequestAnsweredError
 from mailboat.config.keys import MEBIBYTE
 
 RANGE_BYTES: Final = 4 * MEBIBYTE
+FIRST_RANGE: Final = (0, RANGE_BYTES)
 RANGES_AT_ONCE: Final = 4
 PARALLEL_FROM_BYTES: Final = 4 * RANGE_BYTES
 """What is smaller comes by one request."""
@@ -32,14 +33,13 @@ class RangedBody(io.RawIOBase):
         length_bytes: What the server says that the object has.
     """
 
-    def __init__(self, connection: S3Connection, key: str, doing: str) -> None:
-        """Begin with the first range. Raises: as `S3Connection.call`."""
+    def __init__(self, connection: S3Connection, key: str, doing: str, first: ResumingBody) -> None:
+        """Begin with the first range, which is open: `FIRST_RANGE` of the object."""
         super().__init__()
         self._connection = connection
         self._key = key
         self._doing = doing
         self._is_over = threading.Event()
-        first = ResumingBody(connection, key, doing, (0, RANGE_BYTES))
         self.length_bytes = first.object_bytes
         self._coming = deque([_Range(lambda: first, doing, self._is_over)])
         self._next = RANGE_BYTES
@@ -66,7 +66,7 @@ class RangedBody(io.RawIOBase):
     def _begin_more(self) -> None:
         while self._next < self.length_bytes and len(self._coming) < RANGES_AT_ONCE:
             end = min(self._next + RANGE_BYTES, self.length_bytes)
-            opened = partial(ResumingBody, self._connection, self._key, self._doing, (self._next, end))
+            opened = partial(self._connection.body, self._key, self._doing, (self._next, end))
             self._coming.append(_Range(opened, self._doing, self._is_over))
             self._next = end
 

@@ -1,0 +1,57 @@
+"""SHA-256 of much content, taken by a thread beside the one that reads or writes it.
+
+Hashing a gigabyte takes about as long as moving it, and both leave Python's lock alone; so with a second core the one
+costs no time beside the other. Little content is hashed where it is. Used wherever content of any size goes by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+    from hashlib import _Hash
+
+_BESIDE_FROM_BYTES: Final = 4 * 1024 * 1024
+"""What comes before is little: starting a thread would cost more than it saves."""
+
+_LEAST_BYTES: Final = 128 * 1024
+"""Smaller ones are hashed sooner than handed over."""
+
+
+class ContentHash:
+    """A SHA-256 to add to, as those of `hashlib`. For one thread; the other one ends with this object."""
+
+    def __init__(self, begun: _Hash | None = None) -> None:
+        """Go on with what was hashed so far, or begin; nobody else adds to `begun` from now on."""
+        self._total = hashlib.sha256() if begun is None else begun
+        self._length_bytes = 0
+        self._beside: ThreadPoolExecutor | None = None
+        self._pending: Future[None] | None = None
+
+    def update(self, data: bytes) -> None:
+        """Add some more. It may still be looked at when this returns, and so must not change."""
+        self._wait()
+        self._length_bytes += len(data)
+        if self._length_bytes < _BESIDE_FROM_BYTES or len(data) < _LEAST_BYTES:
+            self._total.update(data)
+        else:
+            self._pending = self._thread().submit(self._total.update, data)
+
+    def digest(self) -> bytes:
+        """Of all that was added, 32 bytes."""
+        self._wait()
+        return self._total.digest()
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def _thread(self) -> ThreadPoolExecutor:
+        if self._beside is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  # most starts meet little content
+
+            self._beside = ThreadPoolExecutor(1, "hash")
+        return self._beside
