@@ -38,6 +38,26 @@ def test_a_binary_is_its_content_wherever_that_is() -> None:
     assert repr(named) == "Binary(2cf24dba5fb0…, 5 bytes)"
 
 
+def test_a_digest_that_nobody_told_is_that_of_the_content_read_once_when_it_is_asked_for() -> None:
+    opened = []
+
+    def open_it() -> io.BytesIO:
+        opened.append(1)
+        return io.BytesIO(b"hello")
+
+    late = Binary(length_bytes=5, opener=open_it)
+    assert repr(late) == "Binary(not read yet, 5 bytes)"
+    assert (late.is_digest_known, opened) == (False, [])
+    assert late.digest == late.digest == hashlib.sha256(b"hello").digest()
+    assert (late.is_digest_known, opened) == (True, [1])
+
+
+def test_who_reads_the_content_tells_the_digest_and_spares_a_reading() -> None:
+    told = Binary(length_bytes=5, opener=lambda: pytest.fail("it is read again"))
+    told.tell_digest(hashlib.sha256(b"hello").digest())
+    assert told == Binary(b"hello")
+
+
 def test_a_binary_needs_its_data_or_its_name_and_length() -> None:
     with pytest.raises(ValueError, match="needs"):
         Binary(digest=bytes(32))

@@ -27,6 +27,7 @@ from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.pieces import PieceAppender, PieceSender, PieceSettings, PieceWriter
 from mailboat.subscriber.pieces import PieceLimits, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
+from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import decode_piece, encode_piece
 
@@ -340,6 +341,13 @@ def test_an_impossible_piece_is_refused(index: int, content: bytes) -> None:
         decode_piece(encode_piece(PieceMessage(*AUTHOR, PackageId("p"), index, content)))
 
 
+@given(st.integers(0, 2**40), st.binary(min_size=1, max_size=300) | st.just(bytes(20_000)))
+def test_a_piece_has_the_bytes_that_protobuf_would_write(index: int, content: bytes) -> None:
+    encoded = encode_piece(PieceMessage(*AUTHOR, PackageId("p"), index, content))
+    assert encoded == PieceWire.FromString(encoded).SerializeToString()
+    assert decode_piece(encoded) == PieceMessage(*AUTHOR, PackageId("p"), index, content)
+
+
 def test_a_piece_without_its_package_is_refused() -> None:
     with pytest.raises(MessageCorruptError, match="lacks the required fields"):
         decode_piece(b"")
@@ -368,6 +376,14 @@ def test_a_large_write_is_cut_as_many_small_ones_are(bench: Bench) -> None:
         writer.write(package)
         run = writer.finish()
     assert bench.open(message_of(package, run), Offset(run.last_offset + 1)) == package
+
+
+def test_what_was_written_may_change_afterwards(bench: Bench) -> None:
+    buffer = bytearray(b"abc")
+    with bench.writer() as writer:
+        writer.write(buffer)
+        buffer[:] = bytes(3)
+        assert writer.content == b"abc"
 
 
 def test_a_step_that_failed_ends_the_writing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,9 @@ from mailboat.packages.tree import MAX_AT_ONCE_BYTES, TreeCodec
 from mailboat.packages.tree_order import RECENT_NAMES, SiblingNames
 from mailboat.testing.handmade import data, number, text, varint
 from mailboat.testing.trees import a_file, a_folder, a_page, large_binary, sample_tree
+from mailboat.wire._generated.tree_pb2 import TreeBinaryPiece
 from mailboat.wire.nodes import encode_node
-from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES
+from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES, decode_piece, encode_piece
 
 CODEC = TreeCodec()
 LIMITS = PackageLimits()
@@ -608,6 +609,43 @@ def test_a_node_beyond_a_record_is_not_written() -> None:
     with pytest.raises(LimitExceededError) as caught:
         written(PackageContents(filter_for([], [ROOT]), [a_page("/c", None, text="x" * MAX_RECORD_BYTES)]))
     assert caught.value.where == {"path": "/c", "limit": MAX_RECORD_BYTES}
+
+
+def test_a_large_binary_whose_digest_nobody_knows_is_read_once_and_written_as_if_it_were_known() -> None:
+    content, opened = bytes(range(256)) * 4096, []
+
+    def open_it() -> io.BytesIO:
+        opened.append(1)
+        return io.BytesIO(content)
+
+    late = Binary(length_bytes=len(content), opener=open_it)
+    contents = PackageContents(filter_for([ROOT], [ROOT]), [file_node(ROOT, late)], is_self_contained=True)
+    known = PackageContents(
+        filter_for([ROOT], [ROOT]), [file_node(ROOT, large_binary(content, len(content)))], is_self_contained=True
+    )
+    into, expected = io.BytesIO(), io.BytesIO()
+    assert CODEC.write(contents, into) == CODEC.write(known, expected)
+    assert into.getvalue() == expected.getvalue()
+    assert opened == [1]
+
+
+@given(st.data(), st.integers(1, 70) | st.sampled_from([16_383, 16_384, PIECE_BYTES - 1, PIECE_BYTES]), st.booleans())
+def test_a_piece_of_a_binary_is_read_as_protobuf_reads_it(draw: st.DataObject, size: int, is_last: bool) -> None:
+    framed = encode_piece(bytes(size), is_last=is_last)
+    assert framed == piece(bytes(size), is_last=is_last)
+    content = framed[len(framed) - len(data(1, bytes(size))) - (2 if is_last else 0) :]
+    assert decode_piece(content, 1) == (bytes(size), is_last)
+    at = draw.draw(st.sampled_from([0, 1, 2, 3, 4, len(content) - 2, len(content) - 1]))
+    changed = bytearray(content)
+    changed[min(at, len(content) - 1)] = draw.draw(st.integers(0, 255))
+    hostile = draw.draw(st.sampled_from([bytes(changed), content + b"\x10\x01", content[:-1], content + b"\x00"]))
+    try:
+        data_read, says_last = decode_piece(hostile, 1)
+    except PackageCorruptError:
+        return
+    wire = TreeBinaryPiece.FromString(hostile)
+    assert wire.SerializeToString() == hostile
+    assert (wire.data, wire.is_last) == (data_read, says_last)
 
 
 def test_a_small_binary_that_changed_stops_the_build() -> None:

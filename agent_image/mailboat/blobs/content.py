@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from typing import BinaryIO, Final
 
 from mailboat.blobs.port import Digest
 from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
+from mailboat.model.content_hash import ContentHash
 
 CHUNK_BYTES: Final = 1024 * 1024
 DIGEST_BYTES: Final = 32
@@ -63,7 +63,7 @@ class _CheckedContent(io.RawIOBase):
         self._digest = digest
         self._left_bytes = length_bytes
         self._length_bytes = length_bytes
-        self._hash = hashlib.sha256()
+        self._hash = ContentHash()
         self._is_checked = False
 
     def readable(self) -> bool:

@@ -8,9 +8,7 @@ which is what a sweeper's grace period counts from, and repairs it should it be 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -32,6 +30,7 @@ from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
+from mailboat.model.content_hash import ContentHash
 
 _ALGORITHM: Final = "sha256"
 _DRAFTS: Final = "drafts"
@@ -82,7 +81,7 @@ class DirectoryBlobStore:
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
-        draft = self._drafts / uuid.uuid4().hex
+        draft = self._drafts / os.urandom(16).hex()
         self._note_user()
         with mapped_disk_errors(self._folder):
             try:
@@ -181,7 +180,7 @@ class DirectoryBlobStore:
         return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
     def _write_draft(self, draft: Path, content: BinaryIO) -> tuple[Digest, int]:
-        digest = hashlib.sha256()
+        digest = ContentHash()
         length_bytes = 0
         with draft.open("xb", buffering=0) as file:
             while chunk := read_chunk(content):

@@ -160,7 +160,10 @@ def consumer_options(settings: KafkaSettings) -> ClientOptions:
         "fetch.wait.max.ms": int(settings.fetch_wait_seconds * 1000),
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
-        "queued.max.messages.kbytes": max(1, settings.read_buffer_bytes // 1024),
+        # half of what is fetched ahead is on its way, the other half is being read: a request for each MiB, as the
+        # library would ask by itself, makes reader and broker wait for each other
+        "fetch.message.max.bytes": max(1, settings.read_buffer_bytes // 2),
+        "queued.max.messages.kbytes": max(1, settings.read_buffer_bytes // 2048),
     }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple
 
+from mailboat.model.content_hash import ContentHash
 from mailboat.model.paths import NodePath
 
 FILE_TYPE: Final = "nt:file"
@@ -21,6 +22,8 @@ FOLDER_TYPE: Final = "nt:folder"
 RESOURCE_TYPE: Final = "nt:resource"
 DATA_PROPERTY: Final = "jcr:data"
 CONTENT_NODE: Final = "jcr:content"
+
+_CHUNK_BYTES: Final = 1024 * 1024
 
 
 class PropertyType(enum.IntEnum):
@@ -43,8 +46,9 @@ class PropertyType(enum.IntEnum):
 class Binary:
     """The bytes of a binary value: held inline, or known by digest and length and opened when needed.
 
-    Equality and hash are those of the content. An inline binary computes its digest when first asked. A binary that
-    is not inline may have no way to be opened (`opener` None) where only its identity is at hand, as in a message.
+    Equality and hash are those of the content. The digest is computed when first asked, where it was not given; who
+    reads the content before tells it, and saves that. A binary that is not inline may have no way to be opened
+    (`opener` None) where only its identity is at hand, as in a message.
     """
 
     __slots__ = ("_digest", "data", "length_bytes", "opener")
@@ -57,9 +61,9 @@ class Binary:
         length_bytes: int | None = None,
         opener: Callable[[], BinaryIO] | None = None,
     ) -> None:
-        """Build from `data`, or from `digest` (SHA-256, 32 bytes) and `length_bytes`."""
-        if data is None and (digest is None or length_bytes is None):
-            raise ValueError("a binary needs its data, or its digest and length")
+        """Build from `data`, or from `length_bytes` with the `digest` (SHA-256, 32 bytes), an `opener`, or both."""
+        if data is None and (length_bytes is None or (digest is None and opener is None)):
+            raise ValueError("a binary needs its data, or its length and its digest or a way to open it")
         self.data = data
         self._digest = digest
         self.length_bytes = len(data) if data is not None else int(length_bytes or 0)
@@ -67,10 +71,19 @@ class Binary:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the content, 32 bytes."""
+        """SHA-256 of the content, 32 bytes; where nobody told it yet, all of it is read. Raises: as the stream."""
         if self._digest is None:
-            self._digest = hashlib.sha256(self.data or b"").digest()
+            self._digest = hashlib.sha256(self.data).digest() if self.data is not None else self._read_digest()
         return self._digest
+
+    @property
+    def is_digest_known(self) -> bool:
+        """Whether the digest costs nothing."""
+        return self._digest is not None
+
+    def tell_digest(self, digest: bytes) -> None:
+        """All of the content was read, and has this digest."""
+        self._digest = digest
 
     def open(self) -> BinaryIO:
         """A stream over the content, to be closed by the caller. Raises: ValueError where nothing can be opened."""
@@ -80,6 +93,13 @@ class Binary:
             raise ValueError(f"the binary {self.digest.hex()} is known by digest only")
         return self.opener()
 
+    def _read_digest(self) -> bytes:
+        total = ContentHash()
+        with self.open() as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                total.update(chunk)
+        return total.digest()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Binary) and self.length_bytes == other.length_bytes and self.digest == other.digest
 
@@ -87,7 +107,8 @@ class Binary:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"Binary({self.digest.hex()[:12]}…, {self.length_bytes} bytes)"
+        digest = f"{self.digest.hex()[:12]}…" if self.is_digest_known or self.data is not None else "not read yet"
+        return f"Binary({digest}, {self.length_bytes} bytes)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ that the package is whole. A target commits after that.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
+from mailboat.model.content_hash import ContentHash
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
@@ -36,9 +36,6 @@ from mailboat.wire.tree import (
     decode_trailer,
 )
 
-if TYPE_CHECKING:
-    from hashlib import _Hash
-
 
 @dataclass(frozen=True, slots=True)
 class _CarriedBinary:
@@ -54,7 +51,7 @@ class _OpenBinary:
 
     length_bytes: int = 0
     spans: list[Span] = field(default_factory=list)
-    hash: _Hash = field(default_factory=hashlib.sha256)
+    hash: ContentHash = field(default_factory=ContentHash)
 
 
 class TreePackageReader:

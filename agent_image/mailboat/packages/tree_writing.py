@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from mailboat.content.digest import TreeHash
 from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
+from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import java_form
@@ -28,6 +29,9 @@ from mailboat.wire.tree import (
     encode_piece,
     encode_trailer,
 )
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 MAX_INLINE_BYTES: Final = 64 * 1024
 """A binary up to this size is written into its node, if it travels in the package; a larger one in pieces before it."""
@@ -46,7 +50,7 @@ class TreePackageWriter:
         """Nothing is written yet."""
         self._contents = contents
         self._into = into
-        self._hash = sha256()
+        self._hash: _Hash | ContentHash = sha256()
         self._length_bytes = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -92,10 +96,11 @@ class TreePackageWriter:
     def _write_node(self, node: Node) -> None:
         parts = split_body(node)
         head, binaries, tail = parts
+        placed = self._place(node.path, binaries) if binaries else []  # their digests are known after that
         body = parts.named() if binaries else head + tail
         self._tree.add(node.path, sha256(body).digest())
         if binaries:
-            body = parts.joined(self._place(node.path, binaries))
+            body = parts.joined(placed)
         record = encode_node_record(node.path, body)
         if len(record) > MAX_RECORD_BYTES:
             raise LimitExceededError(
@@ -119,14 +124,16 @@ class TreePackageWriter:
                 if length <= MAX_INLINE_BYTES and length <= room:
                     inline = binary.data if binary.data is not None else b"".join(_checked_pieces(path, binary))
                     room -= length
-                elif binary.digest not in in_pieces:
-                    in_pieces.add(binary.digest)
+                elif not binary.is_digest_known or binary.digest not in in_pieces:
                     self._write_pieces(path, binary)
+                    in_pieces.add(binary.digest)
             data.append(inline)
         return data
 
     def _write_pieces(self, path: NodePath, binary: Binary) -> None:
         written = 0
+        if not isinstance(self._hash, ContentHash):
+            self._hash = ContentHash(self._hash)
         for data in _checked_pieces(path, binary):
             written += len(data)
             self._emit(encode_piece(data, is_last=written == binary.length_bytes))
@@ -154,18 +161,25 @@ def _checked_pieces(path: NodePath, binary: Binary) -> Iterator[bytes]:
         for start in range(0, binary.length_bytes, PIECE_BYTES):
             yield binary.data[start : start + PIECE_BYTES]
         return
-    digest = sha256()
+    total = ContentHash()
     left = binary.length_bytes
     with binary.open() as stream:
         while left > 0:
             data = _read_fully(stream, min(left, PIECE_BYTES))
-            digest.update(data)
+            total.update(data)
             left -= len(data)
-            if left == 0 and (digest.digest() != binary.digest or stream.read(1)):
-                data = b""
-            if not data:
+            if not data or (left == 0 and not _is_whole(binary, total.digest(), stream)):
                 raise SourceChangedError("a binary is not what it was when the node was read", path=path)
             yield data
+
+
+def _is_whole(binary: Binary, digest: bytes, stream: BinaryIO) -> bool:
+    """Whether what was read is the binary, which learns its digest here where nobody asked for it before."""
+    if stream.read(1):
+        return False
+    if not binary.is_digest_known:
+        binary.tell_digest(digest)
+    return binary.digest == digest
 
 
 def _read_fully(stream: BinaryIO, size: int) -> bytes:

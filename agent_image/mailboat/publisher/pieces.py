@@ -113,7 +113,8 @@ class PieceWriter(io.RawIOBase):
         self._reach = failpoints.reach
         self._max_bytes = max_bytes
         self._contents: list[bytes] = []
-        self._rest = bytearray()
+        self._rest: list[memoryview] = []  # of the next piece, as it was written
+        self._rest_bytes = 0
         self._waiting_bytes = 0
         self._written_bytes = 0
         self._thread = ThreadPoolExecutor(1, "pieces")
@@ -123,14 +124,15 @@ class PieceWriter(io.RawIOBase):
     @property
     def content(self) -> bytes | None:
         """The whole package, where none of it was appended yet; None afterwards."""
-        return None if self._has_begun else b"".join([*self._contents, bytes(self._rest)])
+        return None if self._has_begun else b"".join([*self._contents, *self._rest])
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: object, /) -> int:
         """Take some more. Raises: LimitExceededError; as `PieceAppender.append`, for what was written before."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's ReadableBuffer is not importable
+        kept = data if isinstance(data, bytes) else bytes(data)  # type: ignore[call-overload]  # ReadableBuffer
+        view = memoryview(kept)
         self._written_bytes += len(view)
         if self._max_bytes is not None and self._written_bytes > self._max_bytes:
             raise LimitExceededError(
@@ -146,8 +148,7 @@ class PieceWriter(io.RawIOBase):
     def finish(self) -> PieceRun:
         """Append what is left, and wait until all is durable. Raises: as `write`."""
         if self._rest:
-            self._contents.append(bytes(self._rest))
-            self._rest.clear()
+            self._end_piece()
         if self._contents:
             self._begin_step()
         self._end_step()
@@ -162,19 +163,24 @@ class PieceWriter(io.RawIOBase):
         size = self._settings.piece_bytes
         at = 0
         while at < len(view):
-            part = view[at : at + size - len(self._rest)]
-            self._rest += part
+            part = view[at : at + size - self._rest_bytes]
+            self._rest.append(part)
+            self._rest_bytes += len(part)
             at += len(part)
-            if len(self._rest) == size:
-                self._contents.append(bytes(self._rest))
-                self._rest.clear()
+            if self._rest_bytes == size:
+                self._end_piece()
         self._waiting_bytes += len(view)
+
+    def _end_piece(self) -> None:
+        self._contents.append(b"".join(self._rest))
+        self._rest.clear()
+        self._rest_bytes = 0
 
     def _begin_step(self) -> None:
         """Give what is whole to the other thread, once that has done what it was given before."""
         self._end_step()
         contents, self._contents = self._contents, []
-        self._waiting_bytes = len(self._rest)
+        self._waiting_bytes = self._rest_bytes
         if contents:
             self._step, self._has_begun = self._thread.submit(self._appender.append, contents), True
 

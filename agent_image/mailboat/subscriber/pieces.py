@@ -8,7 +8,6 @@ restarts in the middle need no protocol of their own. Length, count and digest a
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from mailboat.errors import (
     UntrustedInputError,
 )
 from mailboat.journal.port import Journal, ReadLimits, Record
+from mailboat.model.content_hash import ContentHash
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
@@ -100,7 +100,7 @@ class _Collection:
         self.count = 0
         self.length_bytes = 0
         self.file = _spool()
-        self._total = hashlib.sha256()
+        self._total = ContentHash()
 
     def add(self, content: bytes) -> None:
         """Raises: OSError."""

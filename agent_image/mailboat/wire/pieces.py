@@ -6,18 +6,20 @@ from mailboat.errors import MessageCorruptError
 from mailboat.model.identifiers import AgentName, PackageId, SlingId
 from mailboat.model.pieces import PieceMessage
 from mailboat.wire._generated import pieces_pb2 as pb
+from mailboat.wire.framing import varint
 from mailboat.wire.parsing import parse
 
 
 def encode_piece(message: PieceMessage) -> bytes:
     """The value of the record that carries a piece."""
-    return pb.PieceMessage(
+    head = pb.PieceMessage(
         pub_sling_id=message.pub_sling_id,
         pub_agent_name=message.pub_agent_name,
         pkg_id=message.package_id,
         index=message.index,
-        content=message.content,
-    ).SerializeToString()
+    )
+    # the last field: copied once, and not in and out of a message
+    return b"%b\x2a%b%b" % (head.SerializePartialToString(), varint(len(message.content)), message.content)
 
 
 def decode_piece(value: bytes) -> PieceMessage:

@@ -32,6 +32,7 @@ HEADER_TAG: Final = 0x0A
 NODE_TAG: Final = 0x12
 PIECE_TAG: Final = 0x1A
 TRAILER_TAG: Final = 0x7A
+_IS_LAST: Final = b"\x10\x01"
 MAGIC: Final = b"\x0a"
 """The first byte of every package: the tag of the header."""
 
@@ -39,6 +40,10 @@ _SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a b
 
 MAX_RULES: Final = 10_000
 """Roots and rules of a filter."""
+
+_FULL_PIECE: Final = b"\x0a%b" % varint(PIECE_BYTES)
+_FULL_PIECE_BYTES: Final = len(_FULL_PIECE) + PIECE_BYTES
+"""How a full piece begins, and where what follows its data stands: nearly all are full, and copied once that way."""
 
 P = TypeVar("P", bound=Protobuf)
 
@@ -88,8 +93,8 @@ def encode_node_record(path: str, body: bytes) -> bytes:
 
 def encode_piece(data: bytes, *, is_last: bool) -> bytes:
     """A piece of a binary, framed."""
-    content = framed(b"\x0a", data)
-    return framed(b"\x1a", content + b"\x10\x01" if is_last else content)
+    length, end = varint(len(data)), _IS_LAST if is_last else b""
+    return b"\x1a%b\x0a%b%b%b" % (varint(1 + len(length) + len(data) + len(end)), length, data, end)
 
 
 def encode_trailer(trailer: Trailer) -> bytes:
@@ -161,6 +166,8 @@ def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | No
 
 def decode_piece(content: bytes, number: int) -> tuple[bytes, bool]:
     """Data of a piece, and whether it is its binary's last. Raises: PackageCorruptError."""
+    if content.startswith(_FULL_PIECE) and content[_FULL_PIECE_BYTES:] in (b"", _IS_LAST):
+        return content[len(_FULL_PIECE) : _FULL_PIECE_BYTES], len(content) > _FULL_PIECE_BYTES
     piece = _parse_strictly(pb.TreeBinaryPiece, content, number)
     if piece.HasField("is_last") != piece.is_last:
         raise PackageCorruptError("a piece says that it is not the last", record=number)

@@ -256,8 +256,7 @@ class FolderSource:
     def _large(self, place: _Place) -> Binary:
         signature = signature_of(place.status)
         known = None if self._digests is None else self._digests.find(place.path, signature)
-        with readable_source(place.disk):
-            binary = binary_of_file(place.disk, signature, known)
+        binary = binary_of_file(place.disk, signature, known)
         if known is None and self._digests is not None and self._is_settled(signature):
             self._digests.store(place.path, signature, binary.digest)
         return binary

@@ -7,7 +7,6 @@ not UTF-8 are refused, too: what can't be published should not be left out in si
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import stat
@@ -86,17 +85,14 @@ def read_small(disk: str, limit_bytes: int) -> Binary | None:
 
 
 def binary_of_file(disk: str, signature: FileSignature, digest: bytes | None = None) -> Binary:
-    """The binary of a file that is too large to be held; hashed by reading it unless the digest is known.
+    """The binary of a file that is too large to be held; hashed when its digest is asked for, unless that is known.
 
-    Its stream raises SourceChangedError when the file is not the one that was hashed. Raises: the same, OSError.
+    Its stream raises SourceChangedError when the file is not the one of the signature. Raises: the same, UsageError
+    where the file can't be read.
     """
     opener = partial(open_unchanged, disk, signature)
     if digest is None:
-        total = hashlib.sha256()
-        with opener() as stream:
-            while chunk := stream.read(CHUNK_BYTES):
-                total.update(chunk)
-        digest = total.digest()
+        opener().close()  # what can't be read is told where it is met, not where it is packed
     return Binary(digest=digest, length_bytes=signature.length_bytes, opener=opener)
 
 
@@ -121,7 +117,8 @@ class _UnchangedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object, /) -> int:
-        count = self._file.readinto(buffer) or 0  # type: ignore[arg-type]  # typeshed's WriteableBuffer
+        with readable_source(self._disk):
+            count = self._file.readinto(buffer) or 0  # type: ignore[arg-type]  # typeshed's WriteableBuffer
         self._left_bytes -= count
         if self._left_bytes <= 0 or count == 0:
             self._check()
