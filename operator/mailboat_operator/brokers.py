@@ -2,6 +2,9 @@
 
 Many topics are asked for, or acted on, in one call; the client library has threads of its own. Credentials come from
 Secrets into the client and go nowhere else: certificates and keys as texts, so that no file is written.
+
+Nothing is described before a listing named a broker that is in service: where there is none, describing a cluster or
+its topics aborts the process (librdkafka 2.16), and with it what is done for all other Journals.
 """
 
 # ruff: noqa: SLF001 - the library's public constants of its own codes begin with an underscore
@@ -11,13 +14,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from mailboat.config.storage import SaslMechanism
 from mailboat.errors import MailboatError, PermanentError, RetryableError
 
@@ -103,16 +115,17 @@ class Brokers:
         """Ask for the cluster. Raises: BrokersUnreachableError, BrokersRefusedError."""
         self._admin.poll(0)
         try:
-            found = await asyncio.wrap_future(self._admin.describe_cluster(request_timeout=_SECONDS))
+            found = await asyncio.wrap_future(self._listing())
         except KafkaException as raised:
-            raise self._mapped(raised, "describing the cluster") from raised
-        return ClusterFound(str(found.cluster_id), len(found.nodes))
+            raise self._mapped(raised, "asking for the brokers") from raised
+        return ClusterFound(str(found.cluster_id), len(found.brokers))
 
     async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound | MailboatError | None]:
         """Topics by name; None where there is none, and what was wrong where one can't be looked at.
 
-        Raises: BrokersUnreachableError.
+        Raises: BrokersUnreachableError, BrokersRefusedError.
         """
+        await self.cluster()
         asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_SECONDS)
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         asked_configs = {
@@ -141,6 +154,20 @@ class Brokers:
         if deletes:
             asked |= self._admin.delete_topics(deletes, request_timeout=_SECONDS)
         return {name: await self._done(action, asked[name]) for name, action in actions.items()}
+
+    def _listing(self) -> Future[ClusterMetadata]:
+        """The call blocks: it gets a thread of its own, which the end of the process does not wait for."""
+        future: Future[ClusterMetadata] = Future()
+        future.set_running_or_notify_cancel()
+
+        def ask() -> None:
+            try:
+                future.set_result(self._admin.list_topics(timeout=_SECONDS))
+            except KafkaException as raised:
+                future.set_exception(raised)
+
+        threading.Thread(target=ask, name="brokers", daemon=True).start()
+        return future
 
     async def _topic(
         self, name: str, asked: Future[Any], asked_config: Future[Any]
@@ -173,6 +200,8 @@ class Brokers:
 
     def _mapped(self, raised: KafkaException, doing: str) -> MailboatError:
         error: KafkaError = raised.args[0]
+        if error.code() == KafkaError._PARTIAL:
+            return BrokersUnreachableError(f"{doing}: no broker of the cluster is in service")
         if error.code() in _PASSING or error.retriable():
             self._admin.poll(0)
             reason = error if self._reason is None else self._reason

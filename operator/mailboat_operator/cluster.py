@@ -27,9 +27,11 @@ from mailboat_operator.resources import (
     FAILURES,
     LONGEST_MESSAGE,
     RESOURCES,
+    SELF_REVIEW,
     ClusterConflictError,
     ClusterRefusedError,
     connect,
+    delete_exactly,
     is_invalid,
     is_missing,
     is_out_of_sight,
@@ -65,6 +67,22 @@ class Cluster:
     def namespace(self) -> str:
         """Where the operator itself lives."""
         return str(self._client.namespace)
+
+    async def account(self, namespace: str) -> Mapping[str, str] | None:
+        """The account that we act as, as owner references name it; None where it is none of the namespace.
+
+        Raises: see `apply`.
+        """
+        try:
+            async with self._turn():
+                found = await self._client.create(SELF_REVIEW.from_dict({}))
+        except FAILURES as error:
+            raise mapped(error, "asking who we are") from error
+        user = found["status"]["userInfo"]
+        account, name = user["username"].rpartition(":")[::2]
+        if account != f"system:serviceaccount:{namespace}":
+            return None
+        return {"apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": user["uid"]}
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """An object; None when there is none. Raises: ClusterUnavailableError, ClusterRefusedError."""
@@ -153,12 +171,15 @@ class Cluster:
         except FAILURES as error:
             raise mapped(error, f"replacing {kind} {metadata['namespace']}/{metadata['name']}") from error
 
-    async def delete(self, namespace: str, key: ChildKey) -> None:
-        """Remove an object, if it is still there. Raises: see `apply`."""
+    async def delete(self, namespace: str, key: ChildKey, uid: str) -> None:
+        """Remove an object, if it is still there.
+
+        Raises: ClusterConflictError when there is another one of its name by now; see `apply`.
+        """
         try:
             async with self._turn():
                 self._on_write("delete", key.kind)
-                await self._client.delete(RESOURCES[key.kind], key.name, namespace=namespace)
+                await delete_exactly(self._client, RESOURCES[key.kind], namespace, key.name, uid)
         except FAILURES as error:
             if not is_missing(error):
                 raise mapped(error, f"deleting {key.kind} {namespace}/{key.name}") from error

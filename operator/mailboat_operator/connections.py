@@ -1,8 +1,8 @@
 """Connections to the brokers of all Journals: kept between looks, asked in batches, and left in peace while they fail.
 
-Who asks brokers that did not answer a moment ago is told so at once, and when to ask again; the pause grows. While
-somebody waits for an answer, others may work: brokers that are silent hold up nobody but their own topics. Used from
-one event loop.
+Who asks brokers that did not answer a moment ago is told so at once, and when to ask again; the pause grows. After it
+one question tries them, and until that is answered nobody else waits for it. While somebody waits for an answer, others
+may work: brokers that are silent hold up nobody but their own topics. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ A = TypeVar("A")
 
 _FIRST_PAUSE_SECONDS: Final = 2.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+_TRIAL_SECONDS: Final = 8.0
 _IDLE_SECONDS: Final = 600.0
 _ONLY: Final = "cluster"
 
@@ -52,6 +53,7 @@ class Connection:
         self._failures = 0
         self._problem: MailboatError | None = None
         self._again_at = 0.0
+        self._is_tried = False
 
     async def cluster(self) -> ClusterFound:
         """What the brokers say of themselves. Raises: BrokersUnreachableError, BrokersRefusedError."""
@@ -71,9 +73,18 @@ class Connection:
             await asyncio.sleep(seconds)
 
     async def _ask(self, batches: Batches[Q, A], name: str, question: Q) -> A:
-        left = self._again_at - self._monotonic()
-        if self._problem is not None and left > 0:
+        if self._problem is None:
+            return await self._asked(batches, name, question)
+        left = _TRIAL_SECONDS if self._is_tried else self._again_at - self._monotonic()
+        if left > 0:
             raise BrokersUnreachableError(self._problem.message, retry_after_seconds=left)
+        self._is_tried = True
+        try:
+            return await self._asked(batches, name, question)
+        finally:
+            self._is_tried = False
+
+    async def _asked(self, batches: Batches[Q, A], name: str, question: Q) -> A:
         try:
             async with self._waiting():
                 answer = await batches.ask(name, question)

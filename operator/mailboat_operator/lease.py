@@ -3,8 +3,9 @@
 A lease counts as left when its record has not changed for its duration as measured by our own clock, so clocks need not
 agree. Its holder stops acting when it could not renew it for a shorter time than that; every write to the API has a
 time-out shorter than the difference. So no two act at once, wherever one is cut off or killed. After a newer version
-an older one waits longer, so that replicas that are replaced one by one don't undo each other's work in turns. Called
-by `main`.
+an older one waits longer, so that replicas that are replaced one by one don't undo each other's work in turns. The
+lease belongs to its holder's service account, so that it goes with that when the operator is uninstalled. Called by
+`main`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -23,7 +24,7 @@ from mailboat.errors import MailboatError
 from mailboat_operator.api import GROUP
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.resources import ClusterConflictError
+from mailboat_operator.resources import ClusterConflictError, ClusterRefusedError
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _NUMBERS: Final = re.compile(r"\d{1,9}(\.\d{1,9})*")
@@ -138,7 +139,7 @@ class Lease:
         """Give the lease away at once, if it is ours."""
         try:
             found = await self._look()
-            if found is not None and found["spec"].get("holderIdentity") == self._settings.identity:
+            if found is not None and self._is_ours(found["spec"]):
                 spec = {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._cluster.replace({**found, "spec": spec})
         except MailboatError as error:
@@ -151,9 +152,11 @@ class Lease:
             return False
         try:
             if found is None:
-                made = await self._cluster.create(self._manifest(self._record({})))
+                made = await self._cluster.create(self._manifest(await self._owners(), self._record({})))
             else:
                 metadata = {**found["metadata"], "annotations": self._annotations(found)}
+                if not self._is_ours(found["spec"]):
+                    metadata["ownerReferences"] = await self._owners()
                 made = await self._cluster.replace({**found, "metadata": metadata, "spec": self._record(found["spec"])})
         except ClusterConflictError:
             return False
@@ -183,11 +186,23 @@ class Lease:
             version = (found["metadata"].get("annotations") or {}).get(_VERSION, "0")
             self._sighting = Sighting(found["spec"], version, self._monotonic())
 
-    def _manifest(self, record: Manifest) -> Manifest:
+    async def _owners(self) -> Sequence[Mapping[str, str]]:
+        try:
+            account = await self._cluster.account(self._settings.namespace)
+        except (ClusterConflictError, ClusterRefusedError) as error:
+            _LOG.warning("the lease will stay when the operator is uninstalled: %s", error)
+            return []
+        return [] if account is None else [account]
+
+    def _is_ours(self, record: Manifest) -> bool:
+        return record.get("holderIdentity") == self._settings.identity
+
+    def _manifest(self, owners: Sequence[Mapping[str, str]], record: Manifest) -> Manifest:
         metadata = {
             "name": self._settings.name,
             "namespace": self._settings.namespace,
             "annotations": self._annotations({"metadata": {}}),
+            "ownerReferences": owners,
         }
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": record}
 
@@ -196,7 +211,7 @@ class Lease:
 
     def _record(self, before: Manifest) -> Manifest:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        is_ours = before.get("holderIdentity") == self._settings.identity
+        is_ours = self._is_ours(before)
         transitions = int(before.get("leaseTransitions") or 0)
         record: dict[str, Any] = {
             "holderIdentity": self._settings.identity,

@@ -66,7 +66,7 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
     agents = Agents(waiting=slots.given_back)
     cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
     spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
-    systems = Systems(Connections(slots.given_back), spark_image=spark)
+    systems = Systems(Connections(slots.given_back), spark_image=spark, waiting=slots.given_back)
     workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)
     rounds = Rounds(cluster, settings.namespaces)

@@ -153,8 +153,8 @@ class Reconciler:
                 await self._cluster.apply(manifest)
             case Create():
                 await self._cluster.create_secret(action)
-            case Delete(key):
-                await self._cluster.delete(owner["metadata"]["namespace"], key)
+            case Delete(key, uid):
+                await self._cluster.delete(owner["metadata"]["namespace"], key, uid)
             case Report():
                 await self._report(owner, action)
             case Hold(is_held):

@@ -1,19 +1,19 @@
 """The kinds of the Kubernetes API that the operator uses, how it connects, and what the API's errors mean to it.
 
-Shared by `cluster`, which reads and writes, and `watching`, which lists and watches.
+Called by `cluster`; what is watched, kopf watches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError
-from lightkube.generic_resource import GenericNamespacedResource, create_namespaced_resource
+from lightkube.generic_resource import GenericNamespacedResource, create_global_resource, create_namespaced_resource
 from mailboat.errors import MailboatError, PermanentError, RetryableError, UsageError
 
 from mailboat_operator.api import GROUP, VERSION
@@ -35,6 +35,11 @@ _VERBS: Final = ["delete", "get", "global_list", "global_watch", "list", "patch"
 
 FAILURES: Final = (ApiError, httpx2.HTTPError)
 """Everything that a request can end in but success."""
+
+SELF_REVIEW: Final = create_global_resource(
+    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", verbs=["post"]
+)
+"""Who we are; everybody may ask that."""
 
 RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyType(
     {
@@ -85,6 +90,20 @@ def connect(config: KubeConfig | None) -> AsyncClient:
         raise UsageError(f"no cluster to connect to: {error}") from error
 
 
+async def delete_exactly(
+    client: AsyncClient, resource: type[GenericNamespacedResource], namespace: str, name: str, uid: str
+) -> None:
+    """Delete the object of that uid. The client's own `delete` sends no body, and so no precondition.
+
+    Raises: see `FAILURES`.
+    """
+    generic: Any = client._client  # noqa: SLF001
+    prepared = generic.prepare_request("delete", resource, name=name, namespace=namespace)
+    prepared.data = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    answer = await generic.send(generic.build_adapter_request(prepared))
+    generic.handle_response("delete", answer, prepared)
+
+
 def is_missing(error: Exception) -> bool:
     """Whether there is no such object, or no such kind."""
     return _code_of(error) == _NOT_FOUND
@@ -98,11 +117,6 @@ def is_invalid(error: BaseException | None) -> bool:
 def is_out_of_sight(error: Exception) -> bool:
     """Whether there is no such kind, or none that we may see: the API knows no words for a path that nobody serves."""
     return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))
-
-
-def is_outdated(error: Exception) -> bool:
-    """Whether a watch has to begin anew with a list."""
-    return _code_of(error) == _GONE
 
 
 def mapped(error: Exception, doing: str) -> MailboatError:

@@ -5,10 +5,11 @@ Nothing here needs to outlive the process: the next one connects anew, and lists
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from mailboat_operator.claims import TopicClaims
-from mailboat_operator.connections import Connections
+from mailboat_operator.connections import Connections, Waiting
 from mailboat_operator.manifests.pods import AgentImage
 
 
@@ -20,8 +21,10 @@ class Systems:
         connections: To the brokers.
         claims: Which Topics claim which topics.
         spark_image: What driver and executors of builds run; None for builds that say it themselves.
+        waiting: Entered while somebody waits for a bucket.
     """
 
     connections: Connections = field(default_factory=Connections)
     claims: TopicClaims = field(default_factory=TopicClaims)
     spark_image: AgentImage | None = None
+    waiting: Waiting = nullcontext

@@ -1,9 +1,10 @@
 """Which objects to look at, and when: each at most once at a time, several at once, failed ones again after a pause.
 
-An object that fails, hangs or is refused delays no other one, nor does one that waits for brokers: it works not, and is
-not counted. News go before what is looked at for its own sake. A wish for an object that is waiting already is no
-second one; a wish for one that is being looked at now is kept for after. Where the API names a time to wait, nobody's
-wish comes before it. Used from one event loop.
+An object that fails, hangs or is refused delays no other one, nor does one that waits for brokers, a bucket or an
+agent: it works not, and is not counted. Those that need brokers have a queue of their own, so that however many of them
+wait, the others go on. News go before what is looked at for its own sake. A wish for an object that is waiting already
+is no second one; a wish for one that is being looked at now is kept for after. Where the API names a time to wait,
+nobody's wish comes before it. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from mailboat.errors import MailboatError, PermanentError, RetryableError
@@ -26,50 +27,72 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 _PENDING_SECONDS: Final = 15.0
 """What an object waits for may be nothing that is watched, such as a Secret."""
 _LOOK_SECONDS: Final = 60.0
-_WAITING_EACH: Final = 20
-"""Looks under way for each that may work: the others wait for brokers, in batches."""
+_UNDER_WAY_EACH: Final = 20
+"""Looks under way of each queue, for each that may work: the others wait for brokers, in batches, or for agents."""
+_ON_BROKERS: Final = frozenset({"Journal", "Topic"})
 
 
 class Slots:
-    """How many looks are under way, and how many of them work."""
+    """How many looks work."""
 
     def __init__(self, count: int) -> None:
-        """`count` may work at once, and twenty times as many be under way."""
-        self._count = count
+        """`count` may at once; a look that goes on after it waited is one more for a moment."""
+        self.count = count
+        self.freed = asyncio.Event()
         self._working = 0
-        self._under_way = 0
-        self._freed = asyncio.Event()
 
     @property
-    def under_way(self) -> int:
-        """Looks that have begun and not ended."""
-        return self._under_way
+    def is_free(self) -> bool:
+        """Whether one more may begin."""
+        return self._working < self.count
 
-    async def free(self) -> None:
-        """Wait until one more may begin."""
-        while self._working >= self._count or self._under_way >= self._count * _WAITING_EACH:
-            self._freed.clear()
-            await self._freed.wait()
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
+    def take(self) -> None:
         """For one look."""
-        self._working, self._under_way = self._working + 1, self._under_way + 1
-        try:
-            yield
-        finally:
-            self._working, self._under_way = self._working - 1, self._under_way - 1
-            self._freed.set()
+        self._working += 1
+
+    def give(self) -> None:
+        """The look has ended."""
+        self._working -= 1
+        self.freed.set()
 
     @asynccontextmanager
     async def given_back(self) -> AsyncIterator[None]:
-        """While a look waits for brokers, another may work; it goes on at once when they answer."""
-        self._working -= 1
-        self._freed.set()
+        """While a look waits for others' servers, another may work; it goes on at once when they answer."""
+        self.give()
         try:
             yield
         finally:
-            self._working += 1
+            self.take()
+
+
+class _Queue:
+    """Objects that wait for a look, and how many of them are being looked at."""
+
+    def __init__(self, most: int) -> None:
+        self._news: dict[ObjectKey, None] = {}
+        self._rounds: dict[ObjectKey, None] = {}
+        self._most = most
+        self.under_way = 0
+
+    def __len__(self) -> int:
+        return len(self._news) + len(self._rounds)
+
+    def put(self, key: ObjectKey, *, is_news: bool) -> None:
+        if is_news:
+            self._rounds.pop(key, None)
+            self._news[key] = None
+        elif key not in self._news:
+            self._rounds[key] = None
+
+    def next(self, *, is_news: bool) -> ObjectKey | None:
+        """The first of its sort, which is under way from now on; None where there is none, or enough are."""
+        waiting = self._news if is_news else self._rounds
+        if not waiting or self.under_way >= self._most:
+            return None
+        key = next(iter(waiting))
+        del waiting[key]
+        self.under_way += 1
+        return key
 
 
 class Workers:
@@ -80,9 +103,9 @@ class Workers:
         self._reconciler = reconciler
         self._metrics = metrics
         self._slots = slots
-        self._news: dict[ObjectKey, None] = {}
-        self._rounds: dict[ObjectKey, None] = {}
-        self._asked = asyncio.Event()
+        most = slots.count * _UNDER_WAY_EACH
+        self._queues = {True: _Queue(most), False: _Queue(most)}
+        """By whether a kind needs brokers."""
         self._running: set[ObjectKey] = set()
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
@@ -98,46 +121,47 @@ class Workers:
             timer.cancel()
         if key in self._running:
             self._again.add(key)
-        elif is_news:
-            self._rounds.pop(key, None)
-            self._news[key] = None
-        elif key not in self._news:
-            self._rounds[key] = None
-        self._asked.set()
-
-    def forget(self, key: ObjectKey) -> None:
-        """An object is gone; what is under way for it ends by itself."""
-        self._failures.pop(key, None)
-        self._held.discard(key)
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        else:
+            self._queue_of(key).put(key, is_news=is_news)
+            self._slots.freed.set()
 
     async def run(self) -> None:
         """Work until cancelled; what is being looked at then is given up between two requests."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._slots.free()
-                group.create_task(self._work(await self._next()))
+                self._slots.freed.clear()
+                while (key := self._next()) is not None:
+                    group.create_task(self._work(key))
+                await self._slots.freed.wait()
 
-    async def _next(self) -> ObjectKey:
-        while not self._news and not self._rounds:
-            self._asked.clear()
-            await self._asked.wait()
-        queue = self._news or self._rounds
-        key = next(iter(queue))
-        del queue[key]
-        self._running.add(key)
-        self._metrics.queued(len(self._news) + len(self._rounds), self._slots.under_way + 1)
-        return key
+    def _next(self) -> ObjectKey | None:
+        """Whom to look at now, of the queue with fewer under way; its slot is taken before anything else happens."""
+        queues = sorted(self._queues.values(), key=lambda queue: queue.under_way)
+        for is_news in (True, False) if self._slots.is_free else ():
+            for queue in queues:
+                key = queue.next(is_news=is_news)
+                if key is not None:
+                    self._slots.take()
+                    self._running.add(key)
+                    self._count()
+                    return key
+        return None
+
+    def _queue_of(self, key: ObjectKey) -> _Queue:
+        return self._queues[key.kind in _ON_BROKERS]
+
+    def _count(self) -> None:
+        queues = self._queues.values()
+        self._metrics.queued(sum(map(len, queues)), sum(one.under_way for one in queues))
 
     async def _work(self, key: ObjectKey) -> None:
         try:
-            with self._slots.taken():
-                pause = await self._look(key)
+            pause = await self._look(key)
         finally:
             self._running.discard(key)
-            self._metrics.queued(len(self._news) + len(self._rounds), self._slots.under_way)
+            self._queue_of(key).under_way -= 1
+            self._slots.give()
+            self._count()
         is_wanted = key in self._again
         self._again.discard(key)
         if is_wanted and key not in self._held:

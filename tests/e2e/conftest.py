@@ -33,6 +33,29 @@ BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"
 CLUSTER = ROOT / "tests" / "kind" / "cluster.py"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
+SOURCE = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: site}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: filler}
+spec:
+  terminationGracePeriodSeconds: 0
+  securityContext:
+    {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: filler
+      image: mailboat:latest
+      command: [sleep, infinity]
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+      volumeMounts: [{name: site, mountPath: /site}]
+  volumes: [{name: site, persistentVolumeClaim: {claimName: site}}]
+"""
+"""The claim `site`, and a pod `filler` through which it is filled."""
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -81,6 +104,11 @@ class Namespace:
 
     cluster: Cluster
     name: str
+
+    def make_source(self) -> None:
+        """A claim `site` for a publisher; what is in `/site` of the pod `filler` is in it."""
+        self.apply(SOURCE)
+        self.kubectl("wait", "pod/filler", "--for=condition=Ready", "--timeout=120s")
 
     def fill(self, pod: str, folder: str, source: Path) -> None:
         """Copy what is in a folder of this machine into one of a pod."""
@@ -263,6 +291,12 @@ def demand(cluster: Cluster) -> Iterator[Demand]:
 def keda(cluster: Cluster) -> None:
     """KEDA, in the cluster as long as that is there."""
     _script("keda")
+
+
+@pytest.fixture(scope="session")
+def metrics_server(cluster: Cluster) -> None:
+    """What pods use, told to autoscalers; in the cluster as long as that is there."""
+    _script("metrics")
 
 
 @pytest.fixture(scope="session")

@@ -29,28 +29,6 @@ CONTENT = "/var/lib/mailboat/content/current"
 OPERATOR_POD = "app.kubernetes.io/name=mailboat-operator"
 pytestmark = pytest.mark.timeout(600)
 
-SOURCE = """
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: site}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: filler}
-spec:
-  terminationGracePeriodSeconds: 0
-  securityContext:
-    {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
-  containers:
-    - name: filler
-      image: mailboat:latest
-      command: [sleep, infinity]
-      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-      volumeMounts: [{name: site, mountPath: /site}]
-  volumes: [{name: site, persistentVolumeClaim: {claimName: site}}]
-"""
-
 
 @dataclass
 class Story:
@@ -73,6 +51,12 @@ class Story:
 
     def wait(self, what: str, condition: str, seconds: int = 180) -> None:
         self.namespace.kubectl("wait", *what.split(), f"--for={condition}", f"--timeout={seconds}s")
+
+    def autoscale(self, **wanted: object) -> None:
+        """Have the pool scaled so; by hand where nothing is said."""
+        for said in (None, wanted) if wanted else (None,):  # the two would be merged
+            patch = json.dumps({"spec": {"autoscaling": said}})
+            self.namespace.kubectl("patch", "subscriberpool/edge", "--type=merge", "-p", patch)
 
     def mailboat(self, *arguments: str) -> bytes:
         """What `kubectl mailboat` prints."""
@@ -126,6 +110,7 @@ def quickstart(kafka: str, s3: str) -> str:
     journal["spec"]["topics"] = {"prefix": "quickstart-"}
     journal["spec"]["blobs"]["s3"] |= {"endpointUrl": s3, "prefix": "quickstart/"}
     pool = yaml.safe_load((EXAMPLES / "web-server.yaml").read_text())
+    pool["spec"]["resources"] = {"requests": {"cpu": "20m"}}  # of which an autoscaler takes its percents
     [web] = pool["spec"]["template"]["spec"]["containers"]
     web["image"] = "mailboat:latest"  # the one image that is there serves files, too
     web["command"] = ["python3", "-m", "http.server", "8000", "--directory", "/content/current"]
@@ -138,13 +123,12 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
     keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
     literals = [f"--from-literal={key}={value}" for key, value in keys.items()]
     story.namespace.kubectl("create", "secret", "generic", "mailboat-s3", *literals)
-    story.namespace.apply(SOURCE)
+    story.namespace.make_source()
     story.namespace.apply(quickstart(kafka, s3))
 
     release(cluster, CHART, "--wait")
 
     cluster.run("helm", "test", "mailboat", "--namespace", SYSTEM, "--timeout=120s")
-    story.wait("pod/filler", "condition=Ready")
     story.wait("journal/main publisher/author subscriberpool/edge", "condition=Ready")
 
 
@@ -221,14 +205,29 @@ def test_kubectl_mailboat_tells_how_far_the_members_are(story: Story) -> None:
     assert "there is no Publisher in the namespace" in done.stderr
 
 
+def test_an_autoscaler_on_cpu_gets_its_metric_and_scales_the_pool(story: Story, metrics_server: None) -> None:
+    """With KEDA of an earlier run in the cluster it is KEDA's autoscaler; without, the operator's own."""
+    story.autoscale(minReplicas=5, maxReplicas=6, scaleDownAfter="0s", cpuPercent=1)  # a member that idles uses more
+    story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=6")
+    story.wait("pod/edge-5", "create")
+    story.wait("pod/edge-5", "condition=Ready")
+    [found] = json.loads(story.namespace.kubectl("get", "horizontalpodautoscalers", "-o", "json"))["items"]
+    [metric] = found["status"]["currentMetrics"]
+    assert metric["resource"]["current"]["averageUtilization"] > 1
+
+    story.autoscale(minReplicas=5, maxReplicas=6, scaleDownAfter="0s", cpuPercent=1000)
+    story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=5")
+    story.wait("pod/edge-5", "delete")
+    story.autoscale()
+    story.wait("horizontalpodautoscalers --all", "delete")
+
+
 def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
     story: Story, keda: None, demand: Any
 ) -> None:
     demand.value = 60
     trigger = {"type": "metrics-api", "metadata": {"url": demand.url, "valueLocation": "demand", "targetValue": "10"}}
-    wanted = {"minReplicas": 5, "maxReplicas": 6, "scaleDownAfter": "0s", "trigger": trigger}
-    patch = json.dumps({"spec": {"autoscaling": wanted}})
-    story.namespace.kubectl("patch", "subscriberpool/edge", "--type=merge", "-p", patch)
+    story.autoscale(minReplicas=5, maxReplicas=6, scaleDownAfter="0s", trigger=trigger)
     story.wait("scaledobject/edge", "create")
     story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=6")
     story.wait("pod/edge-5", "create")
@@ -239,7 +238,7 @@ def test_keda_scales_the_pool_by_demand_and_new_members_begin_with_everything(
     story.wait("subscriberpool/edge", "jsonpath={.spec.replicas}=5")
     story.wait("pod/edge-5", "delete")
     assert "edge-5" not in story.served_members()
-    story.namespace.kubectl("patch", "subscriberpool/edge", "--type=merge", "-p", '{"spec": {"autoscaling": null}}')
+    story.autoscale()
     story.wait("scaledobject/edge", "delete")
 
 
@@ -254,9 +253,10 @@ def test_what_is_deleted_leaves_its_volumes_and_its_topics_and_an_uninstalled_op
 
     uninstall(cluster)
 
+    cluster.run("kubectl", "wait", "lease/mailboat", "-n", SYSTEM, "--for=delete", "--timeout=60s")
     kinds = "all,configmaps,secrets,roles,rolebindings,serviceaccounts,leases"
     left = cluster.run("kubectl", "get", kinds, "-n", SYSTEM, "-o", "name").decode().split()
-    assert set(left) <= {"configmap/kube-root-ca.crt", "serviceaccount/default", "lease.coordination.k8s.io/mailboat"}
+    assert set(left) <= {"configmap/kube-root-ca.crt", "serviceaccount/default"}
     kept = cluster.run("kubectl", "get", "customresourcedefinitions", "-o", "name").decode()
     assert "subscriberpools.mailboat.dev" in kept
     topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics

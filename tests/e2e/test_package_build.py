@@ -23,27 +23,6 @@ CONTENT = "/var/lib/mailboat/content/current"
 ACCOUNT = "spark-operator"
 pytestmark = pytest.mark.timeout(1200)
 
-SOURCE = """
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: site}
-spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 100Mi}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: filler}
-spec:
-  terminationGracePeriodSeconds: 0
-  securityContext:
-    {runAsNonRoot: true, runAsUser: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
-  containers:
-    - name: filler
-      image: mailboat:latest
-      command: [sleep, infinity]
-      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-      volumeMounts: [{name: site, mountPath: /site}]
-  volumes: [{name: site, persistentVolumeClaim: {claimName: site}}]
-"""
 SMALL = {"memory": "512Mi", "cpuRequest": "100m"}
 
 
@@ -132,8 +111,7 @@ def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: st
     cluster.run("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     release = ("mailboat-builds", str(CHART), "--namespace", shared_namespace.name, "--timeout=120s", "--wait")
     cluster.run("helm", "upgrade", "--install", *release, *(word for one in settings for word in ("--set", one)))
-    shared_namespace.apply(SOURCE)
-    shared_namespace.kubectl("wait", "pod/filler", "--for=condition=Ready", "--timeout=120s")
+    shared_namespace.make_source()
     shared_namespace.fill("filler", "/site", TREE)
     keys = (f"accessKeyId={ADMIN.access_key_id}", f"secretAccessKey={ADMIN.secret_access_key}")
     literals = [f"--from-literal={one}" for one in keys]

@@ -1,6 +1,6 @@
-"""What the operator costs and how fast it is: many Topics on a real broker, with the chart's rights.
+"""What the operator costs and how fast it is: many Topics on a real broker, many Publishers, with the chart's rights.
 
-Gated are counts, and the processor time, which is the same on a machine that others use too, for three hundred Topics.
+Gated are counts, and the processor time, which is the same on a machine that others use too, for some hundreds of them.
 With `--full-length` there are a thousand, and what a clock says is gated as well. What was measured is printed.
 """
 
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 
-SHORT, FULL = 300, 1000
+SHORT, SHORT_PUBLISHERS, FULL = 300, 150, 1000
 FACTOR = 10
 WANTED_PER_SECOND = 20
 MOST_TIMES_LONGER = 12
@@ -29,6 +29,13 @@ MOST_SECONDS = 300.0
 READY_LOOKS = r'mailboat_operator_reconciliations_total{kind="Topic",outcome="ready"}'
 RELEASES = 'mailboat_operator_api_writes_total{kind="Topic",verb="release"}'
 LONE_CHANGES = 9
+WRITES = (
+    ("ConfigMap", "apply"),
+    ("Secret", "create"),
+    ("Service", "apply"),
+    ("StatefulSet", "apply"),
+    ("Publisher", "status"),
+)
 
 
 @pytest.fixture
@@ -97,6 +104,33 @@ class Fleet:
         return time.monotonic() - started
 
 
+class Authors:
+    """Many Publishers of one Journal: an object, four children and a status each, and nothing to ask of brokers."""
+
+    def __init__(self, replicas: Any) -> None:
+        self.replicas, self.made = replicas, 0
+
+    def add(self, count: int) -> float:
+        """Make so many more; how long it took until all had their children and said so."""
+        started, names = time.monotonic(), [f"p-{self.made + number:04}" for number in range(count)]
+        self.made += count
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda name: self.replicas.make("Publisher", name, {"journalRef": {"name": "main"}}), names))
+        seldom(lambda: self.writes() >= self.made * len(WRITES))
+        seldom(lambda: self._told() == self.made)
+        return time.monotonic() - started
+
+    def _told(self) -> int:
+        found = self.replicas.server.http.get(self.replicas.url("Publisher")).json()["items"]
+        conditions = [(one.get("status") or {}).get("conditions") or [{}] for one in found]
+        return sum(one[0].get("reason") == "PodsNotReady" for one in conditions)
+
+    def writes(self) -> float:
+        """Of the operator, to Publishers and their children."""
+        metric = "mailboat_operator_api_writes_total"
+        return sum(self.replicas.figure("one", f'{metric}{{kind="{kind}",verb="{verb}"}}') for kind, verb in WRITES)
+
+
 def seldom(holds: Callable[[], bool]) -> None:
     """Wait, without reading logs meanwhile."""
     started = time.monotonic()
@@ -131,14 +165,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Growth:
-    """So many Topics more: how long that took, and what it cost."""
+    """So many objects more: how long that took, and what it cost."""
 
     seconds: float
     processor_seconds: float
     writes: float
 
 
-def grow(fleet: Fleet, costs: Costs, count: int) -> Growth:
+def grow(fleet: Fleet | Authors, costs: Costs, count: int) -> Growth:
     used, written = costs.processor_seconds, fleet.writes()
     seconds = fleet.add(count)
     return Growth(seconds, costs.processor_seconds - used, fleet.writes() - written)
@@ -186,3 +220,32 @@ def test_many_topics(
         assert figures["topics_per_second"] >= WANTED_PER_SECOND, figures
         assert figures["times_longer_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
         assert figures["lone_change_median_seconds"] <= 1, figures
+
+
+@pytest.mark.timeout(900)
+def test_many_publishers(replicas: Any, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+    is_full = bool(request.config.getoption("--full-length"))
+    many = FULL if is_full else SHORT_PUBLISHERS
+    replicas.make("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
+    process = replicas.start("one", lease_seconds=60, resync_seconds=3600)
+    replicas.wait(lambda: replicas.reason("Journal", "main") == "BrokersUnreachable")
+    authors, costs = Authors(replicas), Costs(process.pid)
+    first = grow(authors, costs, many // FACTOR)
+    whole = grow(authors, costs, many)
+    figures = {
+        "publishers": many,
+        "load": round(os.getloadavg()[0]),
+        "publishers_per_second": round(many / whole.seconds, 1),
+        "milliseconds_of_processor_each": round(whole.processor_seconds / many * 1000, 1),
+        "times_longer_for_ten_times_as_many": round(whole.seconds / first.seconds, 1),
+        "times_the_cost_for_ten_times_as_many": round(whole.processor_seconds / first.processor_seconds, 1),
+        "writes_a_created_publisher": whole.writes / many,
+        "mib": costs.mib,
+    }
+    with capsys.disabled():
+        print(f"\n{json.dumps(figures)}")  # noqa: T201
+    assert figures["writes_a_created_publisher"] <= len(WRITES) + 1, figures  # a look while children appear
+    assert figures["times_the_cost_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
+    assert figures["mib"] <= 150, figures
+    if is_full:
+        assert figures["times_longer_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures

@@ -159,6 +159,23 @@ def test_sigterm_gives_the_lease_away_and_ends_with_success(replicas: Any) -> No
         assert json.loads(line)["levelname"] in {"INFO", "WARNING"}, line
 
 
+def test_the_lease_goes_with_the_account_when_the_operator_is_uninstalled(replicas: Any) -> None:
+    http, name = replicas.server.http, replicas.installation.environment()["MAILBOAT_OPERATOR_LEASE_NAME"]
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{replicas.namespace}/leases/{name}"
+    accounts = f"/api/v1/namespaces/{replicas.namespace}/serviceaccounts"
+    before = {"metadata": {"name": name}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+    http.post(lease.rpartition("/")[0], json=before).raise_for_status()  # of an operator that owned none
+    process = replicas.start("one")
+    replicas.wait(lambda: replicas.leads("one"))
+    [owner] = http.get(lease).json()["metadata"]["ownerReferences"]
+    [account] = [one for one in http.get(accounts).json()["items"] if one["metadata"]["uid"] == owner["uid"]]
+    assert (owner["kind"], owner["name"]) == ("ServiceAccount", account["metadata"]["name"])
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0, replicas.log("one")
+    http.delete(f"{accounts}/{owner['name']}").raise_for_status()
+    replicas.wait(lambda: http.get(lease).status_code == 404)
+
+
 def test_without_an_image_for_agents_it_says_what_is_missing() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mailboat_operator.main"], capture_output=True, text=True, check=False, timeout=60

@@ -92,7 +92,7 @@ def told(manifest: dict[str, Any], state: str, *, age: float = 5.0, **more: Any)
     created = (NOW - timedelta(seconds=age)).isoformat()
     return {
         **manifest,
-        "metadata": {**manifest["metadata"], "creationTimestamp": created},
+        "metadata": {**manifest["metadata"], "uid": "uid-application", "creationTimestamp": created},
         "status": {"applicationState": {"state": state, "errorMessage": more.pop("error", "")}, **more},
     }
 

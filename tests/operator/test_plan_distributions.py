@@ -153,7 +153,9 @@ def test_a_refused_one_failed() -> None:
 def test_a_finished_one_goes_when_its_time_is_over_counted_from_its_end() -> None:
     finished = {"state": "Distributed", "finishedAt": "2026-11-21T11:59:00Z"}
     assert plan_finished(asked(finished, ttl=90), NOW).again_seconds == 30.0
-    assert plan_finished(asked(finished, ttl=60), NOW).actions == (Delete(ChildKey("Distribution", "release")),)
+    over = asked(finished, ttl=60)
+    expected = (Delete(ChildKey("Distribution", "release"), over.metadata.uid),)
+    assert plan_finished(over, NOW).actions == expected
     assert plan_finished(asked(finished, ttl=0), NOW).actions != ()
     assert plan_finished(asked(finished), NOW) == plan_finished(asked(finished), NOW + timedelta(days=9))
 

@@ -34,6 +34,8 @@ def stored(kind: str, name: str, spec: dict[str, Any], status: Any = None) -> An
 
 JOURNAL = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}})
 
+PROMISED = {"resources": {"requests": {"cpu": "100m"}}}
+
 
 def pool(status: Any = None, **spec: Any) -> Any:
     return stored("SubscriberPool", "edge", {**SPEC, **spec}, status)
@@ -217,7 +219,8 @@ def test_how_many_members_there_ever_were_is_kept() -> None:
 
 
 def autoscaler_of(has_keda: bool, **autoscaling: Any) -> Any:
-    plan = plan_pool(pool(autoscaling={"maxReplicas": 9, **autoscaling}), around(has_keda=has_keda))
+    wanted = pool(autoscaling={"maxReplicas": 9, **autoscaling}, **PROMISED)
+    plan = plan_pool(wanted, around(has_keda=has_keda))
     kinds = {"HorizontalPodAutoscaler", "ScaledObject"}
     return plan, next(
         (one.manifest for one in plan.actions if isinstance(one, Apply) and one.manifest["kind"] in kinds), None
@@ -261,8 +264,9 @@ def test_a_trigger_without_keda_is_told_and_the_members_are_made_all_the_same() 
 
 def test_when_keda_comes_the_old_autoscaler_goes_first() -> None:
     plan, made = autoscaler_of(False, cpuPercent=70)
-    live = {key_of(made): made}
-    changed = plan_pool(pool(autoscaling={"maxReplicas": 9, "cpuPercent": 70}), around(has_keda=True, children=live))
+    live = {key_of(made): {**made, "metadata": {**made["metadata"], "uid": "uid-autoscaler"}}}
+    wanted = pool(autoscaling={"maxReplicas": 9, "cpuPercent": 70}, **PROMISED)
+    changed = plan_pool(wanted, around(has_keda=True, children=live))
     kinds = [
         one.key.kind if isinstance(one, Delete) else one.manifest["kind"]
         for one in changed.actions

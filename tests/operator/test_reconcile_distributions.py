@@ -27,12 +27,13 @@ from mailboat_operator.agents import AgentAddress, Agents, AgentUnansweringError
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
-from mailboat_operator.resources import ClusterUnavailableError
+from mailboat_operator.resources import ClusterConflictError, ClusterUnavailableError
 
 API = "apis/mailboat.dev/v1alpha1"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 PUBLISHER = {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}}
 POOL = {"journalRef": {"name": "main"}, "replicas": 2, "target": {"files": {"volume": {"size": "5Gi"}}}}
+PROMISED = {"resources": {"requests": {"cpu": "100m"}}}
 DEADLINE_SECONDS = 60.0
 NOWHERE = "http://127.0.0.1:9"
 
@@ -297,6 +298,26 @@ def test_a_finished_one_goes_after_its_time(harbour: Harbour) -> None:
     assert (harbour.reconcile("Distribution", "kept").again_seconds or 0) > 3000
 
 
+def test_one_that_was_made_anew_under_its_name_does_not_go_in_place_of_the_one_that_finished(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harbour.run_author()
+    harbour.distribute("release", "Test", ttlSecondsAfterFinished=0)
+    harbour.follow("release", "Distributed")
+    delete = Cluster.delete
+
+    async def delete_late(cluster: Cluster, *arguments: Any) -> None:
+        harbour.http.delete(harbour.path("Distribution", "release")).raise_for_status()
+        harbour.distribute("release", "Test")
+        await delete(cluster, *arguments)
+
+    monkeypatch.setattr(Cluster, "delete", delete_late)
+    with pytest.raises(ClusterConflictError, match="release"):
+        harbour.reconcile("Distribution", "release")
+    monkeypatch.undo()
+    harbour.follow("release", "Distributed")
+
+
 def test_it_waits_for_a_publisher_that_is_missing_or_suspended(harbour: Harbour) -> None:
     harbour.run_author()
     harbour.make("Distribution", "lost", {"publisherRef": {"name": "nobody"}, "action": "Test"})
@@ -473,7 +494,7 @@ def keda(harbour: Harbour) -> Iterator[Callable[[], None]]:
 
 
 def test_keda_takes_over_when_it_is_there(harbour: Harbour, keda: Callable[[], None]) -> None:
-    harbour.make("SubscriberPool", "edge", {**POOL, "autoscaling": {"maxReplicas": 9, "cpuPercent": 70}})
+    harbour.make("SubscriberPool", "edge", {**POOL, **PROMISED, "autoscaling": {"maxReplicas": 9, "cpuPercent": 70}})
     harbour.reconcile("SubscriberPool", "edge")
     autoscaler = harbour.path("horizontalpodautoscaler", "edge", "apis/autoscaling/v2")
     scaled = harbour.path("scaledobject", "edge", "apis/keda.sh/v1alpha1")

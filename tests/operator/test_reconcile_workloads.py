@@ -28,11 +28,13 @@ LOGIN = {
     }
 }
 PUBLISHER = {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "site"}}}
+PROMISED = {"resources": {"requests": {"cpu": "100m"}}}
+WEB = {"name": "web", "image": "nginx", "ports": [{"containerPort": 8081}], **PROMISED}
 POOL = {
     "journalRef": {"name": "main"},
     "replicas": 3,
     "target": {"generations": {"volume": {"size": "5Gi"}}},
-    "template": {"spec": {"containers": [{"name": "web", "image": "nginx", "ports": [{"containerPort": 8081}]}]}},
+    "template": {"spec": {"containers": [WEB]}},
 }
 
 
@@ -305,7 +307,9 @@ def test_a_suspended_publisher_is_left_as_it_is(boat: Bench) -> None:
 def test_pause_annotations_do_the_same(boat: Bench) -> None:
     boat.patch("SubscriberPool", "edge", {"metadata": {"annotations": {"mailboat.dev/paused": "true"}}})
     boat.reconcile("SubscriberPool", "edge")
-    assert boat.condition("SubscriberPool", "edge")["reason"] == "Suspended"
+    condition = boat.condition("SubscriberPool", "edge")
+    assert condition["reason"] == "Suspended"
+    assert condition["message"].startswith('the annotation mailboat.dev/paused is "true":')
 
 
 def test_a_deleted_pool_takes_its_children_along_and_nothing_hangs(boat: Bench) -> None:
@@ -322,7 +326,7 @@ def test_a_deleted_pool_takes_its_children_along_and_nothing_hangs(boat: Bench) 
 
 
 def test_an_autoscaler_comes_and_goes_with_its_section(boat: Bench) -> None:
-    boat.patch("SubscriberPool", "edge", {"spec": {"autoscaling": {"maxReplicas": 9, "cpuPercent": 70}}})
+    boat.patch("SubscriberPool", "edge", {"spec": {**PROMISED, "autoscaling": {"maxReplicas": 9, "cpuPercent": 70}}})
     boat.reconcile("SubscriberPool", "edge")
     assert boat.found("HorizontalPodAutoscaler", "edge")["spec"]["scaleTargetRef"]["kind"] == "SubscriberPool"
     boat.patch("SubscriberPool", "edge", {"spec": {"autoscaling": None}})

@@ -14,7 +14,7 @@ from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
 from mailboat_operator.api.limits import Limits
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
-from mailboat_operator.api.workload import Resources, Template, Volume
+from mailboat_operator.api.workload import Container, Resources, Template, Volume
 
 MAX_REPLICAS = 1000
 
@@ -193,6 +193,18 @@ class VolumeRetention:
     )
 
 
+def _promises_cpu_in_cel(holder: str) -> str:
+    """The rule below in CEL; a limit alone promises as much."""
+    resources = f"{holder}.resources"
+    said = [f"(has({resources}.{part}) && has({resources}.{part}.cpu))" for part in ("requests", "limits")]
+    return f"has({resources}) && ({' || '.join(said)})"
+
+
+def _promises_cpu(holder: Container | SubscriberPoolSpec) -> bool:
+    said = (holder.resources.requests, holder.resources.limits)
+    return any(one is not None and one.cpu is not None for one in said)
+
+
 @dataclass(frozen=True)
 class SubscriberPoolSpec:
     """Who subscribes to what, and what serves it."""
@@ -215,6 +227,19 @@ class SubscriberPoolSpec:
             "expose build takes a target generations: the others show every package when it is imported",
             ".expose",
             lambda spec: spec.expose is not Expose.BUILD or spec.target.generations is not None,
+        ),
+        Rule(
+            f"!has(self.autoscaling) || !has(self.autoscaling.cpuPercent) || ({_promises_cpu_in_cel('self')} && "
+            "(!has(self.template) || !has(self.template.spec) || !has(self.template.spec.containers) || "
+            f"self.template.spec.containers.all(one, {_promises_cpu_in_cel('one')})))",
+            "cpuPercent is of what containers are promised: say resources.requests.cpu of the agent, and of each "
+            "container of the template",
+            ".autoscaling.cpuPercent",
+            lambda spec: (
+                spec.autoscaling is None
+                or spec.autoscaling.cpu_percent is None
+                or all(map(_promises_cpu, (spec, *spec.template.spec.containers)))
+            ),
         ),
         unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
         unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),

@@ -91,7 +91,8 @@ async def _check_bucket(sight: Sight, journal: Journal) -> None:
     name = s3.credentials_secret_ref.name
     keys = entry_of(credentials, name, "accessKeyId"), entry_of(credentials, name, "secretAccessKey")
     authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
-    await check_bucket(s3, keys, authority)
+    async with sight.systems.waiting():
+        await check_bucket(s3, keys, authority)
 
 
 async def _credentials(sight: Sight, journal: Journal, prefix: str) -> Credentials:

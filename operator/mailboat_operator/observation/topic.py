@@ -45,7 +45,7 @@ async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
     if metadata.is_deleted:
         return await _look_at_deleted(sight, topic) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=topic.spec.suspend):
-        return plan_topic_status(topic, None, None, suspended(), sight.now)
+        return plan_topic_status(topic, None, None, suspended(suspend=topic.spec.suspend), sight.now)
     journal = await sight.journal(metadata.namespace, name)
     if journal is None:
         findings = under_way("JournalMissing", f"there is no Journal {name} that can be understood")

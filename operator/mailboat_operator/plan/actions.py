@@ -32,9 +32,15 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a child that is not wanted any more."""
+    """Remove an object that is not wanted any more: the very one that was looked at, and no other of its name.
+
+    Attributes:
+        key: Which.
+        uid: Its own.
+    """
 
     key: ChildKey
+    uid: str
 
 
 class Severity(enum.StrEnum):

@@ -26,7 +26,7 @@ from mailboat_operator.plan.build_ground import (
     build_id_of,
     ground_of,
 )
-from mailboat_operator.plan.children import plan_children
+from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
 from mailboat_operator.plan.spark_state import Application, ApplicationState, application_of
 
@@ -71,7 +71,7 @@ def plan_finished_build(build: PackageBuild, now: datetime) -> Plan:
         return Plan((), None)
     rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
     if rest <= 0:
-        return Plan((Delete(ChildKey("PackageBuild", build.metadata.name)),), None)
+        return Plan((Delete(ChildKey("PackageBuild", build.metadata.name), build.metadata.uid),), None)
     return Plan((), None, min(rest, _LONGEST_SLEEP_SECONDS))
 
 
@@ -83,7 +83,9 @@ def _blocked(build: PackageBuild, seen: BuildSurroundings, findings: Sequence[Fi
 def _suspended(build: PackageBuild, seen: BuildSurroundings) -> Plan:
     """The pods go; the time that it is suspended counts for no deadline."""
     status = replace(build.status, phase=BuildPhase.SUSPENDED, application=None, started_at=None, retry_at=None)
-    return replace(_plan(build, status, suspended(), seen), actions=tuple(_removed(build, seen)))
+    return replace(
+        _plan(build, status, suspended(suspend=build.spec.suspend), seen), actions=tuple(_removed(build, seen))
+    )
 
 
 def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
@@ -187,7 +189,7 @@ def _removed(build: PackageBuild, seen: BuildSurroundings) -> Iterator[Action]:
     """The application at hand goes, and its pods with it."""
     key = application_key(build, build.status.attempt or 1)
     if key in seen.around.children:
-        yield Delete(key)
+        yield deletion(key, seen.around.children)
 
 
 def _plan(

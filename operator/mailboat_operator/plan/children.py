@@ -53,7 +53,7 @@ def plan_unwanted(keys: Iterable[ChildKey], wanted: Iterable[Manifest], live: Li
     kept = {key_of(manifest) for manifest in wanted}
     for key in keys:
         if key not in kept and key in live and controller_uid(live[key]) == owner_uid:
-            yield Delete(key)
+            yield deletion(key, live)
 
 
 def taken_name(live: Live, wanted: Iterable[Manifest], owner_uid: str) -> ChildKey | None:
@@ -62,6 +62,11 @@ def taken_name(live: Live, wanted: Iterable[Manifest], owner_uid: str) -> ChildK
         (key for key in map(key_of, wanted) if key in live and controller_uid(live[key]) != owner_uid),
         None,
     )
+
+
+def deletion(key: ChildKey, live: Live) -> Delete:
+    """The deletion of a child that was found."""
+    return Delete(key, live[key]["metadata"]["uid"])
 
 
 def controller_uid(manifest: Manifest) -> str | None:

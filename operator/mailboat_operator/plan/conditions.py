@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from mailboat_operator.api.conditions import Condition, Truth
+from mailboat_operator.manifests.names import PAUSED
 
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
@@ -51,9 +52,10 @@ def stalled(reason: str, message: str) -> Sequence[Finding]:
     return _standing(Finding(READY, Truth.FALSE, reason, message), moving=False, stuck=True)
 
 
-def suspended() -> Sequence[Finding]:
-    """Nobody looks after it, as was asked for."""
-    message = "spec.suspend is true: nothing is made, changed or corrected"
+def suspended(*, suspend: bool) -> Sequence[Finding]:
+    """Nobody looks after it, as was asked for: by `spec.suspend`, or else by the annotation."""
+    cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
+    message = f"{cause}: nothing is made, changed or corrected"
     return _standing(Finding(READY, Truth.UNKNOWN, "Suspended", message), moving=False, stuck=False)
 
 

@@ -131,7 +131,8 @@ def plan_finished(distribution: Distribution, now: datetime) -> Plan:
         return Plan((), None, _LONGEST_SLEEP_SECONDS)
     rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
     if rest <= 0:
-        return Plan((Delete(ChildKey("Distribution", distribution.metadata.name)),), None)
+        metadata = distribution.metadata
+        return Plan((Delete(ChildKey("Distribution", metadata.name), metadata.uid),), None)
     return Plan((), None, min(rest, _LONGEST_SLEEP_SECONDS))
 
 

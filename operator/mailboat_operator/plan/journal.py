@@ -15,8 +15,8 @@ from mailboat_operator.api.references import Reference
 from mailboat_operator.api.retention import TopicRetention
 from mailboat_operator.api.topic import TopicSpec
 from mailboat_operator.manifests.children import ChildKey, Manifest, Owner
-from mailboat_operator.plan.actions import Delete, Hold, Plan
-from mailboat_operator.plan.children import Live, controller_uid, plan_children, taken_name
+from mailboat_operator.plan.actions import Hold, Plan
+from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
 from mailboat_operator.plan.reclaiming import is_held
 from mailboat_operator.plan.workload import is_paused
@@ -58,7 +58,7 @@ def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed:
     if metadata.is_deleted:
         return _plan_deleted(journal, live, reclaimed, now) if is_held(metadata) else Plan((), None)
     if is_paused(metadata, suspend=journal.spec.suspend):
-        return _plan(journal, brokers, live, suspended(), now)
+        return _plan(journal, brokers, live, suspended(suspend=journal.spec.suspend), now)
     is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
     if is_needed != is_held(metadata):
         return Plan((Hold(is_needed),), None, again_seconds=0.0)
@@ -89,7 +89,7 @@ def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: d
         f"waits for the deletion of {', '.join(waited_for)}; to keep the topics, set topics.reclaimPolicy to Retain"
     )
     plan = _plan(journal, BrokersFound(), live, under_way("TopicsGoing", message), now)
-    return replace(plan, actions=tuple(Delete(key) for key in ours if not _is_going(live[key])))
+    return replace(plan, actions=tuple(deletion(key, live) for key in ours if not _is_going(live[key])))
 
 
 def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequence[Finding], now: datetime) -> Plan:

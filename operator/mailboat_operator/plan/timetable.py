@@ -35,12 +35,14 @@ class Run:
 
     Attributes:
         name: Of the PackageBuild.
+        uid: Its own.
         scheduled_at: The time that it is of.
         phase: How far it got.
         is_finished: Whether it is over.
     """
 
     name: str
+    uid: str
     scheduled_at: datetime
     phase: BuildPhase | None
     is_finished: bool
@@ -65,7 +67,8 @@ def run_of(owner: PackageBuild, build: PackageBuild) -> Run | None:
     if not minutes.isdecimal() or len(minutes) > 9:
         return None
     scheduled_at = datetime.fromtimestamp(int(minutes) * _MINUTE, UTC)
-    return Run(build.metadata.name, scheduled_at, build.status.phase, build.status.finished_at is not None)
+    metadata, status = build.metadata, build.status
+    return Run(metadata.name, metadata.uid, scheduled_at, status.phase, status.finished_at is not None)
 
 
 def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> Plan:
@@ -73,7 +76,7 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
     if build.metadata.is_deleted or build.spec.schedule is None:
         return Plan((), None)
     if is_paused(build.metadata, suspend=build.spec.suspend):
-        return _plan(build, build.status, runs, suspended(), now)
+        return _plan(build, build.status, runs, suspended(suspend=build.spec.suspend), now)
     try:
         times = times_around(build, build.spec.schedule, runs, now)
     except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
@@ -123,7 +126,7 @@ def _decided(
         return [], status, ready(text, "Waiting")
     replaced = active if schedule.concurrency_policy is ConcurrencyPolicy.REPLACE else []
     made = _run_manifest(build, times.due)
-    actions: list[Action] = [Delete(ChildKey("PackageBuild", one.name)) for one in replaced]
+    actions: list[Action] = [_deletion(one) for one in replaced]
     actions += [Apply(made), Report(Severity.NORMAL, "RunBegan", f"PackageBuild {made['metadata']['name']} is made")]
     return actions, replace(status, last_schedule_at=times.due), waiting
 
@@ -133,6 +136,10 @@ def _run_manifest(build: PackageBuild, time: datetime) -> Manifest:
     return owner_of_build(build).child("PackageBuild", str(int(time.timestamp()) // _MINUTE), {"spec": encode(spec)})
 
 
+def _deletion(run: Run) -> Delete:
+    return Delete(ChildKey("PackageBuild", run.name), run.uid)
+
+
 def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
     """Runs beyond the limits, the oldest first."""
     finished = sorted((one for one in runs if one.is_finished), key=lambda one: one.scheduled_at)
@@ -140,7 +147,7 @@ def _outdated(schedule: Timetable, runs: Sequence[Run]) -> Iterator[Action]:
     failed = [one for one in finished if one.phase is not BuildPhase.COMPLETED]
     for kept, limit in ((complete, schedule.successful_history_limit), (failed, schedule.failed_history_limit)):
         for one in kept[: len(kept) - limit] if len(kept) > limit else ():
-            yield Delete(ChildKey("PackageBuild", one.name))
+            yield _deletion(one)
 
 
 def _plan(

@@ -95,7 +95,7 @@ def hindrance(
         suspend: What its spec says.
     """
     if is_paused(metadata, suspend=suspend):
-        return suspended()
+        return suspended(suspend=suspend)
     if around.journal is None:
         return under_way("JournalMissing", f"there is no Journal {journal_name} that can be understood")
     missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
