@@ -61,6 +61,7 @@ STORAGE = Program("local-path-provisioner", "github.com/rancher/local-path-provi
 PAUSE = Program("pause")
 KEDA = Program("keda-operator", "github.com/kedacore/keda/v2/cmd/operator", module="keda")
 KEDA_METRICS = Program("keda-adapter", "github.com/kedacore/keda/v2/cmd/adapter", module="keda")
+METRICS_SERVER = Program("metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server")
 SPARK_OPERATOR = Program("spark-operator", "github.com/kubeflow/spark-operator/v2/cmd/operator")
 SPARK_OPERATOR_MODULE = "github.com/kubeflow/spark-operator/v2"
 
@@ -126,8 +127,7 @@ def _go_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    known = {
-        one.name: one for one in (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE, KEDA, KEDA_METRICS, SPARK_OPERATOR)
-    }
+    cluster = (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)
+    known = {one.name: one for one in (*cluster, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)}
     for name in sys.argv[1:] or known:
         sys.stdout.write(f"{build(known[name])}\n")

@@ -5,6 +5,7 @@
     cluster.py images    build the project's images and load them; prints their names and sizes
     cluster.py load IMAGE…   give it images of the engine
     cluster.py keda      build KEDA of its module and install it
+    cluster.py metrics   build the metrics server of its module and install it
     cluster.py spark     the image of bulk builds and kubeflow's Spark operator: prints image, program, definitions
     cluster.py down      remove it, and the engine with it
 
@@ -21,6 +22,7 @@ import sys
 from pathlib import Path
 
 import keda
+import metrics_server
 from builds import (
     HELM,
     KIND,
@@ -161,6 +163,8 @@ if __name__ == "__main__":
             load(up(), names)
         case ["keda"]:
             keda.install(_client_environment(up()), NAME)
+        case ["metrics"]:
+            metrics_server.install(_client_environment(up()), NAME)
         case ["spark"]:
             load_spark(up())
         case ["down"]:
