@@ -19,9 +19,12 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from botocore.exceptions import ClientError
 
 from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
 from mailboat.clock import Clock, Deadline
@@ -36,6 +39,7 @@ READER: Final = S3Keys("reader", "reader-secret")
 _ALL_RIGHTS: Final = ("Admin", "Read", "Write", "List", "Tagging")
 _GRPC_DISTANCE: Final = 10_000  # one of the server's parts talks to another's port plus this, whatever it is told
 _LOOK_SECONDS: Final = 0.02
+_PROBE: Final = "server-probe"
 _SERVICES: Final = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
 
 
@@ -133,7 +137,16 @@ class S3Server:
                 self.kill()
                 raise S3ServerFailedError(f"the S3 server did not start:\n{self.log_tail()}")
             self._clock.wait(threading.Event(), _LOOK_SECONDS)
-        self._ensure_bucket()
+        client = self.client()
+        try:
+            for bucket in {self.bucket, _PROBE} - {one["Name"] for one in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=bucket)
+            while not self._keeps(client):
+                if deadline.is_over():
+                    raise S3ServerFailedError(f"the S3 server keeps nothing:\n{self.log_tail()}")
+                self._clock.wait(threading.Event(), _LOOK_SECONDS)
+        finally:
+            client.close()
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """Ask the server to end, and kill it when it does not in time. Without a running one it does nothing."""
@@ -203,13 +216,30 @@ class S3Server:
             return False
         return True
 
-    def _ensure_bucket(self) -> None:
-        client = self.client()
+    def _keeps(self, client: S3Client) -> bool:
+        """Whether what it was given, also before it died, can be had: its volumes come in later than its front."""
         try:
-            if self.bucket not in {one["Name"] for one in client.list_buckets()["Buckets"]}:
-                client.create_bucket(Bucket=self.bucket)
-        finally:
-            client.close()
+            client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()
+        except client.exceptions.NoSuchKey:
+            return self._takes(client)
+        except ClientError as error:
+            _raise_unless_passing(error)
+            return False
+        return True
+
+    def _takes(self, client: S3Client) -> bool:
+        try:
+            client.put_object(Bucket=_PROBE, Key=_PROBE, Body=b"kept")
+        except ClientError as error:
+            _raise_unless_passing(error)
+            return False
+        return True
+
+
+def _raise_unless_passing(error: ClientError) -> None:
+    """Errors of the server itself pass."""
+    if error.response["ResponseMetadata"]["HTTPStatusCode"] < HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise error
 
 
 def _identities() -> dict[str, object]:
