@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from mailboat.frozen import Frozen
 
 _TRACE_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _FUTURE_PART: Final = re.compile(r"-[\x21-\x7e]{0,200}", re.ASCII)
@@ -29,8 +30,7 @@ class TraceParent(NamedTuple):
         return f"00-{self.trace_id}-{self.span_id}-{int(self.is_sampled):02x}"
 
 
-@dataclass(frozen=True, slots=True)
-class TracedPackage:
+class TracedPackage(Frozen):
     """A package as spans describe it.
 
     Attributes:

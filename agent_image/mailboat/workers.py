@@ -11,11 +11,12 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol, runtime_checkable
 
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
+from mailboat.frozen import Frozen
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mailboat-"
@@ -33,8 +34,7 @@ class Watching(Protocol):
         """The calling thread ends as it should."""
 
 
-@dataclass(frozen=True, slots=True)
-class Care:
+class Care(Frozen):
     """How a worker is treated.
 
     Attributes:

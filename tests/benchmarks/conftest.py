@@ -154,8 +154,12 @@ def per_item(result: dict[str, Any]) -> float:
 
 
 def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would measure or steer the processes."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTEST", "MAILBOAT"))}
+    """The environment without what would measure or steer the processes, or keep them from the compiled modules.
+
+    An installed program has its modules compiled; in a checkout the first run does it, unless it is forbidden.
+    """
+    without = ("COV", "PYTEST", "MAILBOAT", "PYTHONDONTWRITEBYTECODE")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(without)}
     return kept | {"PYTHONHASHSEED": "0"} | (extra or {})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
@@ -31,7 +33,7 @@ def announced(**changes: object) -> Announced:
 
 
 def _fields() -> dict[str, object]:
-    return {name: getattr(ANNOUNCEMENT, name) for name in DiscoveryMessage.__slots__}
+    return {one.name: getattr(ANNOUNCEMENT, one.name) for one in fields(ANNOUNCEMENT)}
 
 
 def test_an_announcement_says_who_where_and_when() -> None:

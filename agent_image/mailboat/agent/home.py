@@ -19,13 +19,13 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
 CONFIG_FILE: Final = "mailboat.yaml"
@@ -49,8 +49,7 @@ class HomeExistsError(UsageError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSubscriber:
+class KnownSubscriber(Frozen):
     """A subscriber that was started from this home.
 
     Attributes:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalCorruptError, MailboatError, UntrustedInputError
+from mailboat.frozen import Frozen
 from mailboat.journal.port import Edge, Journal, ReadLimits, Record, Start
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import (
@@ -28,7 +28,6 @@ from mailboat.model.messages import (
 )
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
-from mailboat.wire.events import decode_event
 from mailboat.wire.messages import decode_message
 
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
@@ -36,8 +35,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _LAST_MESSAGES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Frozen):
     """Something that does not fit, at one record, or at a topic as a whole when `offset` is None."""
 
     topic: TopicName
@@ -45,8 +43,7 @@ class Finding:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Frozen):
     """What a check of the journal came to."""
 
     records: int
@@ -89,7 +86,11 @@ def readable(record: Record) -> Message | None:
 
 def decode_record(record: Record, *, is_event: bool = False) -> Message | DistributedEvent:
     """What a record says. Raises: MessageCorruptError."""
-    return decode_event(record.headers, record.value) if is_event else decode_message(record.headers, record.value)
+    if not is_event:
+        return decode_message(record.headers, record.value)
+    from mailboat.wire.events import decode_event
+
+    return decode_event(record.headers, record.value)
 
 
 def verify_journal(

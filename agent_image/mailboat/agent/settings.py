@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
+
+from mailboat.frozen import Frozen
 
 HOME_VARIABLE: Final = "MAILBOAT_HOME"
 VERBOSE_VARIABLE: Final = "MAILBOAT_VERBOSE"
@@ -18,8 +20,7 @@ TOKEN_VARIABLE: Final = "MAILBOAT_TOKEN"  # noqa: S105  # the name of a variable
 DEFAULT_HOME: Final = Path(".mailboat")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Frozen):
     """The environment's part of the configuration.
 
     Attributes:

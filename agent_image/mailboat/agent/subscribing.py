@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.hooks import Hooks
-from mailboat.agent.inspection import recent_publishers
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
@@ -22,6 +21,7 @@ from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.errors import MailboatError, RetryableError, UsageError
+from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
@@ -51,8 +51,7 @@ _FAREWELL_SHARE: Final = 0.2
 _LEAST_FAREWELL_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Frozen):
     """What a subscriber is to do.
 
     Attributes:
@@ -233,6 +232,8 @@ class SubscriberProcess:
             return frozenset()
         known = frozenset(self._workspace.publisher_names())
         try:
+            from mailboat.agent.inspection import recent_publishers  # one that names its publishers never asks
+
             return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
         except MailboatError:  # what is wrong with the log, the import tells
             return known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,7 +58,7 @@ class DirectoryDocuments:
 
     @contextmanager
     def _drafted(self, document: bytes) -> Iterator[Path]:
-        draft = self._drafts / uuid.uuid4().hex
+        draft = self._drafts / os.urandom(16).hex()
         try:
             self._folder.mkdir(exist_ok=True)
             with draft.open("xb") as file:

@@ -7,16 +7,16 @@ Every adapter passes `mailboat.testing.blob_contract`. Stores are safe to use fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
+
+from mailboat.frozen import Frozen
 
 Digest = bytes
 """SHA-256, 32 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlobInfo:
+class BlobInfo(Frozen):
     """A stored blob."""
 
     digest: Digest

@@ -7,7 +7,6 @@ Written without rich, which costs more to import than a restart with nothing to 
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING, TextIO
 
 from mailboat.cli.rendering import bytes_text, printable
@@ -32,6 +31,8 @@ class ProgressLine:
         """Show a snapshot."""
         line = printable(progress_text(self._name, statistics))
         if self._is_terminal and self._is_in_front():
+            import shutil
+
             width = shutil.get_terminal_size().columns - 1
             self._shown = line[:width]
             self._into.write(f"\r\x1b[K{self._shown}")

@@ -11,9 +11,10 @@ import enum
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,8 +43,7 @@ class Output(enum.StrEnum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Frozen):
     """A column of a table. Numbers stand right.
 
     Attributes:
@@ -59,8 +59,7 @@ class Column:
     can_cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """Rows of cells under titles; no rows print `empty` instead."""
 
     columns: Sequence[Column]
@@ -72,8 +71,7 @@ Block = Table | str
 """A table, or a line of text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Frozen):
     """What a command found out.
 
     Attributes:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mailboat.agent.settings import Settings
 from mailboat.cli.rendering import Output, Report, printable, show
 from mailboat.errors import UsageError
+from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from mailboat.agent.home import Home
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Frozen):
     """One run of one command.
 
     Attributes:

@@ -6,8 +6,10 @@ import enum
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform, get_args, get_origin
+from dataclasses import MISSING, Field, fields
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from mailboat.frozen import Frozen
 
 DAY_SECONDS: Final = 24 * 3600.0
 KIBIBYTE: Final = 1024
@@ -25,46 +27,8 @@ class Setting(NamedTuple):
     minimum: float | None = None
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class Section:
-    """A record of the configuration: a frozen dataclass, declared by inheriting from this.
-
-    All sections share the methods below. Were they compiled for each of the thirty, every start would pay for it, and
-    a process makes each section about once.
-    """
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    def __init_subclass__(cls) -> None:
-        dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
-
-    def __init__(self, *values: object, **named: object) -> None:
-        """Take values in the order of the keys, or by name. Raises: TypeError for unknown, doubled or missing keys."""
-        keys = self.__dataclass_fields__
-        given = dict(zip(keys, values, strict=False))
-        if len(values) > len(keys) or not named.keys() <= keys.keys() - given.keys():
-            raise TypeError(f"{type(self).__name__} has the keys {', '.join(keys)}, each once")
-        given.update(named)
-        for name, key in keys.items():
-            value = given[name] if name in given else _default(key)
-            if value is REQUIRED:
-                raise TypeError(f"{type(self).__name__} needs {name}")
-            self.__dict__[name] = value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"{type(self).__name__}.{name} can't be changed")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"{type(self).__name__}.{name} can't be removed")
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.__dict__ == self.__dict__
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.__dict__.values()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+Section = Frozen
+"""A section of the configuration, or a value in it that has keys of its own."""
 
 
 class Key(NamedTuple):
@@ -89,7 +53,7 @@ class Key(NamedTuple):
     @property
     def is_section(self) -> bool:
         """Whether the value has keys of its own."""
-        return is_dataclass(self.kind)
+        return issubclass(self.kind, Section)
 
     @property
     def is_choice(self) -> bool:

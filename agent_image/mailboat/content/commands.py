@@ -7,16 +7,15 @@ the answer becomes durable together with the last of its effects, and waits with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, CommandVerb
 from mailboat.model.positions import Position
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCommand:
+class OpenCommand(Frozen):
     """A command that was taken and is not done yet.
 
     Attributes:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from mailboat.content.targets.database import check_database, connect_database
 from mailboat.content.targets.ledger import TargetLedger
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.failpoints import Failpoints
+from mailboat.frozen import Frozen
 
 FILES: Final = "files"
 GENERATIONS: Final = "generations"
@@ -30,8 +30,7 @@ SourceOpener = Callable[[Path], Source | None]
 """Opens a path that is of its format; None leaves it to the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetLocation:
+class TargetLocation(Frozen):
     """A parsed target: one of `TARGET_KINDS` and where it is."""
 
     kind: str

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mailboat.content.commands import CommandLedger, OpenCommand
+from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
@@ -45,8 +46,7 @@ class Source(Protocol):
         """Release what the source holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Frozen):
     """That the package at `offset` failed before: persisted, so that a restart does not start counting anew."""
 
     offset: Offset
@@ -55,8 +55,7 @@ class Attempt:
     next_try_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Frozen):
     """A package that was given up, or cleared: an entry of the error queue."""
 
     offset: Offset
@@ -68,8 +67,7 @@ class GivenUp:
     given_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenBuild:
+class OpenBuild(Frozen):
     """A bulk build of which some packages are in a target, and the last one is not.
 
     Attributes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from mailboat.clock import Clock
+from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import DiscoveryMessage
@@ -17,8 +17,7 @@ from mailboat.workers import Care, Worker
 STOP_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class AnnouncerSettings:
+class AnnouncerSettings(Frozen):
     """How often is announced.
 
     Attributes:

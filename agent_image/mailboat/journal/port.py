@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, LogIdentity, Position
 
@@ -76,16 +76,14 @@ class RecordBatch(NamedTuple):
     is_at_end: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLimits:
+class ReadLimits(Frozen):
     """How much one read may give. A single record larger than `max_bytes` is still given, alone."""
 
     max_records: int = 100
     max_bytes: int = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
+class TopicSettings(Frozen):
     """How a topic is kept.
 
     Attributes:

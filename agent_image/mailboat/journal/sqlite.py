@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 from mailboat.clock import Clock
+from mailboat.frozen import Frozen
 from mailboat.journal.headers import decode_headers
 from mailboat.journal.port import Border, NewRecord, Record, Start, TopicDifference, TopicSettings
 from mailboat.journal.refusals import journal_closed, out_of_range, topic_missing
@@ -38,8 +37,7 @@ _REMOVED_AT_ONCE: Final = 1000
 _VACUUMED_PAGES: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteSettings:
+class SqliteSettings(Frozen):
     """How the journal's file is used.
 
     Attributes:
@@ -114,6 +112,8 @@ class SqliteJournal:
         wanted = (settings.retention_seconds, settings.max_message_bytes, settings.retention_bytes)
         if self._settings_row(topic) == wanted:
             return
+        import uuid  # noqa: PLC0415  # most starts make no topic
+
         with self._writer.transaction() as connection:
             made = connection.execute(
                 "INSERT INTO topic (name, uuid, retention_seconds, max_message_bytes, retention_bytes) "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -78,7 +77,7 @@ def create_file(path: Path, clock: Clock) -> None:
     """
     if path.exists():
         return
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft = path.with_name(f".{path.name}.{os.urandom(16).hex()}")
     try:
         with mapped_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +109,8 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
 
 
 def _fill(draft: Path, clock: Clock) -> None:
+    import uuid  # noqa: PLC0415  # a journal is made once
+
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +82,7 @@ class SqliteWriter:
     bells: Callable[[int], str]
     """The named pipe of a topic's number (see `wakeup`)."""
     busy_timeout_seconds: float
-    epoch: int = field(default_factory=lambda: uuid.uuid4().int & _MAX_EPOCH)
+    epoch: int = field(default_factory=lambda: int.from_bytes(os.urandom(8)) & _MAX_EPOCH)
     counts: WriterCounts = field(default_factory=WriterCounts)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _queue: deque[_Append] = field(default_factory=deque)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
@@ -118,8 +119,7 @@ class PackageStatus(enum.StrEnum):
     IMPORTED = "IMPORTED"
 
 
-@dataclass(frozen=True, slots=True)
-class FailureCause:
+class FailureCause(Frozen):
     """Why an import failed (ours).
 
     Attributes:
@@ -150,8 +150,7 @@ class StatusMessage:
     created_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberState:
+class SubscriberState(Frozen):
     """What a subscriber says of itself for one publisher that it follows.
 
     Attributes:
@@ -164,8 +163,7 @@ class SubscriberState:
     retries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryMessage:
+class DiscoveryMessage(Frozen):
     """A subscriber's announcement, on the discovery topic.
 
     Attributes:
@@ -227,8 +225,7 @@ class DiscoveryMessage:
         return self.reads_next or Offset(0)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandMessage:
+class CommandMessage(Frozen):
     """Clear the queue of one subscriber up to an offset, on the command topic.
 
     Attributes:
@@ -247,8 +244,7 @@ class CommandMessage:
     sent_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveMessage:
+class RedriveMessage(Frozen):
     """Import a package after all that one subscriber gave up, on the command topic (ours).
 
     Attributes:
@@ -280,8 +276,7 @@ class CommandState(enum.StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Frozen):
     """What became of a command that has an id, on the status topic (ours).
 
     Attributes:
@@ -307,8 +302,7 @@ class CommandResult:
     created_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PingMessage:
+class PingMessage(Frozen):
     """The original's probe: carries nothing."""
 
 
@@ -332,8 +326,7 @@ class Missed(NamedTuple):
     reason: MissedReason
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedEvent:
+class DistributedEvent(Frozen):
     """All subscribers that count have processed the package, on the event topic, as JSON.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import Offset
 
 
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
+class LogIdentity(Frozen):
     """Which log an offset belongs to. Stored beside every position, so that a replaced log is noticed.
 
     Attributes:

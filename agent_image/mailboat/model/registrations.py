@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 
@@ -25,8 +25,7 @@ class Registration(NamedTuple):
     heard_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryMessage:
+class RegistryMessage(Frozen):
     """The durable registrations, on the discovery topic under a key of their own (ours).
 
     Attributes:

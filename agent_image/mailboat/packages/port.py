@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
+from mailboat.frozen import Frozen
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Node
@@ -18,8 +19,7 @@ from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import OpenBinary
 
 
-@dataclass(frozen=True, slots=True)
-class PackageLimits:
+class PackageLimits(Frozen):
     """What a reader accepts; beyond it, LimitExceededError names the entry and the limit.
 
     Attributes:

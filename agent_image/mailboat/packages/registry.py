@@ -1,6 +1,6 @@
 """The package formats that an agent knows, by the type that a message names, and by the first bytes of a file.
 
-Made once by the composition root and handed to publisher and subscriber. Knows no format by itself.
+Made once by the composition root and handed to publisher and subscriber. Loads no format itself.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import BinaryIO, Final
 
 from mailboat.errors import PermanentError
 from mailboat.packages.port import PackageCodec
-from mailboat.packages.tree import TREE
-from mailboat.wire.tree import MAGIC
 
+TREE: Final = "tree"
 FILEVAULT: Final = "filevault"
+_TREE_START: Final = b"\x0a"
 _ZIP_STARTS: Final = (b"PK\x03\x04", b"PK\x05\x06")  # a zip with entries, and an empty one
 
 
@@ -65,7 +65,7 @@ class PackageRegistry(Mapping[str, PackageCodec]):
         stream.seek(start)
         if first.startswith(_ZIP_STARTS):
             return self.codec_for(FILEVAULT)
-        if first.startswith(MAGIC):
+        if first.startswith(_TREE_START):
             return self.codec_for(TREE)
         what = f"starts with the bytes {first.hex(' ')}, which no package does" if first else "is empty"
         raise UnknownPackageTypeError(f"the file {what}; known are {', '.join(self.types) or 'none'}")

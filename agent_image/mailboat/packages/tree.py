@@ -18,6 +18,7 @@ from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
+from mailboat.packages.registry import TREE
 from mailboat.packages.tree_batch import read_subtrees
 from mailboat.packages.tree_headers import TreeHeaders
 from mailboat.packages.tree_order import check_order, is_in_key_order
@@ -32,7 +33,6 @@ from mailboat.packages.tree_reading import (
 from mailboat.wire.nodes import OpenBinary
 from mailboat.wire.tree import Header, TreePackage, digest_in_trailer, parse_package, take_header, take_nodes
 
-TREE: Final = "tree"
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 """A larger package is read record by record: one call would hold all of it several times."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import FailureCause
 from mailboat.queues.names import QueueName
@@ -41,8 +41,7 @@ class Capability(enum.StrEnum):
     REMOVABLE = "removable"
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Frozen):
     """Where a subscriber stands, as it announced.
 
     Attributes:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.port import Batch, GivenUp
 from mailboat.failpoints import Failpoint
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandMessage, CommandResult, CommandState, CommandVerb
 from mailboat.model.positions import Position
@@ -42,8 +43,7 @@ _DONE: Final = CommandState.DONE
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFacts:
+class CommandFacts(Frozen):
     """What a decision about a command depends on.
 
     Attributes:
@@ -61,8 +61,7 @@ class CommandFacts:
     given_up: Collection[Offset]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Frozen):
     """How a command ends at once."""
 
     state: CommandState

@@ -8,12 +8,12 @@ the records one by one. Called by `Importer`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from mailboat.errors import PathRefusedError
 from mailboat.failpoints import Failpoint, Failpoints
+from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.changes import Subtrees
 from mailboat.model.identifiers import AgentName
@@ -38,8 +38,7 @@ class Run(NamedTuple):
     subtrees: Subtrees
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Frozen):
     """What a subscriber reads, and how.
 
     Attributes:

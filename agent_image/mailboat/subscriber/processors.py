@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
@@ -22,8 +22,7 @@ from mailboat.model.paths import NodePath
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessedPackage:
+class ProcessedPackage(Frozen):
     """What a hook is told of a package."""
 
     offset: Offset
@@ -42,8 +41,7 @@ class Processor(Protocol):
         """Do what the hook is for, within a time of its own. Any exception means that it failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Processors:
+class Processors(Frozen):
     """The hooks of a subscriber; None where there is none."""
 
     before: Processor | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause
@@ -38,8 +38,7 @@ class SubscriberPhase(enum.StrEnum):
     """It ended: asked to, or because going on could lose content; then the cause is a named state."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberStatistics:
+class SubscriberStatistics(Frozen):
     """A snapshot. Counts are of this run of the process.
 
     Attributes:

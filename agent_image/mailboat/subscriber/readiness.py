@@ -20,8 +20,8 @@ Source: Sling's SubscriberReady, SLING-10180 and others (the reasons), without i
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from mailboat.frozen import Frozen
 from mailboat.model.identifiers import Offset
 from mailboat.queues.standing import BLOCKING_ATTEMPTS
 
@@ -40,8 +40,7 @@ class ReadyReason(enum.StrEnum):
     FORCED = "forced"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadinessPolicy:
+class ReadinessPolicy(Frozen):
     """When a subscriber counts as ready.
 
     Attributes:
@@ -57,8 +56,7 @@ class ReadinessPolicy:
     max_lag_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadinessFacts:
+class ReadinessFacts(Frozen):
     """What the decision depends on. None where something is not known, or does not apply.
 
     Attributes:
@@ -82,8 +80,7 @@ class ReadinessFacts:
     waiting_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Frozen):
     """Whether a subscriber is ready, and why or why not."""
 
     is_ready: bool = False

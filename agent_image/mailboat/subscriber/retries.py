@@ -13,7 +13,6 @@ is dropped at its first failure; here the count belongs to one offset and is for
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Final
 
 from mailboat.errors import (
@@ -26,6 +25,7 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
+from mailboat.frozen import Frozen
 
 _INFRASTRUCTURE: Final = (
     JournalUnavailableError,
@@ -37,8 +37,7 @@ _INFRASTRUCTURE: Final = (
 _MOST_DOUBLINGS: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Frozen):
     """When a failed package is tried again.
 
     Attributes:
@@ -52,21 +51,18 @@ class RetryPolicy:
     longest_pause_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class TryAgain:
+class TryAgain(Frozen):
     """Try again after a pause; `is_counted` says whether the failure uses up the policy's attempts."""
 
     pause_seconds: float
     is_counted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Frozen):
     """Put the package into the error queue and go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Frozen):
     """End in the named state of the error."""
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.clock import Clock, SystemClock
 from mailboat.content.port import Target
 from mailboat.failpoints import Failpoints, NoFailpoints
+from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
@@ -33,8 +34,7 @@ class UndecodablePolicy(enum.StrEnum):
     """The subscriber stops before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkipCommits:
+class SkipCommits(Frozen):
     """How often the position is stored when nothing but skipped messages went by.
 
     Attributes:
@@ -46,8 +46,7 @@ class SkipCommits:
     max_seconds: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class StagingSettings:
+class StagingSettings(Frozen):
     """Import a package only after another subscriber did.
 
     Attributes:
@@ -61,8 +60,7 @@ class StagingSettings:
     announcement_seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExposureSettings:
+class ExposureSettings(Frozen):
     """Show readers a bulk build only when it is complete.
 
     Attributes:
@@ -72,8 +70,7 @@ class ExposureSettings:
     quiet_seconds: float | None = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberSettings:
+class SubscriberSettings(Frozen):
     """What a subscriber is told.
 
     Attributes:
@@ -117,8 +114,7 @@ class SubscriberSettings:
     is_gap_accepted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberPorts:
+class SubscriberPorts(Frozen):
     """What a subscriber works with; it closes none of it.
 
     Attributes:

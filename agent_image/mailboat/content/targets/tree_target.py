@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -20,6 +20,7 @@ from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
+from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import CommandResult, StatusMessage
@@ -49,8 +50,7 @@ class Showing(Intake, Protocol):
         """Finish and release."""
 
 
-@dataclass(frozen=True)
-class TargetParts:
+class TargetParts(Frozen):
     """What one target is made of.
 
     Attributes:
