@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,15 +21,31 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, recipe_for
-from mailboat.bulk.cutting import Bin, Budget
+from mailboat.bulk.cutting import Bin, Budget, Cut
 from mailboat.bulk.listing import Branch, cut_whole
 from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.bulk.spark import pipeline
-from mailboat.bulk.spark.columns import Column
-from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace, build_stage, build_work, cut_stage, cut_work
+from mailboat.bulk.spark.columns import Column, batch_of
+from mailboat.bulk.spark.pipeline import (
+    CUT_COLUMNS,
+    SparkPipeline,
+    WorkPlace,
+    build_stage,
+    build_work,
+    cut_row,
+    cut_stage,
+    cut_work,
+)
+from mailboat.bulk.spark.sink import PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
-from mailboat.content.listing import Unlisted
-from mailboat.errors import BlobStoreUnavailableError, RetryableError, StorageFullError
+from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.errors import (
+    BlobStoreUnavailableError,
+    PathRefusedError,
+    RetryableError,
+    StorageFullError,
+    UsageError,
+)
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from pyspark.sql import SparkSession
@@ -154,6 +170,46 @@ def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are
     problems = [one for one in results if isinstance(one, Problem)]
     assert {one.name for one in problems} == {"SourceChanged"}
     assert 0 < len(problems) < len(bins) == len(results)
+
+
+def sink_of(boat: Any, site: Path) -> PackageWriter:
+    """The writer of a sink for the bins of the site."""
+    options = {"path": str(boat.home), "source": str(site), "buildId": "by-hand"}
+    return PackageWriter(sink_order(options | {"maxContentBytes": "40000", "maxNodes": "30"}))
+
+
+def rows_of(items: Sequence[Cut]) -> Iterator[pa.RecordBatch]:
+    """The items as a task of a sink gets them."""
+    for part in (items[:2], items[2:]):
+        yield batch_of(CUT_COLUMNS, [cut_row(one) for one in part])
+
+
+def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: Any, site: Path, order: Any) -> None:
+    bins = order[2]
+    unlisted = Unlisted(NodePath("/odd"), PathRefusedError("a pipe"))
+    writer = sink_of(boat, site)
+    done = writer.write(rows_of([*bins, unlisted]))
+    assert [one.signature for one in done.items if isinstance(one, Bin)] == [one.signature for one in bins]
+    assert [type(one) for one in done.results] == [BuiltBin] * len(bins)
+    writer.commit([done, None])
+    (build,) = boat.json("bulk", "status")["builds"]
+    assert (build["build_id"], build["published"]) == ("by-hand", len(bins))
+
+
+def test_rows_that_are_no_bins_are_refused_by_a_sink(boat: Any, site: Path) -> None:
+    node = ListedNode(NodePath("/a"), 1, bytes(32))
+    with pytest.raises(UsageError, match="these rows are no bins"):
+        sink_of(boat, site).write(rows_of([node]))
+    with pytest.raises(UsageError, match="name the source"):
+        sink_order({"path": str(boat.home)})
+
+
+def test_a_store_that_is_full_ends_the_task_of_a_sink_by_its_name(
+    boat: Any, site: Path, order: Any, broken: Any
+) -> None:
+    broken(StorageFullError("no room for blobs"), times=1_000)
+    with pytest.raises(StorageFullError, match="no room for blobs"):
+        sink_of(boat, site).write(rows_of(order[2]))
 
 
 def test_a_path_that_cannot_be_read_is_told_and_the_others_are_cut(site: Path, order: Any) -> None:

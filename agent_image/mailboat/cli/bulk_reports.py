@@ -93,7 +93,8 @@ def _build_lines(report: BuildReport, figures: Sequence[StageFigures], start_sec
     times = [f"{name} {seconds_text(seconds)}" for name, seconds in report.stage_seconds.items()]
     if start_seconds is not None:
         times.append(f"{seconds_text(start_seconds)} of it to start Spark")
-    yield f"  time      {', '.join(times)}"
+    if times:
+        yield f"  time      {', '.join(times)}"
     skews = _skews(figures)
     if skews:
         yield f"  skew      {skews}"
