@@ -15,7 +15,7 @@ from mailboat.clock import Clock, Deadline
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, mapped
 from mailboat.journal.kafka_log import ClientLog
-from mailboat.journal.kafka_reader import record_of
+from mailboat.journal.kafka_reader import RecordMaker
 from mailboat.journal.kafka_settings import KafkaSettings, consumer_options
 from mailboat.journal.kafka_topics import PARTITION, KafkaTopics
 from mailboat.journal.port import Record
@@ -85,11 +85,14 @@ class KafkaLookup:
         deadline = Deadline(self._clock, self._settings.request_seconds)
         while not deadline.is_over():
             message = client.poll(min(_POLL_SECONDS, deadline.remaining_seconds()))
-            if message is None or message.topic() != topic:
+            if message is None:
+                self._topics.bounds(topic)  # it may have been deleted since: the client would wait for it in vain
+                continue
+            if message.topic() != topic:
                 continue
             error = message.error()
             if error is None:
-                return record_of(message) if message.offset() == offset else None
+                return RecordMaker().record_of(message) if message.offset() == offset else None
             if error.code() == KafkaError._PARTITION_EOF or error.code() in OUT_OF_RANGE:  # noqa: SLF001 - public
                 return None
             if error.code() not in MISSING and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:

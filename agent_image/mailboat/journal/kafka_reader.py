@@ -61,6 +61,7 @@ class KafkaReader:
         self._next_offset = settings.start
         self._leader_epoch = settings.leader_epoch
         self._fetched: deque[Message] = deque()
+        self._records = RecordMaker()
         self._trouble: KafkaError | None = None  # met after what is fetched
         self._seen_end = -1  # where the client, having given all before it, found nothing more
         self._is_identity_due = True
@@ -173,7 +174,7 @@ class KafkaReader:
             while len(records) < limits.max_records:
                 if not fetched and not self._refill(limits.max_records - len(records)):
                     break
-                record = record_of(fetched[0])
+                record = self._records.record_of(fetched[0])
                 left_bytes -= len(record.value)
                 if left_bytes < 0 and records:
                     break
@@ -293,12 +294,28 @@ class KafkaReader:
         self._log.note(error)
 
 
-def record_of(message: Message) -> Record:
-    """What the client library's message says."""
-    value, key, (_, appended_ms) = message.value() or b"", message.key(), message.timestamp()
-    return tuple.__new__(Record, (message.offset(), value, _headers(message), key, appended_ms, message.leader_epoch()))
+class RecordMaker:
+    """Makes records of the client library's messages. Nearly all have the headers of the one before, made once."""
 
+    def __init__(self) -> None:
+        """No message was seen."""
+        self._found: list[tuple[str, bytes | None]] | None = None
+        self._headers: Headers = ()
 
-def _headers(message: Message) -> Headers:
-    found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict here
-    return () if not found else tuple((name, value or b"") for name, value in found)
+    def record_of(self, message: Message) -> Record:
+        """What a message says."""
+        found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict here
+        if found != self._found:
+            self._found, self._headers = found, tuple((name, value or b"") for name, value in found or ())
+        appended_ms = message.timestamp()[1]
+        return tuple.__new__(
+            Record,
+            (
+                message.offset(),
+                message.value() or b"",
+                self._headers,
+                message.key(),
+                appended_ms,
+                message.leader_epoch(),
+            ),
+        )
