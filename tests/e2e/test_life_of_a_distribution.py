@@ -157,7 +157,7 @@ def test_all_kinds_are_listed_with_figures_that_say_how_it_goes(story: Story) ->
     for line in listed.splitlines():
         assert "<unset>" not in line
     [pool] = [line.split() for line in listed.splitlines() if line.startswith("subscriberpool.mailboat.dev/edge")]
-    assert pool[1:3] == ["True", "3"]
+    assert pool[1:4] == ["True", "AsAskedFor", "3"]
 
 
 def test_a_new_member_is_served_no_traffic_before_it_has_caught_up(story: Story, broker: Any) -> None:

@@ -263,18 +263,18 @@ def test_a_pool_scales_through_the_subresource_and_tells_autoscalers_its_selecto
 
 
 TABLES = """\
-NAME READY TOPICS BROKERS AGE
-journal.mailboat.dev/main True 5/5 3 AGE
-NAME READY TOPIC PARTITIONS REPLICAS AGE
-topic.mailboat.dev/main-package True shop-package 1 3 AGE
-NAME READY NEXT SUBSCRIBERS MAX LAG LAST PUBLISHED AGE
-publisher.mailboat.dev/author True 1205 5 0 AGO AGE
-NAME READY DESIRED CAUGHT UP MAX LAG BLOCKED AGE
-subscriberpool.mailboat.dev/edge True 3 3 0 0 AGE
-NAME ACTION STATE DONE OFFSET AGE
-distribution.mailboat.dev/release-42 Add Distributed 5/5 1204 AGE
-NAME PHASE PACKAGES ATTEMPT AGE
-packagebuild.mailboat.dev/nightly Running 12/40 2 AGE
+NAME READY REASON TOPICS BROKERS AGE
+journal.mailboat.dev/main True Ready 5/5 3 AGE
+NAME READY REASON TOPIC PARTITIONS REPLICAS AGE
+topic.mailboat.dev/main-package True Ready shop-package 1 3 AGE
+NAME READY REASON NEXT SUBSCRIBERS MAX LAG LAST PUBLISHED AGE
+publisher.mailboat.dev/author True Ready 1205 5 0 AGO AGE
+NAME READY REASON DESIRED CAUGHT UP MAX LAG BLOCKED AGE
+subscriberpool.mailboat.dev/edge True Ready 3 3 0 0 AGE
+NAME ACTION STATE REASON DONE OFFSET AGE
+distribution.mailboat.dev/release-42 Add Distributed Ready 5/5 1204 AGE
+NAME PHASE REASON PACKAGES ATTEMPT AGE
+packagebuild.mailboat.dev/nightly Running Ready 12/40 2 AGE
 """
 
 

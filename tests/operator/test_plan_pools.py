@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from mailboat_operator.manifests.children import ChildKey, key_of
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.pool import pool_config
 from mailboat_operator.plan.actions import Apply, Delete, Report
-from mailboat_operator.plan.fleet import Fleet, Member, coarse
+from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, Member, coarse, pause_before_asking
 from mailboat_operator.plan.health import health_of, shared_identity
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
@@ -99,6 +99,13 @@ def test_where_nobody_can_be_asked_what_was_known_stays() -> None:
     for status in (first, later):
         assert (status["maxLag"], status["blocked"], status["lastError"]) == (500, 1, "edge-1: StorageFull: full")
         assert {one["type"] for one in status["conditions"] if one["status"] == "True"} >= {"Lagging", "Blocked"}
+
+
+def test_figures_are_asked_for_soon_after_it_is_ready_and_less_often_while_no_agent_answers() -> None:
+    since, pauses = NOW - timedelta(seconds=50), (0, 10, 50, 3600)
+    asked = [pause_before_asking(None, since, since + timedelta(seconds=one)) for one in pauses]
+    assert asked == [2.0, 5.0, 25.0, FOLLOW_SECONDS]
+    assert pause_before_asking(fleet(), since, since) == FOLLOW_SECONDS
 
 
 def test_a_change_of_lag_within_a_step_writes_nothing() -> None:

@@ -18,7 +18,7 @@ from mailboat.model.paths import parse_path
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
 from mailboat_operator.api.fields import Field, Rule
 from mailboat_operator.api.forms import CONTENT_PATH, CPU, DURATION, IMAGE, NAME, SIZE
-from mailboat_operator.api.kind import AGE, Column, Kind
+from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.publisher import Source
 from mailboat_operator.api.references import Reference
@@ -209,6 +209,7 @@ PACKAGE_BUILD = Kind(
     PackageBuild,
     (
         Column("Phase", ".status.phase", text="How far it got."),
+        REASON,
         Column("Packages", ".status.packages", text="Published packages of all."),
         Column("Attempt", ".status.attempt", "integer", "The attempt at hand."),
         Column("Schedule", ".spec.schedule.cron", text="When it is built again.", is_wide=True),

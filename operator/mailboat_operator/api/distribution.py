@@ -13,7 +13,7 @@ from mailboat.model.paths import parse_path
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import CONTENT_PATH
-from mailboat_operator.api.kind import AGE, Column, Kind
+from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
 
@@ -139,6 +139,7 @@ DISTRIBUTION = Kind(
     (
         Column("Action", ".spec.action", text="What was asked for."),
         Column("State", ".status.state", text="How far it got."),
+        REASON,
         Column("Done", ".status.done", text="Subscribers that have it, of all."),
         Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
         AGE,

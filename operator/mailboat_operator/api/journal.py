@@ -10,7 +10,7 @@ from mailboat.config.storage import SaslMechanism
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_PREFIX, URL
-from mailboat_operator.api.kind import AGE, READY, Column, Kind
+from mailboat_operator.api.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import SecretReference
 from mailboat_operator.api.retention import JournalRetention
@@ -171,6 +171,7 @@ JOURNAL = Kind(
     Journal,
     (
         READY,
+        REASON,
         Column("Topics", ".status.topicsReady", text="Topics that are as they should be, of all."),
         Column("Brokers", ".status.brokers", "integer", "Brokers that the cluster has."),
         AGE,

@@ -44,6 +44,7 @@ class Column:
 
 
 READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', text="Whether the Ready condition holds.")
+REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', text="Why it holds, or does not.")
 AGE = Column("Age", ".metadata.creationTimestamp", "date", "How long ago it was made.")
 
 

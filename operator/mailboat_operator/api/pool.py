@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import AGENT_NAME, DRAIN, DURATION, DURATION_OR_ZERO, LABEL, LABEL_KEY, VARIABLE
-from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Limits
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
@@ -342,6 +342,7 @@ POOL = Kind(
     SubscriberPool,
     (
         READY,
+        REASON,
         Column("Desired", ".spec.replicas", "integer", "Members that there should be."),
         Column("Caught Up", ".status.caughtUpReplicas", "integer", "Members that have caught up."),
         Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest member is behind."),

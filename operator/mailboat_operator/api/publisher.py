@@ -11,7 +11,7 @@ from mailboat.config.document import PackageType, Transfer
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import AGENT_NAME, FOLDER, NAME
-from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, Column, Kind
+from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Events, Limits, Throttle
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference, SecretReference
@@ -132,6 +132,7 @@ PUBLISHER = Kind(
     Publisher,
     (
         READY,
+        REASON,
         Column("Next", ".status.nextOffset", "integer", "Offset of the next package."),
         Column("Subscribers", ".status.subscribers", "integer", "Subscribers that follow it."),
         Column("Max Lag", ".status.maxLag", "integer", "Packages that the slowest of them is behind."),

@@ -11,7 +11,7 @@ from mailboat.model.messages import TopicRole
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import TOPIC_CONFIG_KEY, TOPIC_NAME
-from mailboat_operator.api.kind import AGE, READY, Column, Kind
+from mailboat_operator.api.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
 from mailboat_operator.api.retention import TopicRetention
@@ -110,6 +110,7 @@ TOPIC = Kind(
     Topic,
     (
         READY,
+        REASON,
         Column("Topic", ".status.topicName", text="Its name on the brokers."),
         Column("Partitions", ".status.partitions", "integer", "Partitions that it has."),
         Column("Replicas", ".status.replicas", "integer", "Replicas that each partition has."),

@@ -16,6 +16,8 @@ from typing import Final
 FOLLOW_SECONDS: Final = 30.0
 """How often publishers and pools are looked at for their figures alone."""
 
+_SOONEST_SECONDS: Final = 2.0
+
 _STOPPED: Final = "stopped"
 _FAILURES: Final = 2
 """A package that failed once may well come through at the next attempt."""
@@ -79,6 +81,13 @@ class Fleet:
     def of_pool(self, pool: str) -> Sequence[Member]:
         """The members that are called as a pool's pods."""
         return [one for one in self.members if one.ordinal_in(pool) is not None]
+
+
+def pause_before_asking(fleet: Fleet | None, ready_since: datetime, now: datetime) -> float:
+    """When to ask again, in seconds: soon after a pod is ready, and less and less often while no agent answers."""
+    if fleet is not None:
+        return FOLLOW_SECONDS
+    return min(max((now - ready_since).total_seconds() / 2, _SOONEST_SECONDS), FOLLOW_SECONDS)
 
 
 def ordinal_of(member: str, pool: str) -> int | None:

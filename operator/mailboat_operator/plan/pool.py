@@ -17,7 +17,7 @@ from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, t
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled, under_way
-from mailboat_operator.plan.fleet import FOLLOW_SECONDS
+from mailboat_operator.plan.fleet import pause_before_asking
 from mailboat_operator.plan.health import health_of, shared_identity
 from mailboat_operator.plan.scaling import Step, most_replicas, next_step
 from mailboat_operator.plan.workload import (
@@ -126,7 +126,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
     return Plan(
         (*actions, *health.reports),
         None if status == pool.status else encode(status),
-        FOLLOW_SECONDS if is_settled else None,
+        pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
         health.figures,
     )
 

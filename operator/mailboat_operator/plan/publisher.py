@@ -21,7 +21,7 @@ from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
 from mailboat_operator.plan.children import plan_children, plan_secret
 from mailboat_operator.plan.conditions import Finding, conditions_after
-from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, coarse, max_lag
+from mailboat_operator.plan.fleet import Fleet, coarse, max_lag, pause_before_asking
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
 
 
@@ -72,7 +72,9 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
         pools=tuple(pools),
     )
     is_settled = findings[0].status is Truth.TRUE
-    pause = GOING_SECONDS if are_going(pools, around.pools) else FOLLOW_SECONDS
+    pause = pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now)
+    if are_going(pools, around.pools):
+        pause = GOING_SECONDS
     return Plan(
         tuple(actions),
         None if status == publisher.status else encode(status),
