@@ -14,7 +14,9 @@ from mailboat.model.paths import NodePath
 from mailboat.testing.handmade import data, number, packed, text
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, a_page, large_binary, nodes, sample_tree
 from mailboat.wire import shapes
+from mailboat.wire._generated import tree_pb2
 from mailboat.wire.nodes import MAX_NAME_LENGTH, decode_node, encode_node
+from mailboat.wire.tree import encode_node_record
 
 PATH = NodePath("/content/a")
 LARGE = large_binary()
@@ -291,3 +293,11 @@ def test_many_shapes_are_not_all_remembered() -> None:
 
 def test_a_record_is_a_tuple_of_path_body_and_binaries() -> None:
     assert NodeRecord(PATH, b"") == (PATH, b"", ())
+
+
+@pytest.mark.parametrize("size", [2, 0x7F, 0x80, 300])
+@pytest.mark.parametrize("length", [0x7F, 0x80, 0x4000 - 0x80 - 6, 0x4000 - 0x80 - 5, 0x3FFF, 0x4000, 0x20_0000])
+def test_the_record_of_a_node_is_what_protobuf_writes(size: int, length: int) -> None:
+    path, body = "/" + "p" * (size - 1), b"b" * length
+    package = tree_pb2.OpaquePackage(node=[tree_pb2.OpaqueNode(path=path, body=body)])
+    assert encode_node_record(path, body) == package.SerializeToString()

@@ -41,6 +41,8 @@ _SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a b
 MAX_RULES: Final = 10_000
 """Roots and rules of a filter."""
 
+_SHORT_BYTES: Final = 0x4000 - 0x80 - 5
+"""A body below that needs two bytes for its length in a record of a short path, and so does the record."""
 _FULL_PIECE: Final = b"\x0a%b" % varint(PIECE_BYTES)
 _FULL_PIECE_BYTES: Final = len(_FULL_PIECE) + PIECE_BYTES
 """How a full piece begins, and where what follows its data stands: nearly all are full, and copied once that way."""
@@ -86,9 +88,12 @@ def encode_header(
 def encode_node_record(path: str, body: bytes) -> bytes:
     """A node, framed."""
     encoded = path.encode()
-    path_length, body_length = varint(len(encoded)), varint(len(body))
-    length = len(encoded) + len(body) + len(path_length) + len(body_length) + 2
-    return b"\x12%b\x0a%b%b\x12%b%b" % (varint(length), path_length, encoded, body_length, body)
+    size, length = len(encoded), len(body)
+    if size < 0x80 <= length < _SHORT_BYTES:  # nearly all: two bytes for each of the lengths but the path's
+        whole = size + length + 5
+        lengths = whole & 0x7F | 0x80, whole >> 7, size, encoded, length & 0x7F | 0x80, length >> 7
+        return b"\x12%c%c\x0a%c%b\x12%c%c%b" % (*lengths, body)
+    return framed(b"\x12", _encode_node(path, body))
 
 
 def encode_piece(data: bytes, *, is_last: bool) -> bytes:
