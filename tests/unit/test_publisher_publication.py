@@ -597,3 +597,25 @@ def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:
 def test_a_plan_refuses_what_a_publication_would_refuse(engine: Engine, ask: Callable[[Publisher], object]) -> None:
     with pytest.raises(UsageError):
         ask(engine.publisher())
+
+
+@pytest.mark.parametrize("names", [("News", "news"), ("caf\u00e9", "cafe\u0301")])
+def test_a_plan_tells_of_names_that_a_publication_refuses(engine: Engine, names: tuple[str, str]) -> None:
+    source = page_source(*(f"/en/{name}" for name in names))
+    publisher = engine.publisher()
+
+    def refusal(act: Callable[[], object]) -> LimitExceededError:
+        with pytest.raises(LimitExceededError, match="in one folder") as caught:
+            act()
+        return caught.value
+
+    planned = refusal(lambda: publisher.plan(add_request([NodePath("/en")]), source))
+    published = refusal(lambda: publisher.publish(add_request([NodePath("/en")]), source))
+    assert (planned.message, planned.next_step) == (published.message, published.next_step)
+    planned = refusal(lambda: publisher.plan_changed(source))
+    published = refusal(lambda: list(publisher.publish_changed(source)))
+    assert (planned.message, planned.next_step) == (published.message, published.next_step)
+    assert engine.records() == []
+    allowing = engine.publisher(engine.publishing_with(are_collisions_refused=False))
+    assert allowing.plan(add_request([NodePath("/en")]), source).packages == 1
+    assert allowing.plan_changed(source).packages == 1

@@ -10,6 +10,7 @@ from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.publisher.changes import ChangeGroup
 from mailboat.publisher.packaging import shipment_of
 from mailboat.publisher.requests import DistributionRequest
@@ -42,27 +43,37 @@ class PublicationPlan:
     first_removals: frozenset[NodePath] = frozenset()
 
 
-def plan_request(request: DistributionRequest, source: Source | None) -> PublicationPlan:
-    """What publishing a checked request would ship. Raises: SourceMissingError, and what the source raises."""
+def plan_request(
+    request: DistributionRequest, source: Source | None, *, are_collisions_refused: bool
+) -> PublicationPlan:
+    """What publishing a checked request would ship.
+
+    Raises:
+        LimitExceededError: Names collide, see `PathOrder.add`.
+        SourceMissingError, and what the source raises.
+    """
     shown = request.paths[:_SHOWN]
     if source is None:
         deletes = len(request.paths) if request.action is Action.DELETE else 0
         removed = frozenset(shown if deletes else ())
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
+    order = PathOrder(are_collisions_refused=are_collisions_refused)
     for node in shipment_of(request, source).nodes:
+        order.add(node.path)
         nodes += 1
         files += node.data is not None
         content_bytes += content_bytes_of(node)
     return PublicationPlan(1, nodes, files, content_bytes, 0, content_bytes, shown)
 
 
-def plan_groups(groups: Iterable[ChangeGroup]) -> PublicationPlan:
-    """What publishing these groups would ship."""
+def plan_groups(groups: Iterable[ChangeGroup], *, are_collisions_refused: bool) -> PublicationPlan:
+    """What publishing these groups would ship. Raises: LimitExceededError, where names in one of them collide."""
     packages = nodes = files = content_bytes = deletes = largest = 0
     shown: list[NodePath] = []
     removed: set[NodePath] = set()
     for group in groups:
+        check_order(group.puts, are_collisions_refused=are_collisions_refused)
         packages += 1
         nodes += len(group.puts)
         files += group.files

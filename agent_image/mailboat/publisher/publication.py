@@ -102,12 +102,13 @@ class Publisher:
         """What `publish` would ship. Raises: as `publish`, what concerns request and source."""
         check_request(request, self._settings.max_paths)
         check_source(request, source)
-        return plan_request(request, source)
+        return plan_request(request, source, are_collisions_refused=self._settings.are_collisions_refused)
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
-        """What `publish_changed` would ship."""
+        """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
-        return plan_groups(self._shipper.groups(source, roots))
+        groups = self._shipper.groups(source, roots)
+        return plan_groups(groups, are_collisions_refused=self._settings.are_collisions_refused)
 
     def _found_or_prepared(
         self, request: DistributionRequest, source: Source | None
