@@ -131,8 +131,8 @@ def split_body(node: Node) -> BodyParts:
     if len(names) == len(held):  # nearly all nodes, on the hot path
         head = encode_plain_shape(node.primary_type, mixins, names)
         texts_only = [one.values[0] for one in held]
-        parts = (head + _encode_values(texts_only), [], order)  # type: ignore[arg-type]  # none is a binary
-        return tuple.__new__(BodyParts, parts)
+        head += _encode_values(texts_only)  # type: ignore[arg-type]  # none is a binary
+        return tuple.__new__(BodyParts, (head, [], order))
     texts, carried = NO_COLUMNS, NO_COLUMNS
     values: list[str] = []
     binaries: list[Binary] = []
