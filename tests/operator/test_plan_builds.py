@@ -21,6 +21,7 @@ from mailboat_operator.manifests.spark import SPARK_VERSION
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.build import plan_build
 from mailboat_operator.plan.build_ground import BuildProgress, BuildSurroundings
+from mailboat_operator.plan.finishing import LONGEST_SLEEP_SECONDS
 from mailboat_operator.plan.spark_state import APACHE_STATES, KUBEFLOW_STATES, ApplicationState, application_of
 from mailboat_operator.plan.timetable import plan_timetable, run_of
 from mailboat_operator.plan.workload import SecretFound, Surroundings
@@ -159,7 +160,7 @@ def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> N
     assert (condition(plan)["status"], condition(plan, "Complete")["status"]) == ("True", "True")
     assert reasons(plan) == ["Complete"]
     assert not [action for action in plan.actions if isinstance(action, Delete)]
-    assert plan_build(after(one, plan), seen()) == Plan((), None)
+    assert plan_build(after(one, plan), seen()) == Plan((), None, LONGEST_SLEEP_SECONDS)
 
 
 def test_a_failed_attempt_is_followed_by_another_of_the_same_build_id_after_a_pause() -> None:
@@ -185,6 +186,7 @@ def test_the_last_attempt_that_fails_ends_the_build_and_leaves_the_driver_s_log(
     assert plan.status["phase"] == "Failed"
     assert (condition(plan, "Stalled")["status"], condition(plan, "Complete")["status"]) == ("True", "False")
     assert [type(action) for action in plan.actions] == [Report]
+    assert plan.again_seconds == LONGEST_SLEEP_SECONDS, "nobody looks for anything at what has failed"
 
 
 def test_pods_that_never_run_end_an_attempt_by_our_own_deadline_and_go() -> None:

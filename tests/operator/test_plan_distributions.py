@@ -16,10 +16,10 @@ from mailboat_operator.plan.distribution import (
     PoolSize,
     obstacle_of,
     plan_distribution,
-    plan_finished,
     plan_refused,
     plan_waiting,
 )
+from mailboat_operator.plan.finishing import plan_finished
 from mailboat_operator.plan.fleet import ordinal_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -12,12 +12,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat.errors import PathRefusedError
-from mailboat.model.paths import parse_path
-
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
 from mailboat_operator.api.fields import Field, Rule
-from mailboat_operator.api.forms import CONTENT_PATH, CPU, DURATION, IMAGE, NAME, SIZE
+from mailboat_operator.api.forms import (
+    CANT_BE_CONTENT,
+    CONTENT_PATH,
+    CPU,
+    DURATION,
+    IMAGE,
+    NAME,
+    SIZE,
+    can_be_content,
+    can_be_content_in_cel,
+)
 from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.publisher import Source
@@ -50,14 +57,6 @@ class BuildPhase(enum.StrEnum):
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     FAILED = "Failed"
-
-
-def _can_be_content(text: str) -> bool:
-    try:
-        parse_path(text)
-    except PathRefusedError:
-        return False
-    return True
 
 
 def _unchangeable(name: str) -> Rule:
@@ -105,10 +104,10 @@ class PackageBuildSpec:
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            r"self.roots.all(one, one == '/' || !one.matches(r'/\.{0,2}(/|$)'))",
-            "roots can't have empty names, '.' or '..', nor be deeper or longer than content can be",
+            f"self.roots.all(one, {can_be_content_in_cel('one')})",
+            f"roots {CANT_BE_CONTENT}",
             ".roots",
-            lambda spec: all(_can_be_content(one) for one in spec.roots),
+            lambda spec: all(can_be_content(one) for one in spec.roots),
         ),
         Rule(
             "!has(self.schedule) || !has(self.ttlSecondsAfterFinished)",

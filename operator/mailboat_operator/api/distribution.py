@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat.errors import PathRefusedError
-from mailboat.model.paths import parse_path
-
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, Condition
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import CONTENT_PATH
+from mailboat_operator.api.forms import CANT_BE_CONTENT, CONTENT_PATH, can_be_content, can_be_content_in_cel
 from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import Reference
@@ -39,24 +36,16 @@ class DistributionState(enum.StrEnum):
     FAILED = "Failed"
 
 
-def _can_be_content(text: str) -> bool:
-    try:
-        parse_path(text)
-    except PathRefusedError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class DistributedPath:
     """One path."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            r"self.path == '/' || !self.path.matches(r'/\.{0,2}(/|$)')",
-            "path can't have empty names, '.' or '..', nor be deeper or longer than content can be",
+            can_be_content_in_cel("self.path"),
+            f"path {CANT_BE_CONTENT}",
             ".path",
-            lambda one: _can_be_content(one.path),
+            lambda one: can_be_content(one.path),
         ),
     )
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from mailboat.errors import PathRefusedError
+from mailboat.model.paths import parse_path
+
 from mailboat_operator.api.amounts import (
     DURATION_OR_ZERO_PATTERN,
     DURATION_PATTERN,
@@ -87,3 +90,18 @@ VARIABLE: Final = Form(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", "a variable's name", 1
 LABEL_KEY: Final = Form(
     r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", "a label's name", 317
 )
+CANT_BE_CONTENT: Final = "can't have empty names, '.' or '..', nor be deeper or longer than content can be"
+
+
+def can_be_content(path: str) -> bool:
+    """Whether what has the form of a path is one that content can have."""
+    try:
+        parse_path(path)
+    except PathRefusedError:
+        return False
+    return True
+
+
+def can_be_content_in_cel(holder: str) -> str:
+    """The same in CEL, but for depth and length."""
+    return f"{holder} == '/' || !{holder}.matches(r'/\\.{{0,2}}(/|$)')"

@@ -14,8 +14,9 @@ from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
-from mailboat_operator.plan.build import plan_build, plan_finished_build
+from mailboat_operator.plan.build import plan_build
 from mailboat_operator.plan.build_ground import APPLICATIONS, BuildProgress, BuildSurroundings, build_keys
+from mailboat_operator.plan.finishing import plan_finished
 from mailboat_operator.plan.timetable import plan_timetable, run_of
 
 _LOG: Final = logging.getLogger("mailboat.operator")
@@ -28,7 +29,7 @@ async def look_at_build(sight: Sight, build: PackageBuild) -> Plan:
     if build.spec.schedule is not None:
         return await _look_at_timetable(sight, build)
     if build.status.finished_at is not None:
-        return plan_finished_build(build, sight.now)
+        return plan_finished(build, sight.now)
     namespace = build.metadata.namespace
     publisher = await sight.publisher(namespace, build.spec.publisher_ref.name)
     is_served = await sight.cluster.has_kind(APPLICATIONS[build.spec.engine], namespace)

@@ -19,10 +19,10 @@ from mailboat_operator.plan.distribution import (
     PoolSize,
     obstacle_of,
     plan_distribution,
-    plan_finished,
     plan_refused,
     plan_waiting,
 )
+from mailboat_operator.plan.finishing import plan_finished
 
 _GONE: Final = "DistributionMissing"
 """The journal does not hold the package any more, so nobody can tell who has it."""

@@ -15,9 +15,8 @@ from typing import Final
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
-from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.spark import application_name
-from mailboat_operator.plan.actions import Action, Apply, Delete, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.build_ground import (
     BuildProgress,
     BuildSurroundings,
@@ -28,6 +27,7 @@ from mailboat_operator.plan.build_ground import (
 )
 from mailboat_operator.plan.children import deletion, plan_children
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.finishing import pause_after_finishing, plan_finished
 from mailboat_operator.plan.spark_state import Application, ApplicationState, application_of
 
 COMPLETE: Final = "Complete"
@@ -35,7 +35,6 @@ _WATCH_SECONDS: Final = 3.0
 _BLOCKED_SECONDS: Final = 15.0
 _FIRST_PAUSE_SECONDS: Final = 5.0
 _LONGEST_PAUSE_SECONDS: Final = 300.0
-_LONGEST_SLEEP_SECONDS: Final = 3600.0
 
 
 def plan_build(build: PackageBuild, seen: BuildSurroundings) -> Plan:
@@ -43,7 +42,7 @@ def plan_build(build: PackageBuild, seen: BuildSurroundings) -> Plan:
     if build.metadata.is_deleted:
         return Plan((), None)
     if build.status.finished_at is not None:
-        return plan_finished_build(build, seen.around.now)
+        return plan_finished(build, seen.around.now)
     if build.spec.suspend:
         return _suspended(build, seen)
     ground = ground_of(build, seen)
@@ -62,17 +61,6 @@ def _decided(ground: Ground, seen: BuildSurroundings) -> Plan:
     if found is None or build.status.attempt is None:
         return _started(ground, seen, attempt)
     return _followed(ground, seen, application_of(build.spec.engine, found))
-
-
-def plan_finished_build(build: PackageBuild, now: datetime) -> Plan:
-    """What finished is not touched any more, but for going away when its time is over."""
-    ttl, finished_at = build.spec.ttl_seconds_after_finished, build.status.finished_at
-    if ttl is None or finished_at is None:
-        return Plan((), None)
-    rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
-    if rest <= 0:
-        return Plan((Delete(ChildKey("PackageBuild", build.metadata.name), build.metadata.uid),), None)
-    return Plan((), None, min(rest, _LONGEST_SLEEP_SECONDS))
 
 
 def _blocked(build: PackageBuild, seen: BuildSurroundings, findings: Sequence[Finding]) -> Plan:
@@ -180,9 +168,7 @@ def _failed(
 
 
 def _ended(build: PackageBuild, plan: Plan, report: Report) -> Plan:
-    ttl = build.spec.ttl_seconds_after_finished
-    again = None if ttl is None else min(float(ttl), _LONGEST_SLEEP_SECONDS)
-    return replace(plan, actions=(*plan.actions, report), again_seconds=again)
+    return replace(plan, actions=(*plan.actions, report), again_seconds=pause_after_finishing(build))
 
 
 def _removed(build: PackageBuild, seen: BuildSurroundings) -> Iterator[Action]:

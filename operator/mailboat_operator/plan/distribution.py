@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from mailboat_operator.api.conditions import Truth
@@ -20,9 +20,9 @@ from mailboat_operator.api.distribution import (
 )
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.publisher import Publisher
-from mailboat_operator.manifests.children import ChildKey
-from mailboat_operator.plan.actions import Action, Delete, Plan, Report, Severity
+from mailboat_operator.plan.actions import Action, Plan, Report, Severity
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, under_way
+from mailboat_operator.plan.finishing import pause_after_finishing
 from mailboat_operator.plan.fleet import ordinal_of
 from mailboat_operator.plan.workload import is_paused
 
@@ -33,7 +33,6 @@ _SHARE: Final = 5.0
 """A look comes after a fifth of the time that it has waited already, so that the tenth costs what the first did."""
 _SHOWN: Final = 10
 _MAX_POOLS: Final = 100
-_LONGEST_SLEEP_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +123,6 @@ def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Seq
     return _finished(distribution, status, None, text, now)
 
 
-def plan_finished(distribution: Distribution, now: datetime) -> Plan:
-    """What finished is not touched any more, but for going away when its time is over."""
-    ttl, finished_at = distribution.spec.ttl_seconds_after_finished, distribution.status.finished_at
-    if ttl is None or finished_at is None:
-        return Plan((), None, _LONGEST_SLEEP_SECONDS)
-    rest = (finished_at + timedelta(seconds=ttl) - now).total_seconds()
-    if rest <= 0:
-        metadata = distribution.metadata
-        return Plan((Delete(ChildKey("Distribution", metadata.name), metadata.uid),), None)
-    return Plan((), None, min(rest, _LONGEST_SLEEP_SECONDS))
-
-
 def _followed(
     distribution: Distribution,
     status: DistributionStatus,
@@ -166,9 +153,8 @@ def _finished(
         status = replace(status, state=DistributionState.FAILED, finished_at=_seconds(now))
         findings = [*stalled(problem, text), _distributed(Truth.FALSE, problem, text)]
         report = Report(Severity.WARNING, problem, text)
-    ttl = distribution.spec.ttl_seconds_after_finished
-    again = _LONGEST_SLEEP_SECONDS if ttl is None else min(float(ttl), _LONGEST_SLEEP_SECONDS)
-    return replace(_plan(distribution, status, findings, now), actions=(report,), again_seconds=again)
+    plan = _plan(distribution, status, findings, now)
+    return replace(plan, actions=(report,), again_seconds=pause_after_finishing(distribution))
 
 
 def _plan(distribution: Distribution, status: DistributionStatus, findings: Sequence[Finding], now: datetime) -> Plan:
