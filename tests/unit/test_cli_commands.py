@@ -88,6 +88,14 @@ def test_a_misspelt_command_is_told_the_near_one(capsys: pytest.CaptureFixture[s
     assert "next  mailboat --help" in shown
 
 
+def test_a_word_that_an_option_does_not_know_is_named_with_those_that_it_knows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["status", "--output", "table\u00e9"]) == 2
+    shown = capsys.readouterr().err
+    assert "'--output' / '-o': 'table\u00e9' is not one of 'table', 'json', 'yaml', 'name'" in shown
+
+
 def test_a_defect_gets_an_exit_code_and_a_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

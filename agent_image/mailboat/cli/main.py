@@ -139,7 +139,8 @@ def _named_command(arguments: Sequence[str]) -> str | None:
 def _usage_error(error: typer.TyperException) -> MailboatError:
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "mailboat")
-    message = error.format_message().strip() or "something is missing on the command line"
+    message = error.format_message().strip().replace("': Value error, ", "': ")  # what checks options puts that before
+    message = message or "something is missing on the command line"
     return UsageError(message, next_step=f"{path} --help")
 
 
