@@ -92,7 +92,10 @@ class KafkaTopics:
         return found
 
     def state(self, topic: TopicName) -> TopicState:
-        """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions."""
+        """Which log the topic is. Raises: TopicMissingError, UsageError for a topic with several partitions.
+
+        `describe_topics` outlives what `describe_cluster` does not, see `tests/faults/test_kafka_out_of_service.py`.
+        """
 
         def describe() -> TopicState:
             asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._attempt_seconds)
