@@ -168,6 +168,22 @@ def test_every_document_is_taken_by_an_api_server(helm: str, api_server: Any, se
     assert done.returncode == 0, done.stderr
 
 
+def test_the_network_policy_lets_others_reach_probes_and_metrics_of_the_operator_and_nothing_else(helm: str) -> None:
+    """Whether it is kept is the network's affair: that of the test cluster does not."""
+    documents = rendered(helm, "--set", "networkPolicy.enabled=true")
+    [policy] = of_kind(documents, "NetworkPolicy")
+    [deployment] = of_kind(documents, "Deployment")
+    [hook] = of_kind(documents, "Pod")
+    pod = deployment["spec"]["template"]
+    selected = policy["spec"]["podSelector"]["matchLabels"].items()
+    assert selected <= pod["metadata"]["labels"].items()
+    assert not selected <= hook["metadata"]["labels"].items()
+    [container] = pod["spec"]["containers"]
+    assert policy["spec"]["policyTypes"] == ["Ingress"]  # the operator itself may reach brokers, buckets and agents
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": container["ports"][0]["name"]}]}]
+    assert container["readinessProbe"]["httpGet"]["port"] == container["ports"][0]["name"]
+
+
 def test_a_disruption_budget_on_one_replica_is_refused(helm: str) -> None:
     done = run(helm, "template", "mailboat", str(CHART), "--set", "podDisruptionBudget.enabled=true")
     assert done.returncode != 0

@@ -1,0 +1,148 @@
+"""Who is looked at when: as many at once as may work, and nobody behind those that wait for brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from mailboat_operator.api.journal import Kafka
+from mailboat_operator.brokers import BrokersUnreachableError, ClusterFound
+from mailboat_operator.connections import Connections
+from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.reconciliation import ObjectKey, Outcome
+from mailboat_operator.workers import Slots, Workers
+
+COUNT = 3
+MOST_UNDER_WAY = 20 * COUNT
+
+
+class Office:
+    """Workers whose looks end when they are let; Topics wait for brokers all the while."""
+
+    def __init__(self) -> None:
+        self.slots, self.may_end, self.looked = Slots(COUNT), asyncio.Event(), list[ObjectKey]()
+        self.workers = Workers(self, OperatorMetrics(), self.slots)  # type: ignore[arg-type]  # reconciles as it does
+
+    async def reconcile(self, key: ObjectKey) -> Outcome:
+        self.looked.append(key)
+        if key.kind == "Topic":
+            async with self.slots.given_back():
+                await self.may_end.wait()
+        else:
+            await self.may_end.wait()
+        return Outcome(is_ready=True)
+
+    def ask(self, kind: str, count: int, *, is_news: bool = True) -> None:
+        for number in range(count):
+            self.workers.ask(ObjectKey(kind, "shop", f"{kind}-{number}"), is_news=is_news)
+
+    def count(self, kind: str) -> int:
+        return sum(one.kind == kind for one in self.looked)
+
+
+def work(test: Any) -> None:
+    async def whole() -> None:
+        office = Office()
+        running = asyncio.create_task(office.workers.run())
+        await test(office)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    asyncio.run(whole())
+
+
+async def others_turn() -> None:
+    """All that can go on goes on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_of_many_that_come_at_once_no_more_are_looked_at_than_may_work() -> None:
+    async def test(office: Office) -> None:
+        office.ask("Publisher", 100)
+        await others_turn()
+        assert office.count("Publisher") == COUNT
+        office.may_end.set()
+        for _ in range(20):
+            await others_turn()
+        assert office.count("Publisher") == 100
+
+    work(test)
+
+
+def test_those_that_wait_for_brokers_hold_up_nobody_however_many_they_are() -> None:
+    async def test(office: Office) -> None:
+        office.ask("Topic", 1000)
+        for _ in range(20):
+            await others_turn()
+        assert office.count("Topic") == MOST_UNDER_WAY
+        office.ask("Publisher", 1)
+        await others_turn()
+        assert office.count("Publisher") == 1
+
+    work(test)
+
+
+def test_news_go_before_what_is_looked_at_for_its_own_sake_in_either_queue() -> None:
+    async def test(office: Office) -> None:
+        office.ask("Publisher", COUNT)
+        await others_turn()
+        office.ask("SubscriberPool", 50, is_news=False)
+        office.ask("Journal", 50, is_news=False)
+        office.workers.ask(ObjectKey("Publisher", "shop", "new"))
+        office.workers.ask(ObjectKey("Topic", "shop", "new"))
+        office.may_end.set()
+        await others_turn()
+        assert {one.name for one in office.looked[COUNT : COUNT + 2]} == {"new"}
+
+    work(test)
+
+
+class Brokers:
+    """Of a Journal: silent until they are let answer."""
+
+    def __init__(self, *_: object) -> None:
+        self.asked, self.answers = 0, asyncio.Queue[bool]()
+
+    async def cluster(self) -> ClusterFound:
+        self.asked += 1
+        if await self.answers.get():
+            return ClusterFound("one", 3)
+        raise BrokersUnreachableError("nobody answers")
+
+    async def topics(self, names: Any) -> Any:
+        return dict.fromkeys(names)
+
+    async def act(self, actions: Any) -> Any:
+        return dict.fromkeys(actions)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_brokers_that_failed_are_tried_by_one_and_the_others_are_told_so_at_once() -> None:
+    async def test() -> None:
+        brokers, now = Brokers(), [100.0]
+        connections = Connections(connect=lambda *_: brokers, monotonic=lambda: now[0])  # type: ignore[arg-type]  # a stand-in
+        connection = connections.to("shop", "main", Kafka(bootstrap_servers=("kafka:9092",)), {})
+        brokers.answers.put_nowait(False)
+        with pytest.raises(BrokersUnreachableError) as first:
+            await connection.cluster()
+        assert first.value.retry_after_seconds == 2.0
+        now[0] += 2.5
+        trial = asyncio.create_task(connection.cluster())
+        await others_turn()
+        for _ in range(5):
+            with pytest.raises(BrokersUnreachableError, match="nobody answers"):
+                await connection.topic("orders")
+        assert brokers.asked == 2
+        brokers.answers.put_nowait(True)
+        assert (await trial).brokers == 3
+        assert await connection.topic("orders") is None, "who answers is asked by all again"
+
+    run(test())
