@@ -7,6 +7,7 @@ Making one takes a few microseconds longer: what is made for each package or nod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
@@ -16,26 +17,28 @@ class Frozen:
     """A frozen dataclass, declared by inheriting from this."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    _constants: ClassVar[dict[str, object]]
+    _makers: ClassVar[dict[str, Callable[[], object]]]
 
     def __init_subclass__(cls) -> None:
         dataclass(init=False, repr=False, eq=False)(cls)
+        known = cls.__dataclass_fields__.values()
+        cls._constants = {one.name: one.default for one in known if one.default is not MISSING}
+        cls._makers = {one.name: one.default_factory for one in known if one.default_factory is not MISSING}
 
     def __init__(self, *values: object, **named: object) -> None:
         """Take values in the order of the fields, or by name. Raises: TypeError unless each is there once."""
-        known = self.__dataclass_fields__
-        given = dict(zip(known, values, strict=False))
-        if len(values) > len(known) or not named.keys() <= known.keys() - given.keys():
+        known, own = self.__dataclass_fields__, self.__dict__
+        given = {**dict(zip(known, values, strict=False)), **named}
+        if len(given) < len(values) + len(named) or not given.keys() <= known.keys():
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(known)}, each once")
-        given.update(named)
-        for name, one in known.items():
-            self.__dict__[name] = given[name] if name in given else self._default(one)
-
-    def _default(self, one: Field[Any]) -> object:
-        if one.default_factory is not MISSING:
-            return one.default_factory()
-        if one.default is MISSING:
-            raise TypeError(f"{type(self).__name__} needs {one.name}")
-        return one.default
+        own.update(self._constants)
+        own.update(given)
+        for name, make in self._makers.items():
+            if name not in given:
+                own[name] = make()
+        if len(own) < len(known):
+            raise TypeError(f"{type(self).__name__} needs {', '.join(name for name in known if name not in own)}")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"{type(self).__name__}.{name} can't be changed")
@@ -47,7 +50,7 @@ class Frozen:
         return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(self.__dict__.values()))
+        return hash(tuple(map(self.__dict__.__getitem__, self.__dataclass_fields__)))
 
     def __repr__(self) -> str:
         shown = [name for name, one in self.__dataclass_fields__.items() if one.repr]

@@ -82,7 +82,7 @@ class Reporter:
     @property
     def log_next_offset(self) -> Offset | None:
         """Where the log ended when it was last seen."""
-        return self.statistics.log_next_offset
+        return self._snapshot.log_next_offset
 
     def opened(self, position: Position, log_next_offset: Offset) -> None:
         """The position is known, and fits."""
@@ -94,7 +94,7 @@ class Reporter:
     def read(self, batch: RecordBatch) -> None:
         """Records came, or none."""
         self._is_at_end = batch.is_at_end
-        seen = self.statistics.log_next_offset or Offset(0)
+        seen = self._snapshot.log_next_offset or Offset(0)
         end = batch.next_offset if batch.is_at_end else max(seen, batch.next_offset)
         self._set(log_next_offset=end, **({} if batch.records else {"next_offset": batch.next_offset}))
 
@@ -104,13 +104,13 @@ class Reporter:
 
     def importing(self) -> None:
         """What is imported takes longer than a moment: it is not current meanwhile, and says so."""
-        if self.statistics.phase in {SubscriberPhase.STARTING, SubscriberPhase.CURRENT}:
+        if self._snapshot.phase in {SubscriberPhase.STARTING, SubscriberPhase.CURRENT}:
             self._set(phase=SubscriberPhase.IMPORTING)
             self._tell()
 
     def advanced(self, position: Position, outcome: Outcome, *, is_committed: bool, has_more: bool) -> None:
         """Records were done."""
-        before = self.statistics
+        before = self._snapshot
         is_current = self._is_at_end and not has_more
         self._set(
             phase=SubscriberPhase.CURRENT if is_current else SubscriberPhase.IMPORTING,
@@ -128,7 +128,7 @@ class Reporter:
 
     def redriven(self, outcome: Outcome) -> None:
         """An entry of the error queue was imported after all."""
-        before = self.statistics
+        before = self._snapshot
         self._set(
             redriven=before.redriven + 1,
             put=before.put + outcome.put,
@@ -140,12 +140,12 @@ class Reporter:
 
     def still_given_up(self, cause: FailureCause) -> None:
         """An entry of the error queue failed again."""
-        self._set(still_given_up=self.statistics.still_given_up + 1, redrive_cause=cause)
+        self._set(still_given_up=self._snapshot.still_given_up + 1, redrive_cause=cause)
         self._tell()
 
     def given_up(self, position: Position, verdict: Verdict) -> None:
         """A package went to the error queue."""
-        before = self.statistics
+        before = self._snapshot
         self._set(
             next_offset=position.next_offset,
             failed=before.failed + 1,
@@ -165,7 +165,7 @@ class Reporter:
 
     def heard_of(self, publisher: AgentName | None) -> None:
         """A package of that publisher went by."""
-        known = self.statistics.publishers
+        known = self._snapshot.publishers
         if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
             self._set(publishers=known | {publisher})
 
@@ -210,7 +210,7 @@ class Reporter:
             self._ports.clock.wait(self._guard.woken, deadline.remaining_seconds())
 
     def _tell_phase(self, phase: SubscriberPhase) -> None:
-        before = self.statistics
+        before = self._snapshot
         if before.phase is not phase or before.cause is not None or self.stored_offset != self._told_offset:
             self._set(phase=phase, **_NO_TROUBLE)
             self._tell()
