@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +25,7 @@ from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUn
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.fault_proxy import Fault, FaultProxy
 from mailboat.testing.journal_harness import wait_until
-from mailboat.testing.s3_server import S3Server
+from mailboat.testing.s3_server import ADMIN, S3Server
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -386,3 +389,23 @@ def test_a_sweeper_that_is_too_slow_deletes_nothing_and_takes_its_announcement_b
         slow.remove_unrenewed([info.digest], info.stored_at + timedelta(seconds=2))
     assert store.stat(info.digest) == info
     assert read_announcement(connection) is None
+
+
+@pytest.mark.parametrize("place", ["environment", "shared file"])
+def test_without_keys_the_usual_chain_finds_credentials(
+    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    if place == "environment":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", ADMIN.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", ADMIN.secret_access_key)
+    else:
+        keys = f"aws_access_key_id = {ADMIN.access_key_id}\naws_secret_access_key = {ADMIN.secret_access_key}\n"
+        (tmp_path / "credentials").write_text(f"[default]\n{keys}")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with closing(S3Connection(replace(settings, read_keys=None), SystemClock(), random.Random(1))) as connection:
+        store = S3BlobStore(connection, SystemClock())
+        info = store.put(io.BytesIO(b"content"))
+        with store.open(info.digest, 7) as stream:
+            assert stream.read() == b"content"

@@ -218,4 +218,4 @@ def test_a_thousand_subscribers_are_decided_in_a_millisecond() -> None:
     started = time.process_time()
     for _ in range(20):
         plan_head(bounds, many, marks, NONE_STAYS, NOW_MS)
-    assert (time.process_time() - started) / 20 < 0.005  # asked: 1 ms; measured: 0.2 ms
+    assert (time.process_time() - started) / 20 < 0.001  # measured: 0.2 ms
