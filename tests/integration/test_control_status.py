@@ -94,6 +94,15 @@ class TestStatus:
         assert author.last_published_ms is not None
         assert (other.name, other.state, other.last_published_ms) == ("other", "IDLE", None)
 
+    def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        harbour.subscriber().announce(-1, state="current")
+        harbour.subscriber("stuck").announce(-1, state="retrying")
+        assert seen(room).state == "current"
+        publish(room, 2)
+        assert (seen(room).state, seen(room, "stuck").state) == ("importing", "retrying")
+
     def test_announced_offsets_may_go_backwards_and_are_believed(self, harbour: Harbour, room: ControlRoom) -> None:
         publish(room, 3)
         edge = harbour.subscriber()

@@ -10,6 +10,7 @@ from mailboat.queues.entries import Entry
 from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.standing import ItemState
 from mailboat.queues.subscriber_queue import QueueItem, SubscriberQueue
+from mailboat.subscriber.progress import SubscriberPhase
 
 
 def cause_view(cause: FailureCause | None) -> CauseView | None:
@@ -22,7 +23,7 @@ def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -
     rate = one.rate_per_second
     return SubscriberStatusView(
         name=one.name,
-        state=str(one.state),
+        state=_state(one, lag),
         sling_id=one.key.sling_id,
         next_offset=one.next_offset,
         lag=lag,
@@ -40,6 +41,12 @@ def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -
         error=cause_view(one.cause),
         build=build,
     )
+
+
+def _state(one: Member, lag: int | None) -> str:
+    """As it said, but that it was current is from before what came since was appended: it is at that now."""
+    is_at_it = one.is_running and bool(lag) and one.state == SubscriberPhase.CURRENT
+    return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
 
 
 def queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:
