@@ -97,7 +97,7 @@ class TestStatus:
     def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
         self, harbour: Harbour, room: ControlRoom
     ) -> None:
-        harbour.subscriber().announce(-1, state="current")
+        harbour.subscriber().announce(-1, state="current", next_offset=Offset(0))
         harbour.subscriber("stuck").announce(-1, state="retrying")
         assert seen(room).state == "current"
         publish(room, 2)
