@@ -29,6 +29,7 @@ from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
+from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import decode_message
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
     if not is_dry_run:
         _check_is_alone(workspace)
     stored_before = _stored_before(workspace)  # before the log is read: what comes in meanwhile is young
-    references = read_references(workspace)
+    is_idle = not is_dry_run and next(workspace.blobs.list(), None) is None
+    references = References() if is_idle else read_references(workspace)  # a log of pieces is long, and names nothing
     figures = new_figures()
     plan = plan_sweep(workspace.blobs.list(), references.digests, stored_before, figures)
     is_harmless = is_dry_run or references.unreadable is not None
@@ -203,6 +205,8 @@ def _check_is_alone(workspace: Workspace) -> None:
 
 
 def _digests_of(record: Record) -> Sequence[bytes]:
+    if record.headers == PIECE_HEADERS:
+        return ()
     message = decode_message(record.headers, record.value)
     if not isinstance(message, PackageMessage):
         return ()
