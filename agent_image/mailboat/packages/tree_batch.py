@@ -87,7 +87,7 @@ def _are_whole(subtrees: Subtrees) -> bool:
 def _check_collisions(subtrees: Subtrees, limits: PackageLimits) -> None:
     """That no names in a folder collide; names that are all of lower-case ASCII can't. Raises: LimitExceededError."""
     lines = "\n".join(subtrees.paths)
-    if not limits.are_collisions_refused or (lines.islower() and lines.isascii()):
+    if not limits.are_collisions_refused or (lines.isascii() and lines == lines.lower()):
         return
     end = 0
     for count in subtrees.counts:

@@ -118,7 +118,7 @@ def is_in_key_order(paths: Sequence[NodePath], *, are_collisions_refused: bool) 
     lower-case ASCII can't collide.
     """
     lines = "\n".join(paths)
-    if are_collisions_refused and not (lines.islower() and lines.isascii()):
+    if are_collisions_refused and not (lines.isascii() and lines == lines.lower()):
         return False
     keys = lines.replace("/", "\x01").split("\n")
     return len(set(keys)) == len(keys) and keys == sorted(keys)

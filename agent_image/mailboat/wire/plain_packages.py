@@ -19,6 +19,7 @@ from mailboat.wire.messages import MAX_MS
 from mailboat.wire.nodes import DIGEST_BYTES
 
 _from_string: Final = pb.PackageMessage.FromString
+_ADD: Final = pb.PackageMessage.ADD  # each look-up in the message costs as much as the parsing of a field
 
 
 class PlainPackage(NamedTuple):
@@ -49,7 +50,7 @@ def take_plain_package(value: bytes) -> PlainPackage | None:
     if (
         len(digest) != DIGEST_BYTES
         or len(paths) != 1
-        or wire.req_type != pb.PackageMessage.ADD
+        or wire.req_type != _ADD
         or len(wire.blobs)
         or len(wire.required_features)
         or wire.deep_paths[:] != paths
