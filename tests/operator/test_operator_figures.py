@@ -25,7 +25,7 @@ SHORT, SHORT_PUBLISHERS, FULL = 300, 150, 1000
 FACTOR = 10
 WANTED_PER_SECOND = 20
 MOST_TIMES_LONGER = 12
-MOST_SECONDS = 300.0
+MOST_SECONDS = 900.0
 READY_LOOKS = r'mailboat_operator_reconciliations_total{kind="Topic",outcome="ready"}'
 RELEASES = 'mailboat_operator_api_writes_total{kind="Topic",verb="release"}'
 LONE_CHANGES = 9
@@ -222,7 +222,7 @@ def test_many_topics(
         assert figures["lone_change_median_seconds"] <= 1, figures
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_many_publishers(replicas: Any, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     is_full = bool(request.config.getoption("--full-length"))
     many = FULL if is_full else SHORT_PUBLISHERS
