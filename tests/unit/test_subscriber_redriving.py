@@ -1,0 +1,216 @@
+"""The subscriber on a journal and a target in memory: confirmations, and packages that are imported after all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from mailboat.content.port import PendingStatus
+from mailboat.errors import (
+    BlobMissingError,
+    MailboatError,
+    StorageFullError,
+)
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import PackageStatus
+from mailboat.model.paths import NodePath
+from mailboat.subscriber.processors import ProcessedPackage, Processors
+from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.testing.engines import PACKAGES, Engine, StopWhen, memory_engine
+from mailboat.testing.memory_content import MemoryStore, MemoryTarget
+from mailboat.testing.memory_imports import (
+    Hook,
+    absent,
+    append,
+    paths_of,
+    publish,
+    renamed,
+    run,
+    subscriber,
+)
+from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.messages import decode_package, encode_message
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with memory_engine(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def test_confirmations_left_by_a_crash_are_sent_at_the_start_without_a_new_package(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a")
+    run(engine, store)
+    sent = engine.statuses()
+    engine.journal.truncate(
+        engine.subscribing.status_topic, engine.journal.bounds(engine.subscribing.status_topic).next_offset
+    )
+    store.pending = [PendingStatus(9, sent[0])]
+    run(engine, store)
+    assert engine.statuses() == sent
+    assert store.pending == []
+
+
+def test_a_confirmation_that_was_sent_but_not_marked_is_not_sent_again(engine: Engine, store: MemoryStore) -> None:
+    for number in range(3):
+        publish(engine, f"/{number}")
+    run(engine, store)
+    sent = engine.statuses()
+    store.pending = [
+        PendingStatus(7, sent[1]),
+        PendingStatus(8, sent[2]),
+        PendingStatus(9, replace(sent[2], attempts=9)),
+    ]
+    run(engine, store)
+    assert engine.statuses() == [*sent, replace(sent[2], attempts=9)]
+
+
+def test_foreign_records_on_the_status_topic_disturb_nobody(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    run(engine, store)
+    sent = engine.statuses()
+    other = replace(sent[0], sub_agent_name=AgentName("other"))
+    engine.journal.append(
+        engine.subscribing.status_topic,
+        [*(NewRecord(*reversed(encode_message(other))) for _ in range(1500))],
+    )
+    store.pending = [PendingStatus(9, sent[0])]
+    engine.journal.append(engine.subscribing.status_topic, [NewRecord(b"", (("type", b"5"), ("version", b"1")))])
+    run(engine, store)
+    assert [one for one in engine.statuses() if one.sub_agent_name == "edge"] == sent
+
+
+def test_an_entry_of_the_error_queue_is_imported_when_somebody_asks(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    publish(engine, "/b")
+    run(engine, store, processors=Processors(before=Hook(failures=5)))
+    assert paths_of(store) == {"/b"}
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/c")
+    statistics = run(engine, store)
+    assert statistics.redriven == 1
+    assert paths_of(store) == {"/a", "/b", "/c"}
+    assert store.errors == {}
+    assert store.position == engine.position(3)
+    assert [(one.offset, one.status) for one in engine.statuses()] == [
+        (0, PackageStatus.REMOVED_FAILED),
+        (1, PackageStatus.IMPORTED),
+        (0, PackageStatus.IMPORTED),
+        (2, PackageStatus.IMPORTED),
+    ]
+
+
+@pytest.mark.parametrize("newer", [("/a",), ("/a/child",)])
+def test_an_old_package_does_not_come_back_over_newer_content(
+    engine: Engine, store: MemoryStore, newer: tuple[str, ...]
+) -> None:
+    publish(engine, "/a", text="old")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    publish(engine, *newer, text="new")
+    run(engine, store)
+    content = dict(store.bodies)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+    run(engine, store)
+    content |= {NodePath("/z"): store.bodies[NodePath("/z")]}
+    assert store.bodies == content
+    assert [entry.cause.code for entry in store.errors.values()] == ["PackageSuperseded"]
+    assert store.wanted == set()
+
+
+@pytest.mark.parametrize(("old", "newer"), [((), ("/a",)), (("/a",), ())])
+def test_a_message_that_names_no_paths_may_concern_any_content(
+    engine: Engine, store: MemoryStore, old: tuple[str, ...], newer: tuple[str, ...]
+) -> None:
+    publish(engine, "/a")
+    append(engine, renamed(engine, *old))
+    run(engine, store, processors=Processors(before=Hook(failures=100)))
+    append(engine, renamed(engine, *newer))
+    run(engine, store)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[1].offset)
+    run(engine, store)
+    assert store.errors[engine.records()[1].offset].cause.code == "PackageSuperseded"
+
+
+def test_a_package_that_the_journal_has_dropped_can_not_be_tried_again(engine: Engine, store: MemoryStore) -> None:
+    append(engine, absent())
+    run(engine, store)
+    publish(engine, "/z")
+    engine.journal.truncate(PACKAGES, engine.records()[1].offset)
+    MemoryTarget(store).ledger.request_redrive(next(iter(store.errors)))
+    run(engine, store)
+    assert [entry.cause.code for entry in store.errors.values()] == ["PackageGone"]
+
+
+def test_an_entry_that_fails_again_stays_with_its_new_cause(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    assert [entry.cause.code for entry in store.errors.values()] == ["ProcessorFailed"]
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+
+    class RefusesA(Hook):
+        def process(self, package: ProcessedPackage) -> None:
+            if package.paths == ("/a",):
+                raise BlobMissingError("now this")
+
+    run(engine, store, processors=Processors(before=RefusesA()))
+    assert [entry.cause.code for entry in store.errors.values()] == ["BlobMissing"]
+    assert store.wanted == set()
+    assert paths_of(store) == {"/z"}
+
+
+def test_a_redrive_waits_while_the_blob_store_is_out_of_order(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    observer = StopWhen(lambda statistics: statistics.redriven == 1)
+    hooks = Processors(before=Hook(2, lambda: StorageFullError("x")))
+    observer.subscriber = subscriber(engine, store, observer=observer, processors=hooks)
+    observer.subscriber.run()
+    assert SubscriberPhase.WAITING in {one.phase for one in observer.seen}
+    assert store.errors == {}
+
+
+def test_a_redriven_package_is_looked_at_among_strange_records(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    engine.journal.append(PACKAGES, [NewRecord(b"\xff", PACKAGE_HEADERS)])
+    run(engine, store, engine.with_settings(read=ReadLimits(max_records=1)), processors=Processors(before=Hook(4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+    assert run(engine, store).redriven == 1
+
+
+def test_one_that_is_not_editable_confirms_what_it_redrives_as_it_confirmed_its_failure(
+    engine: Engine, store: MemoryStore
+) -> None:
+    quiet = engine.with_settings(is_editable=False)
+    publish(engine, "/a")
+    run(engine, store, quiet, processors=Processors(before=Hook(failures=4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    publish(engine, "/z")
+    run(engine, store, quiet)
+    assert [one.status for one in engine.statuses()] == [PackageStatus.REMOVED_FAILED, PackageStatus.IMPORTED]
+
+
+def test_a_package_of_nobody_is_imported_and_confirmed_to_nobody(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    anonymous = decode_package(engine.records()[0].value)._replace(pub_agent_name=None)
+    append(engine, anonymous)
+    assert run(engine, store).imported == 2
+    assert [one.offset for one in engine.statuses()] == [0]
+
+
+def test_errors_outside_of_packages_end_the_run_with_their_name(engine: Engine, store: MemoryStore) -> None:
+    with pytest.raises(MailboatError, match="TopicMissing"):
+        run(engine, store, engine.with_settings(package_topic="nowhere"))
