@@ -85,11 +85,11 @@ class OnePublication:
 
     def _publish(self) -> None:
         publisher = self._engine.publisher()
-        with closing(PublisherState(self._engine.state.path)) as state, state.publication_under_way():
+        with closing(PublisherState(self._engine.state.path)) as state, state.locks.publication_under_way():
             self._has_begun.set()
             assert self._may_append.wait(_SECONDS)
             end = publisher.parts.next_offset()
-            with state.exclusive():
+            with state.locks.exclusive():
                 self.waited.append(publisher.parts.next_offset() - end)
 
     def _append_beside(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
@@ -141,18 +141,18 @@ class LookingSource(FolderSource):
         self.seen = set[bool]()
 
     def walk(self, root: NodePath = ROOT, *, is_deep: bool = True) -> Iterator[Node]:
-        self.seen.add(self._state.is_publication_under_way())
+        self.seen.add(self._state.locks.is_publication_under_way())
         return super().walk(root, is_deep=is_deep)
 
 
 def test_builds_know_of_a_publication_from_its_beginning_to_its_end(engine: Engine, site: Path) -> None:
     with closing(PublisherState(engine.state.path)) as other:
         source = LookingSource(site, other)
-        assert not other.is_publication_under_way()
+        assert not other.locks.is_publication_under_way()
         engine.publisher().publish(add_request([NodePath("/a")]), source)
-        assert not other.is_publication_under_way()
+        assert not other.locks.is_publication_under_way()
         list(engine.publisher().publish_changed(source))
-        assert not other.is_publication_under_way()
+        assert not other.locks.is_publication_under_way()
         assert source.seen == {True}
 
 
@@ -206,7 +206,7 @@ def test_a_step_changes_no_more_of_the_source_than_one_package_does(engine: Engi
 
 
 def test_while_a_publication_is_under_way_a_step_is_one_part(engine: Engine) -> None:
-    with closing(PublisherState(engine.state.path)) as other, other.publication_under_way():
+    with closing(PublisherState(engine.state.path)) as other, other.locks.publication_under_way():
         assert steps_of(engine, [part(number) for number in range(4)]) == [1, 1, 1, 1]
 
 

@@ -99,14 +99,14 @@ def test_only_one_holds_the_same_purpose_and_the_other_is_told_after_a_time(
 ) -> None:
     other = PublisherState(tmp_path / "author.db", SkippingClock())
     with (
-        state.exclusive("append"),
+        state.locks.exclusive("append"),
         pytest.raises(PublisherBusyError, match="another process"),
-        other.exclusive("append"),
+        other.locks.exclusive("append"),
     ):
         pass
-    with state.exclusive("append"), other.exclusive("changes"):
+    with state.locks.exclusive("append"), other.locks.exclusive("changes"):
         pass
-    with other.exclusive("append"):
+    with other.locks.exclusive("append"):
         pass
     other.close()
 
@@ -375,12 +375,12 @@ def test_what_is_in_doubt_is_published_again_as_whole_subtrees_and_removals_are_
 
 def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path: Path) -> None:
     with closing(PublisherState(tmp_path / "author.db", synchronous="OFF")) as state:
-        state.give_way()  # nobody waits
+        state.locks.give_way()  # nobody waits
         began, is_through = threading.Event(), threading.Event()
 
         def give_way() -> None:
             began.set()
-            state.give_way()
+            state.locks.give_way()
             is_through.set()
 
         with (tmp_path / "author.db.append-waiting").open("r+") as waiting:
@@ -393,7 +393,7 @@ def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path:
             assert is_through.wait(10)
             worker.join()
             fcntl.flock(waiting, fcntl.LOCK_SH)
-            state.give_way(patience_seconds=0.0)
+            state.locks.give_way(patience_seconds=0.0)
 
 
 def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
@@ -402,17 +402,17 @@ def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
         taken = threading.Event()
 
         def append() -> None:
-            with other.exclusive():
+            with other.locks.exclusive():
                 taken.set()
 
-        with one.exclusive():
+        with one.locks.exclusive():
             worker = threading.Thread(target=append)
             worker.start()
             waiting = file.with_name("author.db.append-waiting")
             deadline = Deadline(SystemClock(), 10)
             while not (waiting.exists() and is_held(waiting)) and not deadline.is_over():
                 threading.Event().wait(0.005)
-        one.give_way()
+        one.locks.give_way()
         assert taken.wait(10)
         worker.join()
         assert not is_held(waiting)

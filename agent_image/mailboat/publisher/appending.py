@@ -95,7 +95,7 @@ class Appender:
 
     def reconcile(self) -> None:
         """Settle, and put in doubt what was remembered of sources whose last package is no longer in the log."""
-        with self._ports.state.exclusive():
+        with self._ports.state.locks.exclusive():
             identity = self.identity()
             self._ports.state.prune(identity, self._ports.journal.bounds(self._topic).earliest_offset)
             self._settle_intents(identity)
@@ -111,7 +111,7 @@ class Appender:
         """
         if not any(one.needs_state for one in batch):
             return self._append(batch)
-        with self._ports.state.exclusive():
+        with self._ports.state.locks.exclusive():
             return self._append_known(batch)
 
     def _append_known(self, batch: Sequence[Prepared]) -> list[Placed]:

@@ -147,8 +147,8 @@ class PartLane:
             return
         rest: Sequence[Part] = step.parts
         while rest:
-            state.give_way()
-            now = rest[:1] if state.is_publication_under_way() else rest
+            state.locks.give_way()
+            now = rest[:1] if state.locks.is_publication_under_way() else rest
             yield from self._append(now, source_ids)
             rest = rest[len(now) :]
 

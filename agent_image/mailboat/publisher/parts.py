@@ -75,7 +75,7 @@ class PartShipper:
         What lies at or below `kept` is left alone.
         """
         published = self._ports.state.published
-        with self._ports.state.exclusive("changes"):
+        with self._ports.state.locks.exclusive("changes"):
             published.compare(published.follow(uri, self.identity()), roots, nodes)
             gone = (
                 change

@@ -58,7 +58,7 @@ class Publisher:
         Those that carry content read it from `source`; the others do not look at it.
         Where one request fails, those before it are published and had their receipts; the error comes then.
         """
-        with self._ports.state.publication_under_way():
+        with self._ports.state.locks.publication_under_way():
             yield from self._publish_all(requests, source)
 
     def _publish_all(self, requests: Iterable[DistributionRequest], source: Source | None) -> Iterator[Receipt]:

@@ -40,7 +40,7 @@ class ChangeShipper:
     def ship(self, source: Source, roots: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
         """Publish the differences, package by package; see `Publisher.publish_changed`."""
         state = self._ports.state
-        with state.exclusive("changes"), state.publication_under_way():
+        with state.locks.exclusive("changes"), state.locks.publication_under_way():
             source_id = self._published.follow(source.uri, self._appender.identity())
             self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))
             for group in self.groups(source, roots):
