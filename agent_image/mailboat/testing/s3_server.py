@@ -19,14 +19,12 @@ import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from botocore.exceptions import ClientError
-
 from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
+from mailboat.blobs.s3_errors import FailureKind, classify
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
 from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
@@ -222,24 +220,20 @@ class S3Server:
             client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()
         except client.exceptions.NoSuchKey:
             return self._takes(client)
-        except ClientError as error:
-            _raise_unless_passing(error)
+        except client.exceptions.ClientError as error:
+            if classify(error).kind is not FailureKind.PASSING:
+                raise
             return False
         return True
 
     def _takes(self, client: S3Client) -> bool:
         try:
             client.put_object(Bucket=_PROBE, Key=_PROBE, Body=b"kept")
-        except ClientError as error:
-            _raise_unless_passing(error)
+        except client.exceptions.ClientError as error:
+            if classify(error).kind is not FailureKind.PASSING:
+                raise
             return False
         return True
-
-
-def _raise_unless_passing(error: ClientError) -> None:
-    """Errors of the server itself pass."""
-    if error.response["ResponseMetadata"]["HTTPStatusCode"] < HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise error
 
 
 def _identities() -> dict[str, object]:
