@@ -30,6 +30,8 @@ from mailboat.bulk.spark.stages import StageRunner
 from mailboat.model.paths import ROOT
 from mailboat.testing.page_forest import change_some
 
+HEAP = "512m"
+"""Of the Java machine, which collects garbage only when this is full: a build of any length must do with it."""
 TICKS = os.sysconf("SC_CLK_TCK")
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -119,7 +121,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     properties = {"spark.local.dir": os.environ.get("TMPDIR", "/tmp"), "spark.ui.enabled": "false"}
     answer: dict[str, Any] = {"builds": []}
-    with open_session(SessionSettings(master, "bench", "1g", QUICK, properties)) as session:
+    with open_session(SessionSettings(master, "bench", HEAP, QUICK, properties)) as session:
         for step in steps:
             home, _, source = step.partition("=")
             if home == "change":
