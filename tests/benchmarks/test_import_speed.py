@@ -13,7 +13,7 @@ BATCH = 100
 
 @pytest.mark.parametrize(
     ("package_type", "limits", "short", "full"),
-    [("tree", (2.0, 4.0), 12_000, 30_000), ("filevault", (1.25, 2.7), 3_000, 10_000)],
+    [("tree", (2.0, 3.5), 12_000, 30_000), ("filevault", (1.25, 2.3), 3_000, 10_000)],
 )
 def test_importing_costs_little_more_than_a_bare_loop(
     bench: Any, package_type: str, limits: tuple[float, float], short: int, full: int
@@ -101,7 +101,7 @@ def test_restarting_with_nothing_to_do_costs_little(bench: Any) -> None:
         "restart",
         samples[1:],
         target=3.3,
-        gate=6.0,
+        gate=4.0,
         median_cpu_ms=round(statistics.median(milliseconds[1:]), 1),
         wanted_cpu_ms=150,
     )
