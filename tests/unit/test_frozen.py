@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -84,3 +86,8 @@ def test_a_record_is_matched_by_position() -> None:
         case Login(user, _, tries):
             found = user, tries
     assert found == ("ann", 7)
+
+
+def test_a_record_survives_pickling_and_copying() -> None:
+    record = Login("ann", tries=7)
+    assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
