@@ -97,7 +97,7 @@ def test_a_large_package_by_reference_costs_little_more_than_its_transfer(bench:
         "blob-transfer",
         statistics.median(samples),
         target=1.5,
-        gate=2.0 if bench.is_full_length else 6.0,  # a short transfer is mostly the start of two processes
+        gate=1.5 if bench.is_full_length else 6.0,  # a short transfer is mostly the start of two processes
         unit="ratio of wall time to a plain upload and download",
         mebibytes=size,
         **facts,

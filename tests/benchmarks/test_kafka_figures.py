@@ -49,7 +49,7 @@ def test_importing_from_kafka_costs_little_more_than_a_bare_loop(bench: Any, kaf
         return result
 
     samples = bench.ratios(floor, project, bench.length(3, 6))
-    bench.report_ratio("import-kafka", samples, target=2.0, gate=4.5, count=count, batch=100, nodes=3)
+    bench.report_ratio("import-kafka", samples, target=2.0, gate=3.6, count=count, batch=100, nodes=3)
 
 
 @pytest.mark.timeout(3600)  # twice fifty processes, four times, on cores that others may want

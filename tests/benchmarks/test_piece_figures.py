@@ -82,7 +82,7 @@ def test_a_large_package_in_chunks_costs_little_more_than_its_bytes(bench: Any, 
         "chunk-transfer",
         statistics.median(samples),
         target=1.5,
-        gate=6.0 if bench.is_full_length else 12.0,  # a short transfer is mostly the start of two processes
+        gate=3.0 if bench.is_full_length else 5.0,  # a short transfer is mostly the start of two processes
         unit="ratio of wall time to plain producing and consuming",
         mebibytes=size,
         **facts,
