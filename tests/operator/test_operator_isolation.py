@@ -15,7 +15,8 @@ import pytest
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
 pytestmark = pytest.mark.timeout(300)
 JOURNALS, TOPICS = 60, 5
-SECONDS = 5.0
+SECONDS = 15.0
+"""On a busy machine; alone it is one. Who was held up waited for half a minute. `test_operator_workers` proves the rule."""
 NONE = -(1 << 31)
 
 
@@ -125,7 +126,7 @@ def test_a_topic_of_brokers_that_answer_waits_for_none_of_those_that_failed_befo
     topics = {"prefix": f"{replicas.namespace}-"}
     replicas.make("Journal", "main", journal(kafka_broker.bootstrap_servers, topics=topics))
     took = replicas.wait(lambda: replicas.reason("Journal", "main") == "AsAskedFor")
-    assert took < 2 * SECONDS, f"{took:.1f} s"
+    assert took < SECONDS, f"{took:.1f} s"
 
 
 def test_buckets_that_never_answer_hold_up_nobody(replicas: Any, kafka_broker: Any, silent: list[str]) -> None:
