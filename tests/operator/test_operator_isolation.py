@@ -16,7 +16,7 @@ POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"s
 pytestmark = pytest.mark.timeout(300)
 JOURNALS, TOPICS = 60, 5
 SECONDS = 15.0
-"""On a busy machine; alone it is one. Who was held up waited for half a minute. `test_operator_workers` proves the rule."""
+"""On a busy machine; who was held up waited for half a minute. `test_operator_workers` proves the rule."""
 NONE = -(1 << 31)
 
 
