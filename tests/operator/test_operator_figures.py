@@ -25,6 +25,8 @@ SHORT, SHORT_PUBLISHERS, FULL = 300, 150, 1000
 FACTOR = 10
 WANTED_PER_SECOND = 20
 MOST_TIMES_LONGER = 12
+SHORT_TIMES = 15
+"""Thirty objects beside other tests tell little of ten times as many: what grows with the square shows all the same."""
 MOST_SECONDS = 900.0
 READY_LOOKS = r'mailboat_operator_reconciliations_total{kind="Topic",outcome="ready"}'
 RELEASES = 'mailboat_operator_api_writes_total{kind="Topic",verb="release"}'
@@ -212,7 +214,7 @@ def test_many_topics(
     with capsys.disabled():
         print(f"\n{json.dumps(figures)}")  # noqa: T201
     assert figures["topics_per_processor_second"] >= WANTED_PER_SECOND, figures
-    assert figures["times_the_cost_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
+    assert figures["times_the_cost_for_ten_times_as_many"] <= (MOST_TIMES_LONGER if is_full else SHORT_TIMES), figures
     assert figures["writes_a_created_topic"] <= 2.1, figures  # the finalizer, the status; a broker may tell of it late
     assert figures["writes_a_changed_topic"] <= 2, figures
     assert figures["mib"] <= 150, figures
@@ -245,7 +247,7 @@ def test_many_publishers(replicas: Any, request: pytest.FixtureRequest, capsys: 
     with capsys.disabled():
         print(f"\n{json.dumps(figures)}")  # noqa: T201
     assert figures["writes_a_created_publisher"] <= len(WRITES) + 1, figures  # a look while children appear
-    assert figures["times_the_cost_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures
+    assert figures["times_the_cost_for_ten_times_as_many"] <= (MOST_TIMES_LONGER if is_full else SHORT_TIMES), figures
     assert figures["mib"] <= 150, figures
     if is_full:
         assert figures["times_longer_for_ten_times_as_many"] <= MOST_TIMES_LONGER, figures

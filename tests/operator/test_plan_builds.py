@@ -415,6 +415,7 @@ def test_a_time_becomes_one_run_that_is_called_by_its_minute() -> None:
 
 def test_nothing_begins_before_its_time_nor_for_a_time_before_the_build_was_made() -> None:
     before = plan_timetable(nightly(), [], NIGHT - timedelta(seconds=10))
+    assert runs_of(plan_timetable(nightly(), [], NIGHT - timedelta(microseconds=1))) == []
     assert (runs_of(before), before.again_seconds) == ([], 10.0)
 
 

@@ -228,8 +228,8 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
     with agent_that_answers(200, {"published": 7, "total": 9}) as yard.agent_url:
         yard.look("first")
     shown = yard.server.kubectl("get", "mbbuild", "--namespace", yard.namespace).stdout.split("\n")
-    assert shown[0].split() == ["NAME", "PHASE", "PACKAGES", "ATTEMPT", "AGE"]
-    assert shown[1].split()[:4] == ["first", "Running", "7/9", "2"]
+    assert shown[0].split() == ["NAME", "PHASE", "REASON", "PACKAGES", "ATTEMPT", "AGE"]
+    assert shown[1].split()[:5] == ["first", "Running", yard.condition()["reason"], "7/9", "2"]
 
     yard.tell(engine, "first-2", OUTCOMES[engine]["complete"])
     yard.look("first")

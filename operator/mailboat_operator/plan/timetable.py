@@ -101,8 +101,9 @@ def times_around(build: PackageBuild, schedule: Timetable, runs: Sequence[Run], 
     zone = ZoneInfo(schedule.time_zone)
     local = now.astimezone(zone)
     upcoming = next(CronSim(schedule.cron, local)).astimezone(UTC)
-    # the search goes back from just behind now, so that a time that is now counts as passed
-    last = next(CronSim(schedule.cron, local + timedelta(seconds=1), reverse=True)).astimezone(UTC)
+    # the search goes back from just behind this minute's begin: a time that is now has passed, one in a second has not
+    begun = local.replace(second=0, microsecond=0) + timedelta(seconds=1)
+    last = next(CronSim(schedule.cron, begun, reverse=True)).astimezone(UTC)
     known = [build.metadata.created_at, build.status.last_schedule_at, build.status.last_missed_at]
     known += [one.scheduled_at for one in runs]
     done = max((one for one in known if one is not None), default=last)
