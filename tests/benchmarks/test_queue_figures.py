@@ -8,11 +8,10 @@ from __future__ import annotations
 import gc
 import json
 import os
-import statistics
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +66,18 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_seconds_of(call: Callable[[], object], times: int) -> float:
-    """The least of several runs: what the call costs when nothing disturbs it."""
-    found = []
-    for _ in range(7):
-        begin = time.process_time()
-        for _ in range(times):
-            call()
-        found.append(time.process_time() - begin)
-    return min(found)
+def cpu_seconds_of(calls: Sequence[Callable[[], object]], times: int) -> list[float]:
+    """What each of some calls costs when nothing disturbs it: the least of several runs, one of each call in turn."""
+    rounds = []
+    for _ in range(15):
+        found = []
+        for call in calls:
+            begin = time.process_time()
+            for _ in range(times):
+                call()
+            found.append(time.process_time() - begin)
+        rounds.append(found)
+    return list(map(min, zip(*rounds, strict=True)))
 
 
 def measure_memory(count: int) -> dict[str, float]:
@@ -96,22 +98,23 @@ def measure_memory(count: int) -> dict[str, float]:
 
 
 def measure_depth(count: int) -> dict[str, float]:
-    costs = {}
-    for depth in (10_000, count):
+    def look_at(depth: int) -> Callable[[], None]:
         (queue,) = queues_over(filled_view(depth), 1).subscriber_queues()
 
-        def look(queue: Any = queue, depth: int = depth) -> None:
+        def look() -> None:
             assert queue.size().count == depth
             assert len(queue.page(0, 100).items) == 100
 
-        costs[depth] = cpu_seconds_of(look, 50)
-    return {"ratio": costs[count] / costs[10_000], "us_at_depth": costs[count] / 50 * 1e6}
+        return look
+
+    short, deep = cpu_seconds_of([look_at(10_000), look_at(count)], 50)
+    return {"ratio": deep / short, "us_at_depth": deep / 50 * 1e6}
 
 
 def measure_status(count: int) -> dict[str, float]:
     view = filled_view(count)
 
-    def status_of(subscribers: int) -> float:
+    def status_of(subscribers: int) -> Callable[[], None]:
         queues = queues_over(view, subscribers)
 
         def look() -> None:
@@ -120,10 +123,10 @@ def measure_status(count: int) -> dict[str, float]:
             for queue in queues.subscriber_queues():
                 queue.size()
 
-        return cpu_seconds_of(look, 5_000 // subscribers) * subscribers
+        return look
 
-    ratios = [status_of(SUBSCRIBERS) / status_of(1) / SUBSCRIBERS for _ in range(3)]
-    return {"ratio": statistics.median(ratios)}
+    many, one = cpu_seconds_of([status_of(SUBSCRIBERS), status_of(1)], 50)
+    return {"ratio": many / one / SUBSCRIBERS}
 
 
 def measure_restart(count: int) -> dict[str, float]:
