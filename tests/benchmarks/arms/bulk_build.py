@@ -30,8 +30,8 @@ from mailboat.bulk.spark.stages import StageRunner
 from mailboat.model.paths import ROOT
 from mailboat.testing.page_forest import change_some
 
-HEAP = "512m"
-"""Of the Java machine, which collects garbage only when this is full: a build of any length must do with it."""
+HEAP = "1g"
+"""Of the Java machine, as a user has it. Half of it is too little for 100,000 packages: Java ran out of memory."""
 TICKS = os.sysconf("SC_CLK_TCK")
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
