@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +24,6 @@ from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, Eve
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
 from mailboat.testing.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def test_a_package_is_distributed_when_all_known_subscribers_are_past_it(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mailboat.journal.port import ReadLimits, TopicSettings
+from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import Action
 from mailboat.queues.following import LogFollower, count_past
@@ -30,7 +30,6 @@ class TestAgainstAPlainList:
     def test_any_history_gives_the_same_as_a_plain_list(self, data: st.DataObject) -> None:
         """Appends, retention, following, counting and looking in any order, with little room for details."""
         journal = CountingJournal()
-        journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=None))
         kinds = {"a": package_record(A), "b": package_record(B), "t": package_record(A, Action.TEST), "?": GARBAGE}
         stretches = st.builds(
             lambda kinds, times: list(kinds * times), st.text("abt?", min_size=1, max_size=5), st.integers(1, 80)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from mailboat.errors import UsageError
-from mailboat.journal.port import TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.model.messages import FailureCause
 from mailboat.queues.names import EntryId
@@ -27,9 +26,7 @@ from mailboat.testing.queue_log import (
 
 @pytest.fixture
 def journal() -> CountingJournal:
-    journal = CountingJournal()
-    journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=None))
-    return journal
+    return CountingJournal()
 
 
 class TestStates:

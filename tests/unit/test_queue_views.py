@@ -45,9 +45,7 @@ from mailboat.wire.pieces import encode_piece
 
 @pytest.fixture
 def journal() -> CountingJournal:
-    journal = CountingJournal()
-    journal.ensure_topic(TOPIC, TopicSettings(retention_seconds=None))
-    return journal
+    return CountingJournal()
 
 
 class TestSizesAndPages:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +19,8 @@ from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, memory_engine, page_source
+from mailboat.testing.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with memory_engine(tmp_path) as opened:
-        yield opened
 
 
 class Faulty:

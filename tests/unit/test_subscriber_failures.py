@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +24,7 @@ from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import UndecodablePolicy
-from mailboat.testing.engines import PACKAGES, Engine, StopWhen, memory_engine, page_source
+from mailboat.testing.engines import PACKAGES, Engine, StopWhen, page_source
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.testing.memory_imports import (
     FailingTarget,
@@ -42,17 +40,6 @@ from mailboat.testing.memory_imports import (
     subscriber,
 )
 from mailboat.wire.headers import PACKAGE_HEADERS
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with memory_engine(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 def test_one_poison_package_fails_alone_and_the_others_stay_in_batches(engine: Engine, store: MemoryStore) -> None:

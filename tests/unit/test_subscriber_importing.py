@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscription import Subscriber
-from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, memory_engine
+from mailboat.testing.engines import AUTHOR, PACKAGES, Engine
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.testing.memory_imports import (
     Hook,
@@ -33,17 +31,6 @@ from mailboat.testing.memory_imports import (
     run,
     subscriber,
 )
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with memory_engine(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 def test_a_backlog_is_imported_in_one_transaction_with_position_and_confirmations(

@@ -7,7 +7,6 @@ import io
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -28,7 +27,7 @@ from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, memory_engine, page_source
+from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
@@ -216,12 +215,6 @@ def test_signed_references_are_demanded_where_there_is_a_key(store: NotingStore)
 
 
 # ------------------------------------------------------------------------------------------ through the whole engine
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with memory_engine(tmp_path) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("is_editable", [False, True])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from mailboat.content.port import PendingStatus
@@ -19,7 +17,7 @@ from mailboat.model.messages import PackageStatus
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.testing.engines import PACKAGES, Engine, StopWhen, memory_engine
+from mailboat.testing.engines import PACKAGES, Engine, StopWhen
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.testing.memory_imports import (
     Hook,
@@ -33,17 +31,6 @@ from mailboat.testing.memory_imports import (
 )
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with memory_engine(tmp_path) as opened:
-        yield opened
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 def test_confirmations_left_by_a_crash_are_sent_at_the_start_without_a_new_package(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mailboat.journal.memory import MemoryJournal
-from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBatch, Start
+from mailboat.journal.port import JournalReader, NewRecord, ReadLimits, RecordBatch, Start, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
 from mailboat.model.messages import Action, PackageMessage, PingMessage
 from mailboat.model.paths import parse_path
@@ -60,6 +60,7 @@ class CountingJournal(MemoryJournal):
 
     def __init__(self) -> None:
         super().__init__(ManualClock())
+        self.ensure_topic(TOPIC, TopicSettings(retention_seconds=None))
         self.records_read = 0
         self.readers_open = 0
 
