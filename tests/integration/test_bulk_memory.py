@@ -1,0 +1,59 @@
+"""What a Spark session holds while stage after stage runs in it: no stage's rows outlive it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.stages import Stage, StageRunner
+from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+
+ROW_BYTES, ROWS, STAGES = 100_000, 20, 6
+
+
+class Piece(NamedTuple):
+    """A row as large as the record of a package."""
+
+    data: bytes
+
+    @property
+    def row_bytes(self) -> int:
+        return len(self.data)
+
+
+COLUMNS: dict[str, Column[Piece]] = {"data": Column("BINARY", pa.binary(), lambda row: row.data)}
+
+
+def pieces(work: bytes) -> Iterator[Piece]:
+    """Rows that can't be made smaller by packing them."""
+    numbers = random.Random(work)
+    yield from (Piece(numbers.randbytes(ROW_BYTES)) for _ in range(ROWS))
+
+
+def held_bytes(machine: Any) -> int:
+    """What is alive in the Java machine."""
+    machine.java.lang.System.gc()
+    runtime = machine.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def test_the_rows_of_a_stage_are_let_go_when_they_were_read(spark: SparkSession) -> None:
+    runner = StageRunner(spark)
+    stage = Stage("pieces", COLUMNS, pieces)
+
+    def run() -> None:
+        found = [len(row.data) for row in runner.run(stage, [b"one", b"two"])]
+        assert found == [ROW_BYTES] * ROWS * 2
+
+    run()  # loads what stages need
+    before = held_bytes(spark._jvm)
+    for _ in range(STAGES):
+        run()
+    brought = STAGES * 2 * ROWS * ROW_BYTES
+    assert held_bytes(spark._jvm) - before < brought / 4
