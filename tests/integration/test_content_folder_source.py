@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.sources import folder_entries, known_files
+from mailboat.content.sources import folder, folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
 from mailboat.content.sources.folder_entries import FileSignature, signature_of
 from mailboat.content.sources.known_files import KnownFiles
@@ -23,7 +23,7 @@ from mailboat.errors import (
     SourceMissingError,
     UsageError,
 )
-from mailboat.model.nodes import Node
+from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.trees import Shape, a_file, a_folder, names, trees
@@ -289,18 +289,41 @@ def test_what_files_hold_is_kept_in_a_file(site: Path, tmp_path: Path, monkeypat
     nodes = []
     for _ in range(2):
         source = FolderSource(site, digests=KnownFiles(cache, site), clock=clock)
-        nodes.append(source.node(NodePath("/large")))
+        node = source.node(NodePath("/large"))
+        assert node is not None
+        assert node.data is not None
+        nodes.append((node, node.data.digest))
         source.close()
         monkeypatch.setattr(folder_entries, "_UnchangedFile", None)  # from now on nothing can be read
     assert nodes[0] == nodes[1]
     monkeypatch.undo()
     (site / "large").write_bytes(b"y" * (INLINE_BYTES + 1))
     source = FolderSource(site, digests=KnownFiles(cache, site), clock=clock)
-    assert source.node(NodePath("/large")) not in nodes
+    assert source.node(NodePath("/large")) not in [node for node, _ in nodes]
     source.close()
     other = KnownFiles(cache, tmp_path)
     assert other.find(NodePath("/large"), signature_of((site / "large").stat())) is None
     other.close()
+
+
+def test_no_file_is_read_for_being_remembered_alone(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "MOST_UNREAD", 2)
+    clock, cache = ManualClock(), Remembered()
+    for name in "abc":
+        (site / name).write_bytes(name.encode() * (INLINE_BYTES + 1))
+    newest = max(path.stat().st_ctime for path in site.rglob("*"))
+    clock.advance(newest - clock.now().timestamp() + 3)
+    source = FolderSource(site, digests=cache, clock=clock)
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(Binary, "_read_digest", None)
+        binaries = {path: node.data for path in map(NodePath, ("/a", "/b", "/c")) if (node := source.node(path))}
+    assert cache.digests == {}
+    for path in ("/a", "/c"):  # the first is waited for no more, the second nobody reads
+        binary = binaries[NodePath(path)]
+        assert binary is not None
+        binary.tell_digest(path.encode() * 16)
+    source.close()
+    assert [path for path, _ in cache.digests] == ["/c"]
 
 
 @pytest.mark.parametrize("content", [b"no database" * 100, None])

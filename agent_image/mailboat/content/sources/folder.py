@@ -1,8 +1,8 @@
 """A directory as a source: files and folders as they are, and nodes that a target wrote there (`content/layout.py`).
 
 Folders are listed one at a time, so memory holds the names of those on the current path. Files up to the inline limit
-are read as they are met, larger ones hashed as a stream and read again when they are shipped; one that changes in
-between is noticed, and nothing of it is published. Hidden files are content; `.mailboat`, `.git` and `lost+found` of
+are read as they are met, larger ones when they are shipped or their digest is asked for; one that changes in between is
+noticed, and nothing of it is published. Hidden files are content; `.mailboat`, `.git` and `lost+found` of
 the top folder are not, nor are permissions and times. `folder_entries.py` has the rules for links and odd entries.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
@@ -52,6 +53,8 @@ INLINE_BYTES: Final = 64 * 1024
 SETTLED_SECONDS: Final = 2.0
 """A file changed more recently could change again within the same tick of its time: its digest isn't remembered."""
 
+MOST_UNREAD: Final = 1024
+"""Files that wait for somebody to read them; of more, the digests are not remembered."""
 
 _REFUSALS: Final = (PathRefusedError, PackageCorruptError, UsageError)
 """Why one entry can't be published."""
@@ -71,6 +74,14 @@ class DigestCache(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
+
+
+class _Unread(NamedTuple):
+    """A file whose digest is worth remembering once somebody has read it."""
+
+    path: NodePath
+    signature: FileSignature
+    binary: Binary
 
 
 class _Place(NamedTuple):
@@ -93,6 +104,7 @@ class FolderSource:
         self.uri = uri or str(folder)
         self._root = os.path.realpath(folder)
         self._digests = digests
+        self._unread: deque[_Unread] = deque()
         self._clock = clock or SystemClock()
         if not os.path.isdir(self._root):  # noqa: PTH112  # a text from here on
             raise SourceMissingError(f"{folder} does not exist or is no folder")
@@ -113,7 +125,9 @@ class FolderSource:
         for place in self._places(path, is_deep=True, is_by_name=True):
             node = self._identity_at(place)
             if node is not None:
-                yield place.path, node_digest(node)
+                digest = node_digest(node)
+                self._remember()
+                yield place.path, digest
 
     def child_names(self, path: NodePath) -> list[str]:
         """See `BranchingSource`."""
@@ -154,6 +168,7 @@ class FolderSource:
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""
         if self._digests is not None:
+            self._remember(is_last=True)
             self._digests.close()
 
     def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
@@ -258,8 +273,17 @@ class FolderSource:
         known = None if self._digests is None else self._digests.find(place.path, signature)
         binary = binary_of_file(place.disk, signature, known)
         if known is None and self._digests is not None and self._is_settled(signature):
-            self._digests.store(place.path, signature, binary.digest)
+            self._remember()
+            self._unread.append(_Unread(place.path, signature, binary))
         return binary
+
+    def _remember(self, *, is_last: bool = False) -> None:
+        """Store the digests that became known meanwhile; no file is read for that alone."""
+        unread = self._unread
+        while unread and (is_last or len(unread) >= MOST_UNREAD or unread[0].binary.is_digest_known):
+            path, signature, binary = unread.popleft()
+            if self._digests is not None and binary.is_digest_known:
+                self._digests.store(path, signature, binary.digest)
 
     def _is_settled(self, signature: FileSignature) -> bool:
         newest = max(signature.modified_ns, signature.changed_ns) / 1e9
