@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, BinKind, Budget
 from mailboat.bulk.fencing import (
     LEASE_SECONDS,
+    LOOK_SECONDS,
     BuildBusyError,
     BuildClaim,
     BuildLostError,
@@ -37,7 +40,7 @@ from mailboat.publisher.requests import add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import BUDGET, LocalStages, recipe_for, run
-from mailboat.testing.clocks import ManualClock
+from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import Engine, memory_engine, write_site
 from mailboat.wire.messages import decode_package
 
@@ -253,16 +256,45 @@ def test_a_claim_is_alive_while_it_is_renewed_and_its_process_is_there() -> None
     assert not is_alive(driver("a", 1_000, host="there"), here, 1_000 + int(LEASE_SECONDS * 1000), "")
 
 
-def test_a_second_driver_is_refused_and_may_take_over_what_was_not_renewed(engine: Engine) -> None:
-    clock = ManualClock()
+class LivingClock(SkippingClock):
+    """While somebody waits, something happens."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        super().__init__()
+        self._happen = happen
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """See `Clock.wait`."""
+        super().wait(event, timeout_seconds)
+        self._happen()
+        return event.is_set()
+
+
+def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Engine) -> None:
+    documents = engine.blobs.builds
+    clock = LivingClock(lambda: documents.write("b.claim-000001", json.dumps(asdict(renewed())).encode()))
+
+    def renewed() -> Driver:
+        return driver("one", int(clock.now().timestamp() * 1000), host="there")
+
+    BuildClaim(documents, BuildId("b"), driver("one", host="there"), clock)._take()
+    second = BuildClaim(documents, BuildId("b"), driver("two"), clock)
+    began = clock.monotonic()
+    with pytest.raises(BuildBusyError, match="process 4000000 on there, is at work on the build b"), second.held():
+        pass
+    assert clock.monotonic() - began == LOOK_SECONDS
+    assert documents.names("b.claim-") == ["b.claim-000001"]
+
+
+def test_a_second_driver_waits_for_the_end_of_a_lease_that_nobody_renews(engine: Engine) -> None:
+    clock = SkippingClock()
     documents = engine.blobs.builds
     first = BuildClaim(documents, BuildId("b"), driver("one", host="there"), clock)
     second = BuildClaim(documents, BuildId("b"), driver("two"), clock)
     first._take()
-    with pytest.raises(BuildBusyError, match="process 4000000 on there, is at work on the build b"), second.held():
-        pass
-    clock.advance(LEASE_SECONDS)
+    began = clock.monotonic()
     second._take()
+    assert clock.monotonic() - began == LEASE_SECONDS
     with pytest.raises(BuildLostError, match="took over the build b"):
         first.check()
     second.check()

@@ -1,10 +1,10 @@
 """One driver for each build: a claim beside the manifest, which its owner renews and others respect.
 
 A claim is a document that one of several can create, with a number. Who finds the newest claim dead (its process is
-gone from this machine, or it was not renewed for a while) creates the next number. The owner looks, every few seconds,
-whether a newer one is there, and stops before its next package: a driver that was frozen can't go on. Between a look
-and an append there is an instant; what slips through is the same package with the same request id, and changes
-nothing at subscribers.
+gone from this machine, or it was not renewed for a while) creates the next number; of a claim of another machine a
+driver waits to see whether it is renewed. The owner looks, every few seconds, whether a newer one is there, and stops
+before its next package: a driver that was frozen can't go on. Between a look and an append there is an instant; what
+slips through is the same package with the same request id, and changes nothing at subscribers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _RENEWALS: Final = 4
 class BuildBusyError(RetryableError):
     """Another driver is at work on this build, so this one did nothing.
 
-    Wait until it is done (`mailboat bulk status`). The claim of a driver that died is free after a minute, or at once
-    on the machine where it ran.
+    Wait until it is done (`mailboat bulk status`). The claim of a driver that died elsewhere is free after a minute,
+    which a new one waits for; on the machine where it ran it is free at once.
     """
 
 
@@ -113,11 +113,8 @@ class BuildClaim:
             raise BuildLostError(f"another driver took over the build {self._build_id}", build=self._build_id)
 
     def _take(self) -> None:
-        names = self._documents.names(self._prefix)
-        number = 1
-        if names:
-            number = int(names[-1].removeprefix(self._prefix)) + 1
-            self._refuse_alive(names[-1])
+        names = self._dead_claims()
+        number = int(names[-1].removeprefix(self._prefix)) + 1 if names else 1
         self._name = f"{self._prefix}{number:06d}"
         mine = replace(self._driver, renewed_ms=self._now_ms())
         if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
@@ -126,10 +123,21 @@ class BuildClaim:
             self._documents.remove(name)
         self._looked_at = self._clock.monotonic()
 
-    def _refuse_alive(self, name: str) -> None:
-        found = _decoded(self._documents.read(name))
-        if found is not None and is_alive(found, self._driver, self._now_ms(), _started(found.pid)):
-            raise self._busy(found)
+    def _dead_claims(self) -> list[str]:
+        """The claims that are there, when nobody holds the newest: so one attempt after a driver's death is enough.
+
+        Raises: BuildBusyError, as soon as its owner is heard of.
+        """
+        seen: tuple[str, int] | None = None
+        while names := list(self._documents.names(self._prefix)):
+            found = _decoded(self._documents.read(names[-1]))
+            if found is None or not is_alive(found, self._driver, self._now_ms(), _started(found.pid)):
+                return names
+            if found.host == self._driver.host or seen not in {None, (names[-1], found.renewed_ms)}:
+                raise self._busy(found)
+            seen = names[-1], found.renewed_ms
+            self._clock.wait(threading.Event(), LOOK_SECONDS)
+        return []
 
     def _busy(self, by: Driver | None) -> BuildBusyError:
         where = "" if by is None else f", process {by.pid} on {by.host},"
