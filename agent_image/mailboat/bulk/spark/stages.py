@@ -144,7 +144,7 @@ class StageRunner:
                 kept.write.format("noop").mode("overwrite").save()
             seconds = self._clock.monotonic() - began
             with _failures_of(stage):
-                # Not of the frame: Spark 4 keeps the jobs of its iterator, with all they brought, for the session's life.
+                # not of the frame: Spark keeps the jobs of its iterator, with all that they brought, to the end
                 for row in kept.rdd.toLocalIterator(prefetchPartitions=True):
                     elapsed[row.task] = max(elapsed[row.task], row.elapsed_seconds)
                     yield row
