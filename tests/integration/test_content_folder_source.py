@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.sources import folder, folder_entries, known_files
+from mailboat.content.sources import folder as folder_source
+from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
 from mailboat.content.sources.folder_entries import FileSignature, signature_of
 from mailboat.content.sources.known_files import KnownFiles
@@ -307,7 +308,7 @@ def test_what_files_hold_is_kept_in_a_file(site: Path, tmp_path: Path, monkeypat
 
 
 def test_no_file_is_read_for_being_remembered_alone(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "MOST_UNREAD", 2)
+    monkeypatch.setattr(folder_source, "MOST_UNREAD", 2)
     clock, cache = ManualClock(), Remembered()
     for name in "abc":
         (site / name).write_bytes(name.encode() * (INLINE_BYTES + 1))

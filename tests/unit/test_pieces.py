@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Self
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import (
@@ -346,6 +347,29 @@ def test_a_piece_has_the_bytes_that_protobuf_would_write(index: int, content: by
     encoded = encode_piece(PieceMessage(*AUTHOR, PackageId("p"), index, content))
     assert encoded == PieceWire.FromString(encoded).SerializeToString()
     assert decode_piece(encoded) == PieceMessage(*AUTHOR, PackageId("p"), index, content)
+
+
+@given(st.integers(-1, 2**40), st.text(max_size=9), st.binary(max_size=300), st.data())
+def test_a_piece_in_any_form_is_read_as_protobuf_reads_it(
+    index: int, name: str, content: bytes, data: st.DataObject
+) -> None:
+    encoded = encode_piece(PieceMessage(SlingId(name), AgentName(name), PackageId(name), index, content))
+    at = data.draw(st.integers(0, len(encoded)))
+    inserted = data.draw(
+        st.sampled_from([b"", b"\x2a\x00", b"\x2a\x01x", b"\x30\x07", b"\x20\x00"]) | st.binary(max_size=5)
+    )
+    value = encoded[:at] + inserted + encoded[at + data.draw(st.integers(0, 2)) :]
+    try:
+        read = PieceWire.FromString(value)
+        is_right = read.IsInitialized() and read.index >= 0 and bool(read.content) and bool(read.pkg_id)
+    except DecodeError:
+        is_right = False
+    if is_right:
+        sender = SlingId(read.pub_sling_id), AgentName(read.pub_agent_name)
+        assert decode_piece(value) == PieceMessage(*sender, PackageId(read.pkg_id), read.index, read.content)
+    else:
+        with pytest.raises(MessageCorruptError):
+            decode_piece(value)
 
 
 def test_a_piece_without_its_package_is_refused() -> None:

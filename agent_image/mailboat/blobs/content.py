@@ -45,13 +45,51 @@ def blob_corrupt(digest: Digest, complaint: str) -> BlobCorruptError:
     return BlobCorruptError(f"blob sha256:{digest.hex()} {complaint}", digest=digest.hex())
 
 
-def checked_stream(source: BinaryIO, digest: Digest, length_bytes: int) -> io.BufferedReader:
+class ProvenStream(io.BufferedReader):
+    """A stream that fails where its bytes are not those of a digest, so that who copies it need not hash them again.
+
+    What it reads from compares them, or compared them before and is kept where nobody else writes.
+    """
+
+    def __init__(self, source: io.RawIOBase, digest: Digest, length_bytes: int, buffer_size: int = 64 * 1024) -> None:
+        """Read from the beginning of `source`, which it owns and which has so many bytes."""
+        super().__init__(source, buffer_size)
+        self.digest = digest
+        self.length_bytes = length_bytes
+
+
+def checked_stream(source: BinaryIO, digest: Digest, length_bytes: int) -> ProvenStream:
     """A stream over `source`, which it owns, that raises BlobCorruptError when digest or length are not as promised.
 
     The read that delivers the last promised byte is the one that checks, so that who reads exactly the promised length
     has checked too.
     """
-    return io.BufferedReader(_CheckedContent(source, digest, length_bytes), buffer_size=64 * 1024)
+    return ProvenStream(_CheckedContent(source, digest, length_bytes), digest, length_bytes)
+
+
+class CopyProof:
+    """Finds the digest of content while it is copied: of a stream that proves it, by the length alone."""
+
+    def __init__(self, content: BinaryIO) -> None:
+        """Of a stream that nobody has read from."""
+        self._proven = content if isinstance(content, ProvenStream) else None
+        self._hash = ContentHash()
+        self.length_bytes = 0
+
+    def update(self, chunk: bytes) -> None:
+        """The next bytes, as `ContentHash.update` takes them."""
+        self.length_bytes += len(chunk)
+        if self._proven is None:
+            self._hash.update(chunk)
+
+    def digest(self) -> Digest:
+        """Of the whole stream. Raises: BlobCorruptError."""
+        proven = self._proven
+        if proven is None:
+            return self._hash.digest()
+        if self.length_bytes != proven.length_bytes:
+            raise blob_corrupt(proven.digest, f"has {proven.length_bytes} bytes, of which {self.length_bytes} came")
+        return proven.digest
 
 
 class _CheckedContent(io.RawIOBase):

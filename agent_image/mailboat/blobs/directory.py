@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 
 from mailboat.blobs.content import (
     CHUNK_BYTES,
+    CopyProof,
     blob_corrupt,
     blob_missing,
     check_digest,
@@ -30,7 +31,6 @@ from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
-from mailboat.model.content_hash import ContentHash
 
 _ALGORITHM: Final = "sha256"
 _DRAFTS: Final = "drafts"
@@ -180,13 +180,12 @@ class DirectoryBlobStore:
         return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
     def _write_draft(self, draft: Path, content: BinaryIO) -> tuple[Digest, int]:
-        digest = ContentHash()
-        length_bytes = 0
+        proof = CopyProof(content)
         with draft.open("xb", buffering=0) as file:
             while chunk := read_chunk(content):
-                digest.update(chunk)
-                length_bytes += _write_all(file, chunk)
-        return digest.digest(), length_bytes
+                proof.update(chunk)
+                _write_all(file, chunk)
+        return proof.digest(), proof.length_bytes
 
     def _refresh(self, digest: Digest, length_bytes: int) -> bool:
         """Renew the blob that is there, if there is one and it is sound."""
@@ -234,9 +233,8 @@ class DirectoryBlobStore:
             os.close(descriptor)
 
 
-def _write_all(file: BinaryIO, chunk: bytes) -> int:
+def _write_all(file: BinaryIO, chunk: bytes) -> None:
     written = 0
     view = memoryview(chunk)
     while written < len(view):
         written += file.write(view[written:])
-    return written

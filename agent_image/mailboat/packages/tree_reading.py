@@ -164,7 +164,7 @@ class TreePackageReader:
     def _open(self, carried: Mapping[bytes, _CarriedBinary], digest: bytes) -> BinaryIO:
         found = carried.get(digest)
         if found is not None:
-            return open_pieces(self._stream, found.spans)
+            return open_pieces(self._stream, found.spans, digest)
         if self._open_blob is None:
             raise ValueError(f"the binary {digest.hex()} is known by digest only")
         return self._open_blob(digest)

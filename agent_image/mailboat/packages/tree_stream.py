@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
+from mailboat.blobs.content import ProvenStream
 from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.wire.tree import HEADER_TAG, MAX_RECORD_BYTES, NODE_TAG, PIECE_TAG, TRAILER_TAG
 
 CHUNK_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = 64 * 1024
 _TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, PIECE_TAG, TRAILER_TAG})
 _MAX_FRAME_BYTES: Final = 6  # tag, and a length of up to 35 bits
 
@@ -105,7 +107,9 @@ class RecordStream:
         self._stream.seek(self._position)
         parts = [self._buffer[self._at :]]
         while available < needed:
-            part = self._stream.read(max(needed - available, CHUNK_BYTES))
+            missing = needed - available
+            # of a large record no more than what tells the length of the next: what is left over is copied once more
+            part = self._stream.read(missing + _MAX_FRAME_BYTES if missing > SMALL_BYTES else CHUNK_BYTES)
             if not part:
                 break
             parts.append(part)
@@ -127,7 +131,7 @@ class PieceStream(io.RawIOBase):
     def __init__(self, stream: BinaryIO, spans: Sequence[Span]) -> None:
         """Read the spans of the stream one after another."""
         super().__init__()
-        self._stream = stream
+        self._stream = cast("io.BufferedIOBase", stream)
         self._spans = spans
         self._index = 0
         self._done = 0
@@ -140,16 +144,16 @@ class PieceStream(io.RawIOBase):
             return 0
         span = self._spans[self._index]
         self._stream.seek(span.start + self._done)
-        data = self._stream.read(min(len(buffer), span.length - self._done))
-        if not data:
+        count = self._stream.readinto(memoryview(buffer)[: span.length - self._done])
+        if not count:
             raise PackageCorruptError("the package's stream has become shorter while it was read")
-        buffer[: len(data)] = data
-        self._done += len(data)
+        self._done += count
         if self._done == span.length:
             self._index, self._done = self._index + 1, 0
-        return len(data)
+        return count
 
 
-def open_pieces(stream: BinaryIO, spans: Sequence[Span]) -> BinaryIO:
-    """A buffered stream over the pieces of one binary."""
-    return io.BufferedReader(PieceStream(stream, spans), CHUNK_BYTES)
+def open_pieces(stream: BinaryIO, spans: Sequence[Span], digest: bytes) -> BinaryIO:
+    """A buffered stream over the pieces of one binary, whose digest they had when they were read."""
+    length = sum([span.length for span in spans])
+    return ProvenStream(PieceStream(stream, spans), digest, length, CHUNK_BYTES)

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, NamedTuple
 from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary
 
-CHUNK_BYTES: Final = 1024 * 1024
+_BUFFER_BYTES: Final = 64 * 1024  # who reads more at a time gets it without a copy
 _LINK_STEP: Final = "remove the link, or publish paths beside it"
 
 
@@ -98,7 +98,7 @@ def binary_of_file(disk: str, signature: FileSignature, digest: bytes | None = N
 
 def open_unchanged(disk: str, signature: FileSignature) -> BinaryIO:
     """A stream over a file that raises SourceChangedError unless the file is, and stays, what the signature says."""
-    return io.BufferedReader(_UnchangedFile(disk, signature), buffer_size=CHUNK_BYTES)
+    return io.BufferedReader(_UnchangedFile(disk, signature), buffer_size=_BUFFER_BYTES)
 
 
 class _UnchangedFile(io.RawIOBase):

@@ -1,18 +1,18 @@
 """Where the bytes of a batch wait until it is committed: files named by number and digest in the state folder.
 
 The number is that of the node's row (`held`), so two nodes with equal bytes have two files, and moving one to its place
-leaves the other alone. What is staged is checked while it is copied: a wrong digest or length keeps it out.
+leaves the other alone. What is staged is checked while it is copied, here or by the stream that it comes from: a wrong
+digest or length keeps it out.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from mailboat.blobs.content import blob_corrupt
+from mailboat.blobs.content import CopyProof, blob_corrupt
 from mailboat.content.held_blobs import open_binary
 from mailboat.content.targets.durability import Durability
 from mailboat.model.nodes import Binary
@@ -89,14 +89,13 @@ class Staging:
 
 
 def _copy(binary: Binary, into: BinaryIO) -> None:
-    total, length = hashlib.sha256(), 0
     with open_binary(binary) as stream:
+        proof = CopyProof(stream)
         while chunk := stream.read(CHUNK_BYTES):
-            total.update(chunk)
-            length += len(chunk)
+            proof.update(chunk)
             _write(into, chunk)
-    if total.digest() != binary.digest or length != binary.length_bytes:
-        raise blob_corrupt(binary.digest, f"came with {length} bytes of other content")
+    if proof.digest() != binary.digest or proof.length_bytes != binary.length_bytes:
+        raise blob_corrupt(binary.digest, f"came with {proof.length_bytes} bytes of other content")
 
 
 def _write(into: BinaryIO, data: bytes) -> None:
