@@ -6,10 +6,11 @@ JOURNAL ?=
 WORKERS ?= 2
 BIN := .venv/bin
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+COMPILED_TESTS := tests/unit tests/golden tests/fuzz tests/contract/test_packages.py tests/contract/test_targets.py
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox runtime dev
+.PHONY: help demo test lint suite compiled gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox runtime dev
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +18,7 @@ help: ## List the targets
 demo: $(if $(JOURNAL),dev,runtime) ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours, JOURNAL=kafka real servers)
 	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)') $(if $(JOURNAL),--journal '$(JOURNAL)')
 
-test: lint suite gates ## Everything that must hold: lint, the whole suite with coverage, the gated benchmarks
+test: lint suite compiled gates ## Everything that must hold: lint, the suite with coverage, the compiled modules, the gated benchmarks
 
 lint: dev ## ruff, formatting, mypy, import contracts
 	$(BIN)/ruff check .
@@ -28,6 +29,9 @@ lint: dev ## ruff, formatting, mypy, import contracts
 suite: dev kubebox ## All tests but the benchmarks, with branch coverage
 	rm -f .coverage .coverage.*
 	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
+
+compiled: dev ## Unit tests, contracts and goldens with the hot paths compiled by mypyc, as images have them
+	PYTHONPATH="$$($(BIN)/python tools/build_compiled.py)" $(PYTEST) -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
 
 gates: dev ## The short benchmarks whose ratios are gated, one at a time
 	$(PYTEST) tests/benchmarks

@@ -17,11 +17,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
-GROUPS = {"dev": ("build", "dev"), "runtime": ("build",), "agent": (), "operator": (), "spark": ()}
+GROUPS = {
+    "dev": ("build", "compile", "dev"),
+    "runtime": ("build",),
+    "compile": ("build", "compile"),
+    "agent": (),
+    "operator": (),
+    "spark": (),
+}
 """Lock → dependency groups that it holds beside the project's own dependencies. The first one decides the versions."""
 EXTRAS = {
     "dev": ("kafka", "operator", "s3", "spark", "tracing"),
     "runtime": (),
+    "compile": (),
     "agent": ("kafka", "s3", "tracing"),
     "operator": ("kafka", "operator"),
     "spark": ("kafka", "s3", "spark", "tracing"),

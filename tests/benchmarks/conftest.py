@@ -53,8 +53,9 @@ class Figure:
 class Bench:
     """Runs the sides of a benchmark and keeps the figures."""
 
-    def __init__(self, scratch: Path, is_full_length: bool) -> None:
+    def __init__(self, scratch: Path, is_full_length: bool, package: Path) -> None:
         self.scratch = scratch
+        self.package = package
         self.is_full_length = is_full_length
         self.mailboat = (sys.executable, "-m", "mailboat.cli")
 
@@ -76,7 +77,7 @@ class Bench:
 
     def execute(self, command: Command, env: dict[str, str] | None = None) -> dict[str, Any]:
         """Run any program; a last line in JSON is taken as its result."""
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment(env)) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment(env)) as process:
             assert process.stdout is not None
             try:
                 printed = process.stdout.read()
@@ -97,7 +98,7 @@ class Bench:
             processes = []
             for script, *arguments in commands:
                 command = [sys.executable, str(HERE / str(script)), *map(str, arguments)]
-                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment())
                 processes.append(started.enter_context(process))  # leaving it waits for the process
                 started.callback(process.kill)  # which comes before, and does nothing where it has ended
             yield processes
@@ -147,6 +148,10 @@ class Bench:
         """Store a count, or another figure that is nearly the same in every run."""
         self.report(Figure(name, unit, value, target, target if gate is None else gate, [value], facts))
 
+    def environment(self, extra: dict[str, str] | None = None) -> dict[str, str]:
+        """That of a process that finds the package with its compiled modules, as an image has it."""
+        return clean_environment({"PYTHONPATH": str(self.package)} | (extra or {}))
+
 
 def per_item(result: dict[str, Any]) -> float:
     """CPU seconds of one item."""
@@ -175,10 +180,17 @@ def machine() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def compiled() -> Path:
+    """The package with its compiled modules: what the figures are of."""
+    made = subprocess.run([sys.executable, ROOT / "tools/build_compiled.py"], stdout=subprocess.PIPE, check=True)
+    return Path(made.stdout.decode().strip())
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest, compiled: Path) -> Iterator[Bench]:
     """The runner, with a folder in memory where there is one."""
     with tempfile.TemporaryDirectory(prefix="mailboat-bench-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        yield Bench(Path(folder), bool(request.config.getoption("--full-length")))
+        yield Bench(Path(folder), bool(request.config.getoption("--full-length")), compiled)
 
 
 @pytest.fixture(scope="session")

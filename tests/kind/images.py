@@ -24,6 +24,7 @@ from oci import add_bytes
 ROOT = Path(__file__).resolve().parents[2]
 _DEBIAN = ("--variant=minbase", "bookworm")
 _DEBIAN_PACKAGES = ("python3", "python3-venv", "ca-certificates")
+_DEBIAN_COMPILER = ("gcc", "libc6-dev", "python3-dev")
 _DEBIAN_PYTHON = "3.11"
 _SOURCES = "pyspark"
 """The one that is published as sources alone."""
@@ -64,15 +65,22 @@ class Recipe:
 AGENT = Recipe(
     "mailboat",
     "agent_image/Dockerfile",
-    ("LICENSE", "README.md", "pyproject.toml", "agent_image", "operator/mailboat_operator"),
-    ("runtime", "agent"),
+    (
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "agent_image",
+        "operator/mailboat_operator",
+        "tools/compiled_modules.py",
+    ),
+    ("compile", "agent"),
     target="agent",
 )
 SPARK = Recipe(
     "mailboat-spark",
     AGENT.dockerfile,
     AGENT.sources,
-    ("runtime", "agent", "spark"),
+    ("compile", "agent", "spark"),
     target="spark",
     packages=("openjdk-17-jre-headless",),
 )
@@ -91,6 +99,8 @@ def image(engine: Engine, recipe: Recipe) -> str:
             wheels = [] if engine.can_pull else [wheelhouse(lock) for lock in recipe.locks]
             if not engine.can_pull:
                 arguments |= {"BASE": python_image(engine, recipe.packages), "PIP_OPTIONS": _OFFLINE}
+                if recipe.agent is None:
+                    arguments["BUILDER"] = python_image(engine, _DEBIAN_COMPILER)
             say(f"building the image {name}")
             _build(engine, recipe, name, arguments, _context(sources, wheels))
     return name

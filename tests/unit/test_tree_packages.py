@@ -162,7 +162,7 @@ def test_a_large_binary_travels_in_full_pieces_before_its_node() -> None:
 
 def test_a_binary_that_a_node_names_twice_travels_once() -> None:
     large = large_binary()
-    twice = Node(ROOT, "nt:unstructured", (), (Property("b", (large, large), type=2, is_multiple=True),))  # type: ignore[arg-type]
+    twice = Node(ROOT, "nt:unstructured", (), (Property("b", (large, large), PropertyType.BINARY, is_multiple=True),))
     payload = written(PackageContents(filter_for([], [ROOT]), [twice], is_self_contained=True))
     assert len(payload) < large.length_bytes * 1.1
     (record,) = read_as_stream(payload).records
@@ -171,7 +171,7 @@ def test_a_binary_that_a_node_names_twice_travels_once() -> None:
 
 def test_a_node_of_many_small_binaries_fits_a_record() -> None:
     small = [Binary(bytes([index % 256]) * 60_000) for index in range(300)]
-    crowded = Node(ROOT, "nt:unstructured", (), (Property("b", tuple(small), type=2, is_multiple=True),))  # type: ignore[arg-type]
+    crowded = Node(ROOT, "nt:unstructured", (), (Property("b", tuple(small), PropertyType.BINARY, is_multiple=True),))
     payload = written(PackageContents(filter_for([], [ROOT]), [crowded]))
     assert len(payload) > MAX_RECORD_BYTES
     (record,) = read_as_stream(payload).records

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mailboat.content.digest import DigestedSource, node_digest
+from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, path_of
-from mailboat.content.port import Source
+from mailboat.content.port import DigestedSource, Source
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import ROOT, NodePath
 

@@ -8,11 +8,11 @@ Specified for others in `docs/formats/digest.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import sha256
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
-from mailboat.content.port import Source
+from mailboat.content.port import DigestedSource, Source
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.wire.nodes import digest_body, digest_node
@@ -29,14 +29,6 @@ def node_digest(node: Node) -> bytes:
 def record_digest(record: NodeRecord) -> bytes:
     """The same of an encoded node. The body must be canonical, as `encode_node` makes it."""
     return digest_body(record.path, record.body)
-
-
-@runtime_checkable
-class DigestedSource(Protocol):
-    """A source that knows digests without giving nodes."""
-
-    def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
-        """Path and `node_digest` of every node of a subtree: parents first, siblings by name."""
 
 
 def source_digest(source: Source, path: NodePath = ROOT) -> bytes:

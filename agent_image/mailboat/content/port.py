@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.frozen import Frozen
@@ -44,6 +44,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source holds."""
+
+
+@runtime_checkable
+class DigestedSource(Protocol):
+    """A source that knows digests without giving nodes."""
+
+    def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
+        """Path and `node_digest` of every node of a subtree: parents first, siblings by name."""
 
 
 class Attempt(Frozen):

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from mailboat.errors import PathRefusedError
 from mailboat.failpoints import Failpoint, Failpoints
-from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.changes import Subtrees
 from mailboat.model.identifiers import AgentName
@@ -38,7 +37,7 @@ class Run(NamedTuple):
     subtrees: Subtrees
 
 
-class Reading(Frozen):
+class Reading(NamedTuple):
     """What a subscriber reads, and how.
 
     Attributes:

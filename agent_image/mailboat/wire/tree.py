@@ -241,7 +241,7 @@ def digest_in_trailer(payload: bytes, node_count: int) -> tuple[bytes, int]:
     """
     start = _trailer_start(node_count)
     at = len(payload) - len(start) - DIGEST_BYTES
-    if payload[at:-DIGEST_BYTES] != start:
+    if at < 0 or payload[at:-DIGEST_BYTES] != start:
         raise PackageCorruptError(f"a tree package of {node_count} nodes does not end with the trailer of that number")
     return payload[-DIGEST_BYTES:], at
 
