@@ -18,7 +18,8 @@ from typing import BinaryIO, Final, NamedTuple
 from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary
 
-_BUFFER_BYTES: Final = 64 * 1024  # who reads more at a time gets it without a copy
+_BUFFER_BYTES: Final = 1024 * 1024
+"""Of large files; the C library returns the memory of smaller reads to the system, and page faults cost more than a copy."""
 _LINK_STEP: Final = "remove the link, or publish paths beside it"
 
 
