@@ -19,7 +19,7 @@ from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary
 
 _BUFFER_BYTES: Final = 1024 * 1024
-"""Of large files; the C library returns the memory of smaller reads to the system, and page faults cost more than a copy."""
+"""For large files. With a smaller one each read takes its memory anew, and page faults cost more than a copy."""
 _LINK_STEP: Final = "remove the link, or publish paths beside it"
 
 
