@@ -6,7 +6,9 @@ JOURNAL ?=
 WORKERS ?= 2
 BIN := .venv/bin
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-COMPILED_TESTS := tests/unit tests/golden tests/fuzz tests/contract/test_packages.py tests/contract/test_targets.py
+COMPILED_ROOMS := content filevault format model package publisher subscriber tree wire
+COMPILED_TESTS := $(foreach room,$(COMPILED_ROOMS),$(wildcard tests/unit/test_$(room)_*.py)) tests/golden tests/fuzz \
+	tests/contract/test_packages.py tests/contract/test_targets.py
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
@@ -30,7 +32,7 @@ suite: dev kubebox ## All tests but the benchmarks, with branch coverage
 	rm -f .coverage .coverage.*
 	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
 
-compiled: dev ## Unit tests, contracts and goldens with the hot paths compiled by mypyc, as images have them
+compiled: dev ## The tests of packages, content and subscribers with the hot paths compiled by mypyc, as images have them
 	PYTHONPATH="$$($(BIN)/python tools/build_compiled.py)" $(PYTEST) -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
 
 gates: dev ## The short benchmarks whose ratios are gated, one at a time
@@ -79,8 +81,8 @@ clean: ## Remove everything that the targets made, .venv too
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent_image operator tests tools -name __pycache__ -prune -exec rm -rf {} +
 
-kubebox: dev # the API server of the operator's tests: built once, minutes from nothing
-	@$(BIN)/python tests/kind/builds.py kubebox > /dev/null
+kubebox: dev # the API server of the operator's tests, and what renders the chart: built once, minutes from nothing
+	@$(BIN)/python tests/kind/builds.py kubebox helm > /dev/null
 
 runtime:
 	@$(PYTHON) tools/bootstrap.py runtime

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -99,12 +100,12 @@ def build(program: Program) -> Path:
 
 
 def module_folder(program: Program, module: str) -> Path:
-    """Where Go keeps the source of a module that a program is built from."""
-    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    """Where Go keeps the source of a module that a program is built from; it is downloaded where it is not there."""
+    command = ["go", "mod", "download", "-json", module]
     done = subprocess.run(
         command, cwd=program.folder, env=_go_environment(), check=True, capture_output=True, text=True
     )
-    return Path(done.stdout.strip())
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 @contextmanager

@@ -648,6 +648,14 @@ def test_a_piece_of_a_binary_is_read_as_protobuf_reads_it(draw: st.DataObject, s
     assert (wire.data, wire.is_last) == (data_read, says_last)
 
 
+@pytest.mark.parametrize("missing", [1, 2, PIECE_BYTES])
+def test_a_full_piece_that_was_cut_is_refused(missing: int) -> None:
+    whole = data(1, bytes(PIECE_BYTES))
+    assert decode_piece(whole, 1) == (bytes(PIECE_BYTES), False)
+    with pytest.raises(PackageCorruptError):
+        decode_piece(whole[:-missing], 1)
+
+
 def test_a_small_binary_that_changed_stops_the_build() -> None:
     changed = Binary(digest=bytes(32), length_bytes=5, opener=lambda: io.BytesIO(b"hello"))
     with pytest.raises(SourceChangedError):

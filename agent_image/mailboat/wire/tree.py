@@ -171,8 +171,9 @@ def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | No
 
 def decode_piece(content: bytes, number: int) -> tuple[bytes, bool]:
     """Data of a piece, and whether it is its binary's last. Raises: PackageCorruptError."""
-    if content.startswith(_FULL_PIECE) and content[_FULL_PIECE_BYTES:] in (b"", _IS_LAST):
-        return content[len(_FULL_PIECE) : _FULL_PIECE_BYTES], len(content) > _FULL_PIECE_BYTES
+    beyond = len(content) - _FULL_PIECE_BYTES
+    if content.startswith(_FULL_PIECE) and (beyond == 0 or (beyond > 0 and content[_FULL_PIECE_BYTES:] == _IS_LAST)):
+        return content[len(_FULL_PIECE) : _FULL_PIECE_BYTES], beyond > 0
     piece = _parse_strictly(pb.TreeBinaryPiece, content, number)
     if piece.HasField("is_last") != piece.is_last:
         raise PackageCorruptError("a piece says that it is not the last", record=number)
