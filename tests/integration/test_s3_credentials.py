@@ -1,0 +1,132 @@
+"""Credentials that nobody wrote down: AWS's chain asks the services that a cluster or a machine has for its role."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from mailboat.blobs.s3 import S3BlobStore
+from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.clock import SystemClock
+from mailboat.errors import BlobAccessDeniedError
+from mailboat.testing.s3_server import ADMIN, S3Server
+
+ROLE = "mailboat"
+IDENTITY = "a token of the cluster"
+IN_JSON = {
+    "Code": "Success",
+    "AccessKeyId": ADMIN.access_key_id,
+    "SecretAccessKey": ADMIN.secret_access_key,
+    "Token": "",  # the server of the tests knows lasting keys only
+    "Expiration": "2999-01-01T00:00:00Z",
+}
+IN_XML = f"""
+<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult>
+<Credentials><AccessKeyId>{ADMIN.access_key_id}</AccessKeyId><SecretAccessKey>{ADMIN.secret_access_key}</SecretAccessKey>
+<SessionToken></SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials>
+</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>
+"""
+
+
+class RoleService(BaseHTTPRequestHandler):
+    """What AWS offers on a cluster, in a container and on a machine, in one."""
+
+    asked: list[str]
+
+    def do_PUT(self) -> None:
+        self.answer("a session of the machine")
+
+    def do_GET(self) -> None:
+        self.answer(ROLE if self.path.endswith("/security-credentials/") else json.dumps(IN_JSON))
+
+    def do_POST(self) -> None:
+        words = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        is_known = f"WebIdentityToken={IDENTITY.replace(' ', '+')}" in words
+        self.answer(IN_XML, 200 if is_known else 403)
+
+    def answer(self, text: str, code: int = 200) -> None:
+        self.asked.append(f"{self.command} {self.path}")
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Tests say what they need to."""
+
+
+@contextmanager
+def role_service() -> Iterator[tuple[str, list[str]]]:
+    """Its address, and what it was asked for."""
+    asked: list[str] = []
+    handler = type("Handler", (RoleService,), {"asked": asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def environment_of(place: str, url: str, folder: Path) -> Mapping[str, str]:
+    """What a process finds in its environment at a place that has roles."""
+    if place == "web identity":
+        (folder / "token").write_text(IDENTITY)
+        return {
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(folder / "token"),
+            "AWS_ROLE_ARN": f"arn:aws:iam::123456789012:role/{ROLE}",
+            "AWS_ENDPOINT_URL_STS": url,
+        }
+    if place == "container":
+        return {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{url}/credentials"}
+    return {"AWS_EC2_METADATA_SERVICE_ENDPOINT": url}
+
+
+@pytest.fixture
+def settings(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Settings:
+    """Without keys, in an environment that knows none."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    return replace(s3_server.settings("credentials/"), read_keys=None)
+
+
+@pytest.mark.parametrize("place", ["web identity", "container", "instance"])
+def test_a_role_is_enough_where_there_are_no_keys(
+    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with role_service() as (url, asked):
+        for name, value in environment_of(place, url, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        with closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection:
+            store = S3BlobStore(connection, SystemClock())
+            info = store.put(io.BytesIO(b"content"))
+            with store.open(info.digest, 7) as stream:
+                assert stream.read() == b"content"
+    assert asked
+
+
+def test_a_role_that_is_refused_is_access_denied(
+    settings: S3Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with role_service() as (url, _):
+        for name, value in environment_of("web identity", url, tmp_path).items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "token").write_text("a token of somebody else")
+        with (
+            closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection,
+            pytest.raises(BlobAccessDeniedError),
+        ):
+            S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
