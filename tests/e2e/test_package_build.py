@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyspark
 import pytest
 import yaml
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from mailboat.model.messages import BulkPart
 from mailboat.testing.s3_server import ADMIN
+from mailboat.wire.messages import decode_package
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"
@@ -21,6 +26,9 @@ EXAMPLES = ROOT / "examples" / "kubernetes"
 TREE = ROOT / "docs"
 CONTENT = "/var/lib/mailboat/content/current"
 ACCOUNT = "spark-operator"
+TOPICS = "builds-"
+MANY = 600
+MINUTE = 60
 pytestmark = pytest.mark.timeout(1200)
 
 SMALL = {"memory": "512Mi", "cpuRequest": "100m"}
@@ -127,7 +135,7 @@ def quickstart(kafka: str, s3: str) -> str:
     """The example with the servers of this test."""
     journal, publisher, pool, *_ = yaml.safe_load_all((EXAMPLES / "quickstart" / "mailboat.yaml").read_text())
     journal["spec"]["kafka"]["bootstrapServers"] = [kafka]
-    journal["spec"]["topics"] = {"prefix": "builds-"}
+    journal["spec"]["topics"] = {"prefix": TOPICS}
     journal["spec"]["blobs"]["s3"] |= {"endpointUrl": s3, "prefix": "builds/"}
     pool["spec"]["replicas"] = 1
     return yaml.safe_dump_all([journal, publisher, pool])
@@ -146,10 +154,10 @@ def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: 
     harbour.apply(example(spark.image))
     harbour.kubectl("wait", "packagebuild/first", "--for=condition=Complete", "--timeout=900s")
 
-    status = json.loads(harbour.kubectl("get", "packagebuild/first", "-o", "json"))["status"]
+    status = object_of(harbour, "packagebuild/first")["status"]
     assert (status["phase"], status["attempt"]) == ("Completed", 1)
     assert status["packagesDone"] == status["packagesTotal"] > 5
-    application = json.loads(harbour.kubectl("get", "sparkapplications.sparkoperator.k8s.io/first-1", "-o", "json"))
+    application = object_of(harbour, "sparkapplications.sparkoperator.k8s.io/first-1")
     assert application["status"]["applicationState"]["state"] == "COMPLETED"
     assert len(application["status"]["executorState"]) == 2
 
@@ -160,14 +168,133 @@ def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: 
 def test_pods_whose_image_nobody_has_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
     harbour.apply(example("nobody/has:this", name="lost", startDeadline="10s", retries=0))
     harbour.kubectl("wait", "packagebuild/lost", "--for=condition=Stalled", "--timeout=180s")
-    status = json.loads(harbour.kubectl("get", "packagebuild/lost", "-o", "json"))["status"]
+    status = object_of(harbour, "packagebuild/lost")["status"]
     assert status["conditions"][0]["reason"] == "StartDeadlineExceeded"
     harbour.kubectl("wait", "pod/lost-1-driver", "--for=delete", "--timeout=120s")
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for the subscriber, which imports what it is told of."""
+def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes_on(
+    harbour: Any, spark: SparkParts, broker: Any, tmp_path: Path
+) -> None:
+    pages = {f"many/{number:03}.txt": b"page %d" % number for number in range(MANY)}
+    for name, content in pages.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    harbour.fill("filler", "/site", tmp_path)
+    small = {"roots": ["/many"], "budget": {"nodes": 1}, "executors": {"instances": 1, **SMALL}}
+    with closing(PackageLog(broker.address)) as log:
+        before = log.end()
+        harbour.apply(example(spark.image, name="killed", **small))
+        eventually(lambda: log.end() > before, "nothing is published", look_seconds=0)
+        with broker.paused():  # so that it does not come to its end meanwhile
+            harbour.kubectl("delete", "pod", "killed-1-driver", "--grace-period=0")
+        build_id = object_of(harbour, "packagebuild/killed")["status"]["buildId"]
+        assert 0 < len(log.parts(build_id)) < MANY
+
+        harbour.kubectl("wait", "packagebuild/killed", "--for=condition=Complete", "--timeout=300s")
+        parts = log.parts(build_id)
+    status = object_of(harbour, "packagebuild/killed")["status"]
+    assert status["attempt"] > 1
+    assert status["packagesDone"] == status["packagesTotal"] == len(parts) > MANY
+    assert [(one.sequence, one.total) for one in parts] == [(number, len(parts)) for number in range(len(parts))]
+    eventually(lambda: pages.items() <= harbour.content("edge-0", CONTENT).items())
+
+
+def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_over(harbour: Any) -> None:
+    def timetable() -> dict[str, Any]:
+        return object_of(harbour, "packagebuild/minutely")
+
+    schedule = {"cron": "* * * * *", "concurrencyPolicy": "Forbid", "failedHistoryLimit": 0}
+    harbour.apply(example("nobody/has:this", name="minutely", schedule=schedule, retries=0))
+    applied = seconds_of(timetable())
+
+    eventually(lambda: bool(runs_of(harbour)), "no build began")
+    (first,) = runs_of(harbour)
+    minute = minute_of(first)
+    assert 0 < minute * MINUTE - applied <= MINUTE
+    assert 0 <= seconds_of(object_of(harbour, f"packagebuild/{first}")) - minute * MINUTE < MINUTE / 2
+    harbour.kubectl("wait", f"packagebuild/{first}", "--for=jsonpath={.status.phase}=Starting", "--timeout=60s")
+
+    eventually(lambda: reason_of(timetable()) == "Waiting", "the next build waits for nobody")
+    assert runs_of(harbour) == [first]
+
+    hurry = json.dumps({"spec": {"startDeadline": "1s"}})
+    harbour.kubectl("patch", f"packagebuild/{first}", "--type=merge", "-p", hurry)
+    eventually(lambda: first not in runs_of(harbour), "a failed build more than the limit is kept")
+    eventually(lambda: bool(runs_of(harbour)), "the next build did not begin")
+    (second,) = runs_of(harbour)
+    assert minute_of(second) > minute
+    harbour.kubectl("delete", "packagebuild/minutely", "--cascade=foreground", "--timeout=60s")
+    assert runs_of(harbour) == []
+
+
+class PackageLog:
+    """The package topic, as the broker has it. Close it."""
+
+    def __init__(self, address: str) -> None:
+        """Nothing is read yet."""
+        settings = {"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False}
+        self._consumer = Consumer({**settings, "enable.partition.eof": True})
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    def end(self) -> int:
+        """Where the next record comes to stand."""
+        return self._consumer.get_watermark_offsets(TopicPartition(f"{TOPICS}package", 0), timeout=30)[1]
+
+    def parts(self, build_id: str) -> list[BulkPart]:
+        """The packages of a build, in their order in the log."""
+        found = list[BulkPart]()
+        self._consumer.assign([TopicPartition(f"{TOPICS}package", 0, 0)])
+        while True:
+            record = self._consumer.poll(30)
+            assert record is not None, "the broker does not answer"
+            problem = record.error()
+            if problem is not None:
+                assert problem.code() == KafkaError._PARTITION_EOF, problem
+                return [one for one in found if one.build_id == build_id]
+            if dict(record.headers() or ())["type"] == b"2":
+                found += [one for one in [decode_package(record.value() or b"").bulk] if one is not None]
+
+
+def object_of(namespace: Any, name: str) -> dict[str, Any]:
+    """An object as the cluster has it."""
+    found: dict[str, Any] = json.loads(namespace.kubectl("get", name, "-o", "json"))
+    return found
+
+
+def runs_of(namespace: Any) -> list[str]:
+    """The builds that the timetable made."""
+    items = json.loads(namespace.kubectl("get", "packagebuilds", "-o", "json"))["items"]
+    return [
+        one["metadata"]["name"]
+        for one in items
+        if any(owner["name"] == "minutely" for owner in one["metadata"].get("ownerReferences", ()))
+    ]
+
+
+def minute_of(run: str) -> int:
+    """The time that a run is of, as its name says it."""
+    return int(run.removeprefix("minutely-"))
+
+
+def seconds_of(found: Mapping[str, Any]) -> float:
+    """When an object was made."""
+    return datetime.fromisoformat(found["metadata"]["creationTimestamp"]).timestamp()
+
+
+def reason_of(found: Mapping[str, Any]) -> str:
+    """What an object says of itself."""
+    return str(found["status"]["conditions"][0]["reason"])
+
+
+def eventually(
+    holds: Callable[[], bool], problem: str = "the subscriber does not hold the tree", look_seconds: float = 0.05
+) -> None:
+    """Wait for what others do when they come to it."""
     end = time.monotonic() + 180
     while not holds():
-        assert time.monotonic() < end, "the subscriber does not hold the tree"
-        time.sleep(0.05)
+        assert time.monotonic() < end, problem
+        time.sleep(look_seconds)
