@@ -73,6 +73,17 @@ def test_a_target_that_cannot_be_read_is_told_and_the_others_compared(
     assert {(one.path, one.kind) for one in found[1:]} == {("/f2/deep/3.html", "changed")}
 
 
+def test_a_target_that_is_not_there_is_told_once(spark: SparkSession, pair: tuple[Path, Path]) -> None:
+    site, copy = pair
+    found = list(
+        find_differences(StageRunner(spark), Comparison(str(site), ("files:/nowhere", f"files:{copy}"), (ROOT,)))
+    )
+    assert [(one.target, one.path) for one in found if one.kind == "failed"] == [("files:/nowhere", "/")]
+    assert {(one.path, one.kind) for one in found if one.target == f"files:{copy}"} == EXPECTED
+    alone = list(find_differences(StageRunner(spark), Comparison(str(site), ("files:/nowhere",), (ROOT,))))
+    assert [one.kind for one in alone] == ["failed"]
+
+
 def test_a_root_that_the_source_does_not_have_is_named(spark: SparkSession, pair: tuple[Path, Path]) -> None:
     with pytest.raises(SourceMissingError, match="/fr"):
         difference_frame(StageRunner(spark), Comparison(str(pair[0]), (), (NodePath("/fr"),)))

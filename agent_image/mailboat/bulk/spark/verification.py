@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -91,11 +91,26 @@ def find_differences(runner: StageRunner, comparison: Comparison) -> Iterator[Ta
 
 
 def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, list[bytes]]:
-    """The stage that compares, and its work. Raises: SourceMissingError."""
+    """The stage that compares, and its work. Raises: SourceMissingError.
+
+    A target that can't be opened here is for one task, as a whole: so it is told once where it can't be opened at all.
+    """
     with closing(open_source(comparison.source)) as source:
         branches = plan_branches(source, comparison.roots, runner.parallelism * BRANCHES_PER_CORE)
-    runs = runs_of(branches, runner.parallelism * TASKS_PER_CORE)
-    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), [pickle.dumps((comparison, tuple(run))) for run in runs]
+    opened = tuple(target for target in comparison.targets if _opens(target))
+    runs = runs_of(branches, runner.parallelism * TASKS_PER_CORE) if opened else []
+    works = [(replace(comparison, targets=opened), tuple(run)) for run in runs]
+    whole = tuple(Branch(root, is_deep=True) for root in comparison.roots)
+    works += [(replace(comparison, targets=(one,)), whole) for one in comparison.targets if one not in opened]
+    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(pickle.dumps, works))
+
+
+def _opens(target: str) -> bool:
+    try:
+        open_source(target).close()
+    except MailboatError:
+        return False
+    return True
 
 
 def compare_work(work: bytes) -> Iterator[TargetDifference]:
