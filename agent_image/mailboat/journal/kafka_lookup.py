@@ -92,7 +92,7 @@ class KafkaLookup:
                 continue
             error = message.error()
             if error is None:
-                return RecordMaker().record_of(message) if message.offset() == offset else None
+                return RecordMaker().records_of([message])[0] if message.offset() == offset else None
             if error.code() == KafkaError._PARTITION_EOF or error.code() in OUT_OF_RANGE:  # noqa: SLF001 - public
                 return None
             if error.code() not in MISSING and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -60,7 +61,7 @@ class KafkaReader:
         self._consumer: Consumer | None = None
         self._next_offset = settings.start
         self._leader_epoch = settings.leader_epoch
-        self._fetched: deque[Message] = deque()
+        self._fetched: deque[Record] = deque()
         self._records = RecordMaker()
         self._trouble: KafkaError | None = None  # met after what is fetched
         self._seen_end = -1  # where the client, having given all before it, found nothing more
@@ -167,22 +168,19 @@ class KafkaReader:
 
     def _take(self, limits: ReadLimits) -> RecordBatch:
         """What is fetched, within the limits, after making sure that it is of the right topic."""
-        taken: list[Message] = []
         records: list[Record] = []
         left_bytes, fetched = limits.max_bytes, self._fetched
         try:
             while len(records) < limits.max_records:
                 if not fetched and not self._refill(limits.max_records - len(records)):
                     break
-                record = self._records.record_of(fetched[0])
-                left_bytes -= len(record.value)
+                left_bytes -= len(fetched[0].value)
                 if left_bytes < 0 and records:
                     break
-                records.append(record)
-                taken.append(fetched.popleft())
+                records.append(fetched.popleft())
             self._check_identity_if(is_due=self._is_identity_due)
         except BaseException:
-            self._fetched.extendleft(reversed(taken))
+            self._fetched.extendleft(reversed(records))
             raise
         last = records[-1]
         self._leader_epoch = last.leader_epoch
@@ -197,8 +195,10 @@ class KafkaReader:
             except KafkaException as raised:
                 raise mapped(error_of(raised), "reading", self._settings.topic) from raised
             self._is_identity_due |= len(messages) == 0
-            for message in messages:
-                self._meet(message)
+            records = self._records.records_of(messages)
+            self._fetched.extend(records)
+            if len(records) < len(messages):
+                self._meet(messages)
         return bool(self._fetched)
 
     def _poll(self, wait_seconds: float) -> None:
@@ -214,18 +214,20 @@ class KafkaReader:
         if message is None:
             self._is_identity_due = True
         else:
-            self._meet(message)
+            self._fetched.extend(self._records.records_of([message]))
+            self._meet([message])
 
-    def _meet(self, message: Message) -> None:
-        """Sort a message of the client: a record, the end, or trouble."""
-        error, offset = message.error(), message.offset()
-        if error is None:
-            self._fetched.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF and offset is not None:  # noqa: SLF001 - a public constant
-            self._seen_end = offset
-            self._is_identity_due = True
-        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # we are in no group
-            self._trouble = error
+    def _meet(self, messages: Iterable[Message]) -> None:
+        """What the client says between its records: the end, or trouble."""
+        for message in messages:
+            error, offset = message.error(), message.offset()
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF and offset is not None:  # noqa: SLF001 - a public constant
+                self._seen_end = offset
+                self._is_identity_due = True
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # we are in no group
+                self._trouble = error
 
     def _raise_trouble(self, error: KafkaError) -> None:
         """Report what the client met; the next read begins anew at the position, and meets it again."""
@@ -302,20 +304,18 @@ class RecordMaker:
         self._found: list[tuple[str, bytes | None]] | None = None
         self._headers: Headers = ()
 
-    def record_of(self, message: Message) -> Record:
-        """What a message says."""
-        found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict here
-        if found != self._found:
-            self._found, self._headers = found, tuple((name, value or b"") for name, value in found or ())
-        appended_ms = message.timestamp()[1]
-        return tuple.__new__(
-            Record,
-            (
-                message.offset(),
-                message.value() or b"",
-                self._headers,
-                message.key(),
-                appended_ms,
-                message.leader_epoch(),
-            ),
-        )
+    def records_of(self, messages: Iterable[Message]) -> list[Record]:
+        """The records among the messages; one loop over plain locals, as each package comes through here."""
+        records: list[Record] = []
+        known, headers = self._found, self._headers
+        for message in messages:
+            if message.error() is not None:
+                continue
+            found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict
+            if found != known:
+                known, headers = found, tuple((name, value or b"") for name, value in found or ())
+            value, appended_ms = message.value() or b"", message.timestamp()[1]
+            values = message.offset(), value, headers, message.key(), appended_ms, message.leader_epoch()
+            records.append(tuple.__new__(Record, values))
+        self._found, self._headers = known, headers
+        return records
