@@ -1,7 +1,8 @@
-"""What a Spark session holds while stage after stage runs in it: no stage's rows outlive it."""
+"""What a Spark session holds while stage after stage runs in it: no rows outlive their stage, libraries cost once."""
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 
 ROW_BYTES, ROWS, STAGES = 100_000, 20, 6
+LIBRARY_OBJECTS = 10_000
+"""PyArrow and PySpark alone bring more."""
 
 
 class Piece(NamedTuple):
@@ -34,6 +37,11 @@ def pieces(work: bytes) -> Iterator[Piece]:
     """Rows that can't be made smaller by packing them."""
     numbers = random.Random(work)
     yield from (Piece(numbers.randbytes(ROW_BYTES)) for _ in range(ROWS))
+
+
+def uncollected(work: bytes) -> Iterator[Piece]:
+    """How many objects a worker leaves out when it looks for garbage."""
+    yield Piece(b"%s%d" % (work, gc.get_freeze_count()))
 
 
 def held_bytes(machine: Any) -> int:
@@ -57,3 +65,8 @@ def test_the_rows_of_a_stage_are_let_go_when_they_were_read(spark: SparkSession)
         run()
     brought = STAGES * 2 * ROWS * ROW_BYTES
     assert held_bytes(spark._jvm) - before < brought / 4
+
+
+def test_a_worker_does_not_look_through_its_libraries_after_each_task(spark: SparkSession) -> None:
+    rows = StageRunner(spark).run(Stage("uncollected", COLUMNS, uncollected), [b"", b""])
+    assert all(int(row.data) > LIBRARY_OBJECTS for row in rows)

@@ -7,6 +7,7 @@ it failed or was slow, must give the same rows again. Called by the jobs of this
 
 from __future__ import annotations
 
+import gc
 import heapq
 import statistics
 import threading
@@ -178,6 +179,8 @@ def _in_arrow(stage: Stage, done: Any) -> Callable[[Iterable[pa.RecordBatch]], I
     """What a task does. Nothing of the driver but the stage goes with it."""
 
     def run(given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not gc.get_freeze_count():
+            gc.freeze()  # PySpark collects after each task, and would look through all libraries each time
         clock = SystemClock()
         began = clock.monotonic()
         for pieces in given:
