@@ -26,6 +26,7 @@ from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries
 from mailboat.retention.borders import whole_package_border
 from mailboat.retention.marks import ORPHAN_SECONDS
+from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
@@ -76,6 +77,7 @@ def test_a_large_tree_arrives_without_any_blob_store(engine: Engine, site: Folde
     statistics = engine.subscriber(target, engine.with_settings(read=ReadLimits(max_records=5))).run(Until.CAUGHT_UP)
     assert (statistics.imported, statistics.skipped) == (1, receipt.offset)
     assert digest_of(target.source()) == digest_of(site)
+    assert statistics.pieces == PieceFigures(pieces=receipt.offset, collected=1)
     target.close()
 
 

@@ -26,7 +26,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, To
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.pieces import PieceAppender, PieceSender, PieceSettings, PieceWriter
-from mailboat.subscriber.pieces import PieceLimits, PiecesMissingError, PieceStore
+from mailboat.subscriber.pieces import PieceFigures, PieceLimits, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
 from mailboat.wire.headers import PIECE_HEADERS
@@ -155,6 +155,31 @@ def test_pieces_of_a_package_that_nobody_names_cost_nothing_once_they_expired(be
     assert bench.store.figures.expired == 10
     assert bench.open(message, offset) == b"x" * 35
     assert bench.store.collected_bytes == 0
+
+
+def test_an_expiry_of_no_time_at_all_costs_a_second_reading_and_no_more() -> None:
+    with Bench(limits=PieceLimits(expire_seconds=0.0)) as bench:
+        message, offset = bench.append(b"abc" * 30)
+        bench.see_all()
+        assert bench.open(message, offset) == b"abc" * 30
+        assert bench.store.told() == PieceFigures(pieces=9, read_again=1, expired=1)
+
+
+def test_a_collection_expires_by_its_own_last_piece_whatever_began_finished_or_began_anew_before(bench: Bench) -> None:
+    bench.piece(0, b"dead", "dead")
+    bench.piece(0, b"restarted", "restarted")
+    bench.piece(0, b"slow", "slow")
+    message, offset = bench.append(b"done")
+    bench.see_all()
+    assert bench.open(message, offset) == b"done"
+    bench.clock.advance(40)
+    bench.piece(0, b"restarted", "restarted")
+    bench.piece(1, b"slow", "slow")
+    bench.see_all()
+    bench.clock.advance(30)
+    bench.store.expire()
+    told = bench.store.told()
+    assert (told.expired, told.collecting, told.collecting_bytes) == (1, 2, len(b"restarted" + b"slow" * 2))
 
 
 def test_what_the_collection_dropped_for_want_of_room_is_read_again() -> None:

@@ -17,6 +17,7 @@ from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.retention.keeping import RetentionFigures
+from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
@@ -220,6 +221,21 @@ def test_packages_in_pieces_are_counted_with_their_pieces(bench: Bench) -> None:
     meter.appended_in_pieces(3)
     assert bench.value("mailboat_publisher_pieces_total", publisher="author") == 10
     assert bench.value("mailboat_publisher_packages_in_pieces_total", publisher="author") == 2
+
+
+def test_a_subscriber_tells_what_became_of_pieces(bench: Bench) -> None:
+    bench.subscriber()
+    assert bench.value("mailboat_subscriber_pieces_total", subscriber="web") == 0
+    bench.statistics = SubscriberStatistics(
+        pieces=PieceFigures(pieces=9, collected=2, expired=1, dropped=3, corrupt=4, collecting=1, collecting_bytes=800)
+    )
+    assert bench.value("mailboat_subscriber_pieces_total", subscriber="web") == 9
+    outcomes = {"collected": 2, "read_again": 0, "dropped": 3, "expired": 1, "missing": 0, "corrupt": 4}
+    for outcome, count in outcomes.items():
+        name = "mailboat_subscriber_packages_in_pieces_total"
+        assert bench.value(name, subscriber="web", outcome=outcome) == count
+    assert bench.value("mailboat_subscriber_collecting_packages", subscriber="web") == 1
+    assert bench.value("mailboat_subscriber_collecting_bytes", subscriber="web") == 800
 
 
 def test_upkeep_is_told_by_the_process_that_does_it(bench: Bench) -> None:

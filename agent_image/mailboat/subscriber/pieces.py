@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.clock import Clock
@@ -75,6 +75,8 @@ class PieceFigures:
         expired: Packages of which nothing came any more: their publisher died.
         missing: Packages whose pieces are gone, or do not make it up.
         corrupt: Packages whose pieces have another digest than was promised.
+        collecting: Packages of which pieces are kept at the moment.
+        collecting_bytes: Of all of them.
     """
 
     pieces: int = 0
@@ -84,6 +86,8 @@ class PieceFigures:
     expired: int = 0
     missing: int = 0
     corrupt: int = 0
+    collecting: int = 0
+    collecting_bytes: int = 0
 
 
 class _Key(NamedTuple):
@@ -141,6 +145,10 @@ class PieceStore:
     def collected_bytes(self) -> int:
         """What is collected at the moment."""
         return self._bytes
+
+    def told(self) -> PieceFigures:
+        """The figures of this moment; for any thread."""
+        return replace(self.figures, collecting=self.collecting, collecting_bytes=self.collected_bytes)
 
     def take(self, record: Record, follow: frozenset[AgentName] | None) -> None:
         """A piece goes by. Never fails: what can't be collected is read again when it is needed."""

@@ -11,6 +11,7 @@ from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import LogIdentity
+from mailboat.subscriber.pieces import PieceFigures
 
 
 class SubscriberPhase(enum.StrEnum):
@@ -70,6 +71,7 @@ class SubscriberStatistics(Frozen):
             stored one by one, so it lags behind `next_offset`.
         build: The bulk build at hand, by its last package that was done in this run; None when that was its last one.
         held_back: Bulk builds whose end is waited for before readers are shown anything new.
+        pieces: What became of packages in pieces; None before there is a run.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -99,6 +101,7 @@ class SubscriberStatistics(Frozen):
     stored_offset: Offset | None = None
     build: BulkPart | None = None
     held_back: int = 0
+    pieces: PieceFigures | None = None
 
     @property
     def state(self) -> str:

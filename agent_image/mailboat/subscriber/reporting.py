@@ -19,6 +19,7 @@ from mailboat.subscriber.failing import Verdict, cause_of
 from mailboat.subscriber.gauging import ReadinessGauge
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.importing import Outcome
+from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -37,6 +38,7 @@ class Reporter:
         held_back: How many bulk builds it waits for before it shows anything new.
         build: The last package of any bulk build that was done; None before there was one.
         hook_failures: Hooks after an import that failed.
+        pieces: What knows of packages in pieces; None before there is a run.
         is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
     """
 
@@ -56,6 +58,7 @@ class Reporter:
         self.held_back = 0
         self.build: BulkPart | None = None
         self.hook_failures = 0
+        self.pieces: PieceStore | None = None
         self._told_offset: Offset | None = None
 
     @property
@@ -72,6 +75,7 @@ class Reporter:
             held_back=self.held_back,
             build=None if self.build is None or self.build.is_last else self.build,
             hook_failures=self.hook_failures,
+            pieces=None if self.pieces is None else self.pieces.told(),
         )
 
     @property

@@ -60,8 +60,8 @@ class ImportRun:
         self._reporter = reporter
         self._target = ports.target
         self._reach = ports.failpoints.reach
-        pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
-        self._payloads = Payloads(ports.blobs, ports.references, pieces, settings.limits.max_total_bytes)
+        reporter.pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
+        self._payloads = Payloads(ports.blobs, ports.references, reporter.pieces, settings.limits.max_total_bytes)
         self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
         gate = Gate(commands, self._golden, guard) if settings.is_editable or self._golden is not None else None
         self._exposure = Exposure(settings.exposure, ports.target.ledger, ports.clock)

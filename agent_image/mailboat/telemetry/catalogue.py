@@ -122,6 +122,14 @@ DROPPED: Final = _counter(
     _SUB,
     "package_status_count{status=REMOVED}",
 )
+PIECES_SEEN: Final = _counter("subscriber_pieces", "Pieces of large packages that went by.", _SUB)
+PACKAGES_IN_PIECES: Final = _counter(
+    "subscriber_packages_in_pieces",
+    "Packages in pieces by what became of them: collected, read_again, dropped, expired, missing, corrupt.",
+    ("subscriber", "outcome"),
+)
+COLLECTING: Final = _gauge("subscriber_collecting_packages", "Packages whose pieces are kept for their message.", _SUB)
+COLLECTING_BYTES: Final = _gauge("subscriber_collecting_bytes", "The bytes of these pieces.", _SUB)
 GIVEN_UP: Final = _counter(
     "subscriber_given_up_packages",
     "Packages put into the error queue.",

@@ -11,6 +11,7 @@ from typing import Final
 
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
+from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
@@ -112,6 +113,13 @@ class SubscriberMetrics:
         if self.failed_announcements is not None:
             samples.add(catalogue.ANNOUNCE_FAILURES, labels, self.failed_announcements())
 
+    def _collect_pieces(self, samples: Samples, labels: tuple[str], pieces: PieceFigures) -> None:
+        samples.add(catalogue.PIECES_SEEN, labels, pieces.pieces)
+        samples.add(catalogue.COLLECTING, labels, pieces.collecting)
+        samples.add(catalogue.COLLECTING_BYTES, labels, pieces.collecting_bytes)
+        for outcome in ("collected", "read_again", "dropped", "expired", "missing", "corrupt"):
+            samples.add(catalogue.PACKAGES_IN_PIECES, (*labels, outcome), getattr(pieces, outcome))
+
     def _collect_figures(self, samples: Samples, labels: tuple[str]) -> None:
         figures = self.statistics()
         build = figures.build
@@ -133,6 +141,7 @@ class SubscriberMetrics:
             (catalogue.HELD_BACK, figures.held_back),
         ):
             samples.add(metric, labels, value)
+        self._collect_pieces(samples, labels, figures.pieces or PieceFigures())
         samples.add_choice(catalogue.PHASE, labels, SubscriberPhase, figures.phase)
         samples.add(catalogue.READY, (*labels, figures.ready_reason), float(figures.is_ready))
         samples.add(catalogue.READY_SECONDS, labels, self._ready_seconds)
