@@ -31,7 +31,7 @@ from mailboat.model.paths import ROOT
 from mailboat.testing.page_forest import change_some
 
 HEAP = "1g"
-"""Of the Java machine, as a user has it. Half of it is too little for 100,000 packages: Java ran out of memory."""
+"""Of the Java machine, as a user has it."""
 TICKS = os.sysconf("SC_CLK_TCK")
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
