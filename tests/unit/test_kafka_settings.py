@@ -92,6 +92,12 @@ def test_positions_are_never_moved_by_the_client_nor_kept_in_a_group() -> None:
     assert options["check.crcs"] is True
 
 
+def test_a_full_queue_holds_the_next_fetch_up_for_milliseconds_only() -> None:
+    backoff_ms = consumer_options(KafkaSettings("localhost:9092"))["fetch.queue.backoff.ms"]
+    assert isinstance(backoff_ms, int)
+    assert 0 < backoff_ms <= 10  # by itself the library waits a second
+
+
 def test_appends_are_durable_and_in_order() -> None:
     options = producer_options(KafkaSettings("localhost:9092"))
     assert (options["enable.idempotence"], options["acks"]) == (True, "all")
