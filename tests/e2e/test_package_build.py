@@ -185,7 +185,7 @@ def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes
     with closing(PackageLog(broker.address)) as log:
         before = log.end()
         harbour.apply(example(spark.image, name="killed", **small))
-        eventually(lambda: log.end() > before, "nothing is published", look_seconds=0)
+        eventually(lambda: log.end() > before, "nothing is published")
         with broker.paused():  # so that it does not come to its end meanwhile
             harbour.kubectl("delete", "pod", "killed-1-driver", "--grace-period=0")
         build_id = object_of(harbour, "packagebuild/killed")["status"]["buildId"]
@@ -290,11 +290,9 @@ def reason_of(found: Mapping[str, Any]) -> str:
     return str(found["status"]["conditions"][0]["reason"])
 
 
-def eventually(
-    holds: Callable[[], bool], problem: str = "the subscriber does not hold the tree", look_seconds: float = 0.05
-) -> None:
+def eventually(holds: Callable[[], bool], problem: str = "the subscriber does not hold the tree") -> None:
     """Wait for what others do when they come to it."""
     end = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < end, problem
-        time.sleep(look_seconds)
+        time.sleep(0.01)
