@@ -45,6 +45,9 @@ fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverag
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
 e2e: dev ## Pods in a real cluster (made first where it does not run, and left for the next time)
+	$(BIN)/python tests/kind/builds.py
+	$(BIN)/python tests/kind/cluster.py up
+	$(BIN)/python tests/kind/cluster.py images
 	$(PYTEST) tests/e2e
 
 cluster: dev ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
