@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, cast
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.cutting import Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.listing import items_of
-from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, filter_of, problem_of
+from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.content.digest import node_digest
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
@@ -106,7 +106,7 @@ class BinBuilder:
             summary.package_digest,
             summary.tree_digest,
             payload,
-            tuple(Binary(digest=binary.digest, length_bytes=binary.length_bytes) for binary in large.values()),
+            tuple(StoredBinary(binary.digest, binary.length_bytes) for binary in large.values()),
             tuple(nodes),
             (0 if is_inline else summary.length_bytes) + sum(binary.length_bytes for binary in large.values()),
         )

@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.cutting import BinKind, Order
-from mailboat.bulk.records import BuiltBin, BuiltNode
+from mailboat.bulk.records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.content.keys import ROOT_KEY
 from mailboat.errors import StopError
 from mailboat.model.identifiers import BuildId
-from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
 
 BUCKET_ROWS: Final = 2_000
@@ -70,7 +69,7 @@ def _row_of(one: BuiltBin) -> dict[str, Any]:
         "package_digest": one.package_digest,
         "tree_digest": one.tree_digest,
         "payload": one.payload,
-        "binaries": [{"digest": binary.digest, "length_bytes": binary.length_bytes} for binary in one.binaries],
+        "binaries": [binary._asdict() for binary in one.binaries],
         "node_paths": [node.path for node in one.nodes],
         "node_digests": [node.digest for node in one.nodes],
         "stored_bytes": one.stored_bytes,
@@ -89,7 +88,7 @@ def _built_of(row: Mapping[str, Any]) -> BuiltBin:
         row["package_digest"],
         row["tree_digest"],
         row["payload"],
-        tuple(Binary(digest=one["digest"], length_bytes=one["length_bytes"]) for one in row["binaries"]),
+        tuple(StoredBinary(one["digest"], one["length_bytes"]) for one in row["binaries"]),
         tuple(
             BuiltNode(NodePath(path), digest)
             for path, digest in zip(row["node_paths"], row["node_digests"], strict=True)

@@ -14,6 +14,7 @@ from mailboat.bulk.records import BuiltBin
 from mailboat.errors import BlobMissingError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart
+from mailboat.model.nodes import Binary
 from mailboat.publisher.appending import Placed
 from mailboat.publisher.lane import KnownPart, Part
 from mailboat.publisher.parts import PartShipper
@@ -76,7 +77,7 @@ def part_of(build: Build, sequence: int, row: BuiltBin) -> Part:
         row.package_digest,
         row.tree_digest,
         row.payload,
-        row.binaries,
+        tuple(Binary(digest=one.digest, length_bytes=one.length_bytes) for one in row.binaries),
         tuple(_changes_of(row)),
     )
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from mailboat.bulk.cutting import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
-from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
 
 
@@ -57,6 +56,13 @@ class BuiltNode(NamedTuple):
     digest: bytes
 
 
+class StoredBinary(NamedTuple):
+    """A binary in the blob store. Executors hand it over: a compiled `Binary` can't be pickled."""
+
+    digest: bytes
+    length_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class BuiltBin:
     """A package of a build as its manifest tells it.
@@ -86,7 +92,7 @@ class BuiltBin:
     package_digest: bytes
     tree_digest: bytes
     payload: bytes | None = None
-    binaries: tuple[Binary, ...] = ()
+    binaries: tuple[StoredBinary, ...] = ()
     nodes: tuple[BuiltNode, ...] = ()
     stored_bytes: int = 0
     is_present: bool = False
