@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import io
 import pickle
 import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.bulk.cutting import BinKind
+from mailboat.bulk.records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.bulk.spark import session as spark_session
 from mailboat.bulk.spark.columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
 from mailboat.bulk.spark.history import PACKAGE_COLUMNS, STATUS_COLUMNS, Row, TopicReader, time_of
@@ -284,3 +290,35 @@ def test_why_a_session_does_not_start_is_told(
 
 def test_the_reason_of_an_error_without_an_exception_is_all_of_it() -> None:
     assert reason_of(Py4JError(" gone ")) == "gone"
+
+
+class Customs(pickle.Unpickler):
+    """Notes which modules' classes come in.
+
+    Attributes:
+        modules: Their names.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self.modules = set[str]()
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.modules.add(module)
+        return super().find_class(module, name)
+
+
+def test_what_a_task_hands_over_has_no_compiled_class_which_pickle_could_not_make_anew() -> None:
+    digest, path = bytes(32), NodePath("/film.bin")
+    built = BuiltBin(
+        BinKind.CONTENT, (path,), digest, frozenset([path]), 9, 9, digest, digest, b"", (StoredBinary(digest, 9),)
+    )
+    built = replace(built, nodes=(BuiltNode(path, digest),))
+    customs = Customs(pickle.dumps(built))
+    assert customs.load() == built
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    compiled = {one.removesuffix(".py").replace("/", ".") for one in hook["modules"]}
+    assert "mailboat.model.nodes" in compiled
+    assert "mailboat.bulk.records" in customs.modules
+    assert not customs.modules & compiled
