@@ -6,7 +6,7 @@ JOURNAL ?=
 WORKERS ?= 2
 BIN := .venv/bin
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-COMPILED_ROOMS := content filevault format model package publisher subscriber tree wire
+COMPILED_ROOMS := bulk content filevault format model package publisher subscriber tree wire
 COMPILED_TESTS := $(foreach room,$(COMPILED_ROOMS),$(wildcard tests/unit/test_$(room)_*.py)) tests/golden tests/fuzz \
 	tests/contract/test_packages.py tests/contract/test_targets.py
 PYTEST := $(BIN)/pytest --durations=15
