@@ -163,7 +163,7 @@ def test_an_announcement_says_all_that_a_control_plane_needs(agents: Agents) -> 
 
 def test_a_new_state_and_an_emptied_queue_are_announced_at_once_and_progress_is_not(agents: Agents) -> None:
     process = agents.start(edge())
-    eventually(lambda: is_current(process) and agents.announcements()[-1].state == "current")
+    eventually(lambda: is_current(process) and [one.state for one in agents.announcements()[-1:]] == ["current"])
     agents.publish("/page")
     eventually(lambda: agents.announcements()[-1].next_offset == 1)
     agents.poison()

@@ -128,8 +128,9 @@ def paths_in(target: Target) -> set[str]:
 
 
 def statuses(engine: Engine) -> dict[int, PackageStatus]:
-    found: dict[int, PackageStatus] = {one.offset: one.status for one in engine.statuses()}
-    assert len(found) == len(engine.statuses()), "a package was confirmed twice"
+    told = engine.statuses()
+    found: dict[int, PackageStatus] = {one.offset: one.status for one in told}
+    assert len(found) == len(told), "a package was confirmed twice"
     return found
 
 
