@@ -246,15 +246,12 @@ def test_a_row_of_large_packages_with_a_broken_message_between_them(engine: Engi
     assert (statistics.imported, statistics.failed) == (3, 3)
 
 
-def test_a_batch_that_grows_heavy_is_committed_before_it_is_full(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mailboat.subscriber.importing._HEAVY_BYTES", 150_000)
+def test_a_batch_that_grows_heavy_is_committed_before_it_is_full(engine: Engine) -> None:
     for number in range(6):
         path = NodePath(f"/{number}")
         engine.publisher().publish(add_request([path]), MemorySource([file_node(path, Binary(bytes(60_000)))]))
-    store = MemoryStore()
-    statistics = engine.subscriber(MemoryTarget(store)).run(Until.CAUGHT_UP)
+    store, settings = MemoryStore(), replace(engine.subscribing, heavy_bytes=150_000)
+    statistics = engine.subscriber(MemoryTarget(store), settings).run(Until.CAUGHT_UP)
     assert statistics.phase is SubscriberPhase.STOPPED
     assert (statistics.imported, store.commits) == (6, 2)
 

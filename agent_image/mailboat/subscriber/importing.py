@@ -41,7 +41,6 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings, Un
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, decode_package
 
-_HEAVY_BYTES: Final = 64 * 1024 * 1024
 _AHEAD_RECORDS: Final = 8
 
 
@@ -135,7 +134,7 @@ class Importer:
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
         """Import into the batch, in order. Failures are told in the outcome; StopAskedError is raised."""
         outcome = Outcome(done=len(records))
-        is_stopping = self._guard.stopping.is_set
+        is_stopping, heavy = self._guard.stopping.is_set, self._settings.heavy_bytes
         import_one = self._import_quickly if self._is_bare else self._import_unless_skipped
         runs = PackageRuns(self._reading, records if self._is_bare else ())
         run, index = None, -1
@@ -164,7 +163,7 @@ class Importer:
                 outcome.error = error if message is not None else self._undecodable(record, error)
                 outcome.message, outcome.done = message, index
                 return outcome
-            if self._is_complete(record, message) or outcome.content_bytes > _HEAVY_BYTES or is_stopping():
+            if self._is_complete(record, message) or outcome.content_bytes > heavy or is_stopping():
                 outcome.done = index + 1
                 return outcome
             if message.payload_ref is not None or message.binaries:

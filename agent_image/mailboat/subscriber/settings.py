@@ -91,6 +91,7 @@ class SubscriberSettings(Frozen):
         package_timeout_seconds: Time that importing one package may take; None sets no limit.
         undecodable: What happens to a record that is no package message.
         skip_commits: How often the position is stored when all is skipped.
+        heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
     """
 
@@ -111,6 +112,7 @@ class SubscriberSettings(Frozen):
     package_timeout_seconds: float | None = 3600.0
     undecodable: UndecodablePolicy = UndecodablePolicy.GIVE_UP
     skip_commits: SkipCommits = field(default_factory=SkipCommits)
+    heavy_bytes: int = 64 * 1024 * 1024
     is_gap_accepted: bool = False
 
 
