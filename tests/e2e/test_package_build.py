@@ -147,6 +147,8 @@ def example(image: str, **changes: Any) -> str:
     build["spec"] |= {"executors": {"instances": 2, **SMALL}, "driver": SMALL, "budget": {"size": "64Ki"}}
     build["metadata"]["name"] = changes.pop("name", "first")
     build["spec"] |= {"image": image, **changes}
+    if "schedule" in changes:
+        del build["spec"]["ttlSecondsAfterFinished"]  # runs of a timetable go by its history limits
     return yaml.safe_dump(build)
 
 
