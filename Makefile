@@ -12,7 +12,7 @@ COMPILED_TESTS := $(foreach room,$(COMPILED_ROOMS),$(wildcard tests/unit/test_$(
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite compiled gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox runtime dev
+.PHONY: help demo test lint suite compiled gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox extensions runtime dev
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,21 +32,21 @@ suite: dev kubebox ## All tests but the benchmarks, with branch coverage
 	rm -f .coverage .coverage.*
 	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
 
-compiled: dev ## The tests of packages, content and subscribers with the hot paths compiled by mypyc, as images have them
+compiled: extensions ## The tests of packages, content and subscribers with the hot paths compiled by mypyc, as images have them
 	PYTHONPATH="$$($(BIN)/python tools/build_compiled.py)" $(PYTEST) -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
 
-gates: dev ## The short benchmarks whose ratios are gated, one at a time
+gates: extensions ## The short benchmarks whose ratios are gated, one at a time
 	$(PYTEST) tests/benchmarks
 
-bench: dev ## All figures, at full length, as JSON in bench-results/
+bench: extensions ## All figures, at full length, as JSON in bench-results/
 	$(BIN)/python -m pytest tests/benchmarks --full-length --timeout 1800 --durations=0 -s
 
 fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
 e2e: dev ## Pods in a real cluster (made first where it does not run, and left for the next time)
-	$(BIN)/python tests/kind/builds.py
-	$(BIN)/python tests/kind/cluster.py up
+	$(BIN)/python tests/kind/builds.py > /dev/null
+	$(BIN)/python tests/kind/cluster.py up > /dev/null
 	$(BIN)/python tests/kind/cluster.py images
 	$(PYTEST) tests/e2e
 
@@ -86,6 +86,9 @@ clean: ## Remove everything that the targets made, .venv too
 
 kubebox: dev # the API server of the operator's tests, and what renders the chart: built once, minutes from nothing
 	@$(BIN)/python tests/kind/builds.py kubebox helm > /dev/null
+
+extensions: dev # the compiled modules: made before the tests, as it takes longer than one may, and must not fail unseen
+	@$(BIN)/python tools/build_compiled.py > /dev/null
 
 runtime:
 	@$(PYTHON) tools/bootstrap.py runtime
