@@ -24,7 +24,7 @@ from mailboat.content.keys import (
     path_of,
     subtree_range,
 )
-from mailboat.content.targets.pending_subtrees import PendingSubtrees
+from mailboat.content.targets.pending_subtrees import ROW_VALUES, PendingSubtrees
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import NodePath
@@ -103,7 +103,7 @@ class TreeTable:
         self._pending.add_values(values, size)
         if self._pending.is_full:
             self.flush()
-        return ChangeCount(len(values) // 4, 0, size)
+        return ChangeCount(len(values) // ROW_VALUES, 0, size)
 
     def gather_subtrees(self, subtrees: Subtrees, first: int, stamp: int) -> tuple[int, ChangeCount]:
         """The same for many, from one on and up to the first that does not lie below a known node.
@@ -244,7 +244,7 @@ class TreeTable:
                     continue
                 return [], 0
             seen.add(key)
-            values += (key, stamp, None, body)
+            values += (key, stamp, bytearray(body))
             size += len(body)
         return values, size
 
