@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from mailboat.content.keys import PAST_SEPARATOR, SEPARATOR
@@ -17,13 +18,8 @@ ROW_VALUES: Final = 3
 """Key, stamp and body; pending rows hold nothing besides."""
 _FULL_ROWS: Final = 1024
 _FULL_BYTES: Final = 1024 * 1024
-_UPSERTS: Final = tuple(
-    f"INSERT INTO nodes VALUES {', '.join(['(?, ?, NULL, ?)'] * count)} "
-    "ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, held = NULL, body = excluded.body"
-    for count in range(1, 17)
-)
-"""For one row and more: some rows in one statement cost a sixth less than by `executemany`."""
-_ROWS_AT_ONCE: Final = len(_UPSERTS)
+_ROWS_AT_ONCE: Final = 64
+"""In one statement, each costs half of what it does by `executemany`."""
 _DELETE_OTHERS: Final = "DELETE FROM nodes WHERE key >= ? AND key < ? AND stamp <> ?"
 
 
@@ -81,7 +77,7 @@ class PendingSubtrees:
         values = self._values
         for at in range(0, len(values), _ROWS_AT_ONCE * ROW_VALUES):
             some = values[at : at + _ROWS_AT_ONCE * ROW_VALUES]
-            connection.execute(_UPSERTS[len(some) // ROW_VALUES - 1], some)
+            connection.execute(_upsert_of(len(some) // ROW_VALUES), some)
         return connection.executemany(_DELETE_OTHERS, self._ranges).rowcount if self._ranges else 0
 
     def clear(self) -> None:
@@ -92,6 +88,14 @@ class PendingSubtrees:
         self._above.clear()
         self._parent = None
         self._size = 0
+
+
+@lru_cache(_ROWS_AT_ONCE)
+def _upsert_of(rows: int) -> str:
+    return (
+        f"INSERT INTO nodes VALUES {', '.join(['(?, ?, NULL, ?)'] * rows)} "
+        "ON CONFLICT (key) DO UPDATE SET stamp = excluded.stamp, held = NULL, body = excluded.body"
+    )
 
 
 def _upwards(key: str) -> list[str]:
