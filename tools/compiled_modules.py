@@ -56,7 +56,7 @@ def _compile(sources: Path, modules: list[str], into: Path) -> list[Path]:
         distribution = Distribution({"name": "mailboat", "ext_modules": extensions})
         command = distribution.get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(into / "lib"), str(into / "objects")
-        command.parallel = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+        command.parallel = os.cpu_count()
         distribution.run_command("build_ext")
     return sorted((into / "lib").rglob("*.so"))
 
