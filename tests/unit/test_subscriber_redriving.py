@@ -13,11 +13,12 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import PackageStatus
+from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.testing.engines import PACKAGES, Engine, StopWhen
+from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, StopWhen, page_source
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.testing.memory_imports import (
     Hook,
@@ -31,6 +32,8 @@ from mailboat.testing.memory_imports import (
 )
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
+
+BOB = AgentName("bob")
 
 
 def test_confirmations_left_by_a_crash_are_sent_at_the_start_without_a_new_package(
@@ -113,6 +116,49 @@ def test_an_old_package_does_not_come_back_over_newer_content(
     assert store.bodies == content
     assert [entry.cause.code for entry in store.errors.values()] == ["PackageSuperseded"]
     assert store.wanted == set()
+
+
+def test_a_package_of_a_publisher_that_is_not_followed_any_more_stays_given_up(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    statistics = run(engine, store, engine.with_settings(follow=frozenset({BOB})))
+    assert (statistics.redriven, statistics.still_given_up) == (0, 1)
+    cause = store.errors[engine.records()[0].offset].cause
+    assert (cause.code, cause.message) == (
+        "PackageNotFollowed",
+        "edge does not follow author, whose package this is",
+    )
+    assert [one.status for one in engine.statuses()] == [PackageStatus.REMOVED_FAILED]
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    assert run(engine, store).redriven == 1
+    assert paths_of(store) == {"/a"}
+
+
+def test_an_old_package_does_not_come_back_over_newer_content_of_one_that_is_not_followed_any_more(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, "/a", text="old")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    request = add_request([NodePath("/a")])
+    engine.publisher(engine.publishing_with(name=BOB)).publish(request, page_source("/a", text="new"))
+    run(engine, store)
+    content = dict(store.bodies)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})))
+    assert store.bodies == content
+    assert [entry.cause.code for entry in store.errors.values()] == ["PackageSuperseded"]
+
+
+def test_a_newer_message_without_content_supersedes_nothing(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    append(engine, renamed(engine, "/a")._replace(action=Action.TEST))
+    run(engine, store)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    assert run(engine, store).redriven == 1
 
 
 @pytest.mark.parametrize(("old", "newer"), [((), ("/a",)), (("/a",), ())])

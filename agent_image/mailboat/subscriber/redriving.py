@@ -1,7 +1,8 @@
 """Trying entries of the error queue again, when a person asks for it, at a batch's border.
 
-An old package that a newer one overlaps is refused: importing it now would bring old content back over new. The rest is
-imported like any package, in a transaction of its own that also takes the entry out of the queue; the position stays.
+An old package that a newer one overlaps is refused: importing it now would bring old content back over new. So is one
+of a publisher that is not followed any more. The rest is imported like any package, in a transaction of its own that
+also takes the entry out of the queue; the position stays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from mailboat.errors import MailboatError, PermanentError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import FailureCause, PackageMessage
+from mailboat.model.messages import Action, FailureCause, PackageMessage
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import cause_of
@@ -30,10 +31,18 @@ class PackageGoneError(PermanentError):
     """The package to re-drive is not in the journal any more: retention has removed it. Publish the content again."""
 
 
-class PackageSupersededError(PermanentError):
-    """A newer package of the same paths was imported after the one to re-drive, which would bring old content back.
+class PackageNotFollowedError(PermanentError):
+    """The package to re-drive is of a publisher that this subscriber does not follow now. It stays given up.
 
-    The content at these paths is the newer one's. Publish it again if that is not what should be there.
+    Start the subscriber so that it follows that publisher, too, and re-drive the package again.
+    """
+
+
+class PackageSupersededError(PermanentError):
+    """A newer package of the same paths came after the one to re-drive, which would bring old content back.
+
+    Publish these paths again where the target lacks what should be there. The newer package counts whoever published
+    it, as the subscriber may have followed others when it came.
     """
 
 
@@ -80,6 +89,7 @@ class Redriver:
     def _import(self, entry: GivenUp, position: Position) -> Outcome:
         record = self._record(entry)
         message = self._importer.decode(record)
+        self._refuse_unfollowed(entry, message)
         self._refuse_superseded(entry, message, position)
         with self._ports.target.batch() as batch:
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
@@ -106,10 +116,18 @@ class Redriver:
                 return found[0]
         raise PackageGoneError(f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset)
 
+    def _refuse_unfollowed(self, entry: GivenUp, message: PackageMessage) -> None:
+        if not self._importer.is_wanted(message):
+            publisher = message.pub_agent_name or "a publisher without a name"
+            raise PackageNotFollowedError(
+                f"{self._settings.name} does not follow {publisher}, whose package this is", offset=entry.offset
+            )
+
     def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, position: Position) -> None:
         failed = {one.offset for one in self._ports.target.ledger.given_up()}
         for offset, newer in self._messages_between(entry.offset, position.next_offset):
-            if offset not in failed and self._importer.is_wanted(newer) and _overlap(message.paths, newer.paths):
+            has_content = newer.action is not Action.TEST and offset not in failed
+            if has_content and _overlap(message.paths, newer.paths):
                 raise PackageSupersededError(
                     f"the package at {offset} is newer and has the same paths", offset=entry.offset, newer=offset
                 )
