@@ -21,7 +21,8 @@ from mailboat.errors import (
     UntrustedInputError,
 )
 from mailboat.model.nodes import Binary
-from mailboat.packages.filevault.archive import Archive
+from mailboat.model.paths import MAX_DEPTH
+from mailboat.packages.filevault.archive import MAX_ENTRY_DEPTH, Archive
 from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import FILTER_XML
@@ -108,6 +109,29 @@ def test_a_name_that_is_not_utf8_is_refused() -> None:
     payload = renamed(zipped(("jcr_root/content/aXb", b"")), "aXb", "aYb").replace(b"aYb", b"a\xffb")
     with pytest.raises(PathRefusedError, match="not in UTF-8"):
         opened(payload)
+
+
+@pytest.mark.parametrize("end", ["/x", "/"])
+def test_a_name_that_is_too_deep_is_refused_with_its_depth_and_the_limit(end: str) -> None:
+    depth = 2000 + (end != "/")
+    with pytest.raises(PathRefusedError, match=f"is {depth} names deep") as caught:
+        opened(zipped(("/".join(["a"] * 2000) + end, b"")))
+    assert caught.value.where["limit"] == MAX_ENTRY_DEPTH
+    assert caught.value.where["entry"] == "a/" * 100 + "…"
+
+
+def test_what_lies_in_the_deepest_node_is_read() -> None:
+    folder = "jcr_root/content" + "/a" * (MAX_DEPTH - 1)
+    names = [f"{folder}/.vlt", f"{folder}/.svn/text-base/x.svn-base"]
+    payload = zipped((FILTER_XML, FILTER), *((name, b"") for name in names))
+    *_, last = FilevaultCodec().read_bytes(payload, LIMITS, None).records
+    assert last.path.count("/") == MAX_DEPTH
+
+
+def test_a_node_deeper_than_a_path_may_be_is_refused() -> None:
+    payload = zipped((FILTER_XML, FILTER), ("jcr_root/content" + "/a" * MAX_DEPTH, b""))
+    with pytest.raises(PathRefusedError, match=f"{MAX_DEPTH + 1} names deep, the limit is {MAX_DEPTH}"):
+        FilevaultCodec().read_bytes(payload, LIMITS, None)
 
 
 def test_a_link_is_refused() -> None:

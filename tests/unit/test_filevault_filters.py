@@ -12,7 +12,7 @@ from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequ
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.filters import MAX_FILTER_BYTES, format_filter, parse_filter
-from mailboat.packages.filevault.patterns import MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
+from mailboat.packages.filevault.patterns import MAX_NESTED, MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
 from mailboat.packages.filevault.properties import check_properties, format_properties, package_id, parse_properties
 
 
@@ -146,6 +146,17 @@ def test_expressions_mean_what_they_mean_in_java(pattern: str, matches: str, dif
 def test_an_expression_that_could_run_for_ever_is_refused(pattern: str) -> None:
     with pytest.raises(LimitExceededError):
         compile_java(pattern)
+
+
+@pytest.mark.parametrize("opening", ["(", "(?:", "(?=", "(?i:"])
+def test_groups_are_nested_up_to_a_limit(opening: str) -> None:
+    def nested(depth: int) -> str:
+        return opening * depth + "a" + ")" * depth
+
+    compile_java(nested(MAX_NESTED))
+    with pytest.raises(LimitExceededError, match="nested too deep") as caught:
+        compile_java(nested(MAX_NESTED + 1))
+    assert caught.value.where["limit"] == MAX_NESTED
 
 
 @pytest.mark.parametrize(

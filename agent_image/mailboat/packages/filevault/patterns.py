@@ -16,6 +16,7 @@ from mailboat.errors import LimitExceededError, PackageCorruptError
 MAX_PATTERN_LENGTH: Final = 1000
 MAX_COUNT: Final = 100
 MAX_AMBIGUOUS: Final = 2
+MAX_NESTED: Final = 50
 
 _TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
@@ -47,7 +48,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
     Raises:
         PackageCorruptError: It is no expression, or one that Java and Python would understand differently.
-        LimitExceededError: It could run for too long.
+        LimitExceededError: It could run for too long, or is too long or nested too deep.
     """
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise LimitExceededError(
@@ -56,7 +57,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     text = _Translation(pattern).text()
     try:
         return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
+    except (re.error, OverflowError) as error:
         raise PackageCorruptError(f"a filter expression can't be understood: {error}", pattern=pattern[:200]) from error
 
 
@@ -106,7 +107,7 @@ class _Translation:
         elif kind == "open":
             self._out.append(match[0])
             if not match[0].endswith(")"):
-                self._groups.append(_Group())
+                self._open()
             self._before = None
         elif kind == "close":
             self._close()
@@ -134,6 +135,13 @@ class _Translation:
         self._closed = None
         self._before = text
         self._out.append(text)
+
+    def _open(self) -> None:
+        if len(self._groups) > MAX_NESTED:
+            raise LimitExceededError(
+                "groups of a filter expression are nested too deep", pattern=self._pattern[:200], limit=MAX_NESTED
+            )
+        self._groups.append(_Group())
 
     def _close(self) -> None:
         if len(self._groups) == 1:
