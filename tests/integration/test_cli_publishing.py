@@ -93,6 +93,30 @@ def test_what_changed_is_shipped_with_deletes_and_then_nothing(boat: Any, site: 
     assert boat.do("plan", site, "--changed").lines == ["nothing to publish"]
 
 
+def test_what_changed_since_all_of_it_was_published_is_nothing(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "/")
+    assert boat.do("publish", site, "--changed").lines == ["nothing to publish"]
+    (site / "index.html").unlink()
+    (package,) = boat.json("publish", site, "--changed")["packages"]
+    assert (package["paths"], package["removed"]) == (["/index.html"], 1)
+
+
+def test_what_was_published_before_a_path_failed_is_said(boat: Any, site: Path) -> None:
+    ran = boat.run("publish", site, "/en", "/nope", "--each")
+    assert (ran.code, "SourceMissing" in ran.err, "  ADD /en  " in ran.out) == (2, True, True)
+    assert "published before  1" in ran.err
+    assert boat.json("journal", "topics")[0]["messages"] == 1
+
+
+def test_what_changed_and_was_published_before_a_package_failed_is_said(boat: Any, tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for name in (*(f"a{number:03}" for number in range(600)), "zA", "za"):
+        (tmp_path / "many" / name).touch()
+    ran = boat.run("publish", tmp_path / "many", "--changed", "-o", "name")
+    assert (ran.code, "LimitExceeded" in ran.err) == (4, True)
+    assert len(ran.out.splitlines()) == boat.json("journal", "topics")[0]["messages"] == 1
+
+
 @pytest.mark.parametrize("option", ["--shallow", "--each", "--request-id=x"])
 def test_changed_cuts_by_itself(boat: Any, site: Path, option: str) -> None:
     ran = boat.run("publish", site, "--changed", option)
@@ -199,6 +223,27 @@ def test_a_checkout_without_a_filter_needs_paths(boat: Any, tmp_path: Path) -> N
     (tmp_path / "checkout" / "jcr_root").mkdir(parents=True)
     ran = boat.run("publish", tmp_path / "checkout")
     assert (ran.code, "no path is given" in ran.err) == (2, True)
+
+
+def test_a_folder_that_may_be_a_checkout_is_not_guessed_about(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "--changed")
+    (site / "jcr_root").mkdir()
+    ran = boat.run("publish", site, "--changed")
+    assert (ran.code, "may be a FileVault checkout" in ran.err) == (2, True)
+    assert boat.json("journal", "topics")[0]["messages"] == 1, "nothing was removed"
+
+
+def test_a_checkout_that_lost_its_content_is_no_empty_site(boat: Any, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / "META-INF" / "vault").mkdir(parents=True)
+    (checkout / "jcr_root" / "content").mkdir(parents=True)
+    (checkout / "jcr_root" / "content" / "a.txt").write_text("a")
+    boat.do("publish", checkout, "--changed")
+    (checkout / "jcr_root").rename(tmp_path / "elsewhere")
+    ran = boat.run("publish", checkout, "--changed")
+    assert (ran.code, "its content is gone" in ran.err) == (2, True)
+    (tmp_path / "elsewhere").rename(checkout / "jcr_root")
+    assert boat.do("publish", checkout, "--changed").lines == ["nothing to publish"]
 
 
 def test_a_plan_tells_what_a_deep_request_replaces(boat: Any, site: Path) -> None:

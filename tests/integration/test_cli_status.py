@@ -85,6 +85,7 @@ def test_a_lost_journal_is_made_anew_only_when_asked_for(followed: Any, site: Pa
     assert state_of(followed)[3] == "JournalReplaced"
     again = followed.run("subscribe", "web", "--until", "caught-up")
     assert (again.code, "error: JournalReplaced:" in again.err) == (6, True)
+    assert "--accept-gap" not in again.err, "that would not help"
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])

@@ -20,6 +20,7 @@ from mailboat.model.filters import ImportMode
 from mailboat.model.paths import NodePath
 
 FILEVAULT_ROOT: Final = "jcr_root"
+FILEVAULT_META: Final = "META-INF/vault"
 ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
 
 
@@ -85,8 +86,8 @@ def _open_folder(known_files: Path | None, path: Path) -> Source | None:
 
 
 def _open_filevault(path: Path) -> Source | None:
-    """A FileVault checkout or package; None for anything else."""
-    if (path / FILEVAULT_ROOT).is_dir():
+    """A FileVault checkout or package; None for anything else. Raises: UsageError where a folder may be either."""
+    if _is_checkout(path):
         from mailboat.packages.filevault.sources import open_checkout_source
 
         return open_checkout_source(path)
@@ -95,6 +96,30 @@ def _open_filevault(path: Path) -> Source | None:
 
         return open_archive_source(path)
     return None
+
+
+def _is_checkout(path: Path) -> bool:
+    """Whether a folder is a FileVault checkout, or a plain one.
+
+    The wrong guess of the two finds nothing of what was published, and `--changed` would remove it everywhere. So what
+    has one half of a checkout is neither.
+    """
+    has_root, has_meta = (path / FILEVAULT_ROOT).is_dir(), (path / FILEVAULT_META).is_dir()
+    if has_root and not has_meta:
+        others = sorted(one.name for one in path.iterdir() if one.name != FILEVAULT_ROOT and one.name[0] != ".")
+        if others:
+            raise UsageError(
+                f"{path} may be a FileVault checkout, as it has {FILEVAULT_ROOT}, or a plain folder, as it has"
+                f" {others[0]} and no {FILEVAULT_META}",
+                next_step=f"for a checkout, make the folder {FILEVAULT_META};"
+                f" for a plain folder, move {FILEVAULT_ROOT} away",
+            )
+    if has_meta and not has_root:
+        raise UsageError(
+            f"{path} has {FILEVAULT_META} and no {FILEVAULT_ROOT}: its content is gone, or it is no FileVault checkout",
+            next_step=f"bring {FILEVAULT_ROOT} back; for a plain folder, move {FILEVAULT_META} away",
+        )
+    return has_root
 
 
 __all__ = [

@@ -33,7 +33,7 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     ),
     (2, "the command line, the configuration or the request can't be meant"),
     (3, "published or sent, but not done in time, or no subscriber is known (`--wait`)"),
-    (4, "input broke a rule or a limit; nothing was written"),
+    (4, "input broke a rule or a limit; nothing of it was written"),
     (5, "the target is in use, or belongs to another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
     (75, "a passing fault; try again"),

@@ -15,7 +15,7 @@ from mailboat.cli.distributions import Followed, end_by, followed, followed_line
 from mailboat.cli.ordering import order_all, request_text
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.errors import UsageError
+from mailboat.errors import MailboatError, UsageError
 from mailboat.model.identifiers import RequestId, parse_agent_name, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
@@ -265,7 +265,14 @@ def _publish(
     name = parse_agent_name(delivery.publisher or workspace.home.config.publisher.name)
     clock = workspace.clock
     started = clock.monotonic()
-    receipts = list(ship(workspace.publisher(name)))
+    receipts: list[Receipt] = []
+    try:
+        receipts.extend(ship(workspace.publisher(name)))
+    except MailboatError as error:
+        if receipts:  # they stand in the journal, whatever became of the next
+            session.show(_receipts_report(receipts, None))
+            error.where = {**error.where, "published_before": len(receipts)}
+        raise
     outcome = None
     if delivery.wait is not None and receipts:
         with session.control() as control:

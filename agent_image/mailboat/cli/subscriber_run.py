@@ -18,7 +18,6 @@ from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.errors import (
     JournalIncompleteError,
-    JournalReplacedError,
     JournalShorterError,
     JournalTrimmedError,
     StopError,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from mailboat.model.messages import BulkPart
     from mailboat.subscriber.progress import SubscriberStatistics
 
-_GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalReplacedError, JournalShorterError)
+_GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalShorterError)
 """States that a person may go on over."""
 
 GIVEN_UP_EXIT_CODE: Final = 1

@@ -10,6 +10,7 @@ from mailboat.content.port import Source
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
+from mailboat.model.paths import ROOT
 from mailboat.publisher.appending import Appender, Prepared
 from mailboat.publisher.packaging import BuiltPackage, PackageBuilder, shipment_of
 from mailboat.publisher.published import StagedNode, Stager
@@ -74,6 +75,8 @@ class RequestPreparer:
     def _prepare(self, request: DistributionRequest, source: Source | None, span: PublicationSpan) -> Preparation:
         uri = None if source is None else source.uri
         published = self._ports.state.published
+        if uri is not None and ROOT in request.deep_paths:
+            published.follow(uri, self._appender.identity())  # all of it: what changes from here on is known
         source_ids = published.followed(request.action, uri, self._appender.identity())
         package_id = self._builder.new_package_id()
         request_id = request.request_id
