@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.clock import Deadline
 from mailboat.content.commands import OpenCommand
 from mailboat.content.port import Target
 from mailboat.errors import JournalUnavailableError
@@ -286,6 +287,68 @@ def test_a_redrive_is_not_dropped_by_a_clear_that_is_still_open(engine: Engine, 
     engine.send(COMMANDS, clear(2), redrive(failed))
     catch_up(engine, target, strict)
     assert [one.offset for one in target.ledger.given_up()] == [failed]
+
+
+def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine: Engine, target: Target) -> None:
+    """The hook holds up the package that is re-driven until the clear was heard."""
+    failed, done = publish(engine, "/page"), publish(engine, "/next")
+    is_asked_for, held_up = threading.Event(), threading.Event()
+    attempts: list[int] = []
+
+    class Hook:
+        def process(self, package: ProcessedPackage) -> None:
+            if package.offset == failed:
+                if not is_asked_for.is_set():
+                    raise ValueError("not now")
+                attempts.append(package.offset)
+                guard.woken.clear()
+                held_up.set()
+                eventually(guard.woken.is_set)
+
+    def hooked(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, processors=Processors(before=Hook()))
+
+    subscriber = engine.subscriber(target, engine.with_settings(retry=RetryPolicy(0)), hooked)
+    guard = subscriber._guard  # the thread that hears commands wakes it
+    with Running(subscriber):
+        eventually(lambda: len(engine.statuses()) == 2)
+        is_asked_for.set()
+        engine.send(COMMANDS, redrive(failed))
+        eventually(held_up.is_set)
+        engine.send(COMMANDS, clear(done))
+        eventually(lambda: has_results(engine, 2))
+    assert attempts == [failed]
+    assert paths_in(target) == {"/page", "/next"}
+    assert {one.command_id: (one.state, one.removed) for one in engine.results()} == {
+        "redrive-1": (CommandState.DONE, 1),
+        "clear-1": (CommandState.DONE, 0),
+    }
+
+
+def test_a_redrive_that_a_stop_interrupts_is_not_answered_before_it_is_done(engine: Engine, target: Target) -> None:
+    failed = publish(engine, "/page")
+    stops: list[Callable[[], None]] = []
+
+    class Hook:
+        def process(self, package: ProcessedPackage) -> None:  # noqa: ARG002  # part of the port
+            if not stops:
+                raise ValueError("not now")
+            stops[0]()
+
+    def hooked(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, processors=Processors(before=Hook()))
+
+    strict = engine.with_settings(retry=RetryPolicy(0))
+    engine.subscriber(target, strict, hooked).run(Until.CAUGHT_UP)
+    engine.send(COMMANDS, redrive(failed))
+    stopped = engine.subscriber(target, strict, hooked)
+    stops.append(partial(stopped.stop, Deadline(engine.parts.clock, 0.0)))
+    stopped.run()
+    assert engine.results() == []
+    assert [one.cause.code for one in target.ledger.given_up()] == ["ProcessorFailed"]
+    catch_up(engine, target, strict)
+    assert [one.state for one in engine.results()] == [CommandState.DONE]
+    assert paths_in(target) == {"/page"}
 
 
 def test_a_repeated_command_is_done_once_and_answered_alike(engine: Engine, target: Target) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from mailboat.clock import Deadline
 from mailboat.content.port import PendingStatus
 from mailboat.errors import (
     BlobMissingError,
@@ -18,10 +19,12 @@ from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.subscription import Subscriber
 from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, StopWhen, page_source
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.testing.memory_imports import (
     Hook,
+    SlowTarget,
     absent,
     append,
     paths_of,
@@ -201,6 +204,23 @@ def test_an_entry_that_fails_again_stays_with_its_new_cause(engine: Engine, stor
     assert [entry.cause.code for entry in store.errors.values()] == ["BlobMissing"]
     assert store.wanted == set()
     assert paths_of(store) == {"/z"}
+
+
+def test_a_redrive_that_a_stop_interrupts_is_rolled_back_and_tried_at_the_next_start(
+    engine: Engine, store: MemoryStore
+) -> None:
+    publish(engine, *(f"/large/{number}" for number in range(20)), text="x" * 5000)
+    run(engine, store, processors=Processors(before=Hook(failures=4)))
+    before = dict(store.errors)
+    MemoryTarget(store).ledger.request_redrive(engine.records()[0].offset)
+    box: list[Subscriber] = []
+    target = SlowTarget(store, lambda: box[0].stop(Deadline(engine.parts.clock, 0.0)))
+    box.append(subscriber(engine, store, target=target))
+    statistics = box[0].run()
+    assert (statistics.redriven, statistics.still_given_up) == (0, 0)
+    assert (store.bodies, store.errors, store.wanted) == ({}, before, set(before))
+    assert run(engine, store).redriven == 1
+    assert len(store.bodies) == 21
 
 
 def test_a_redrive_waits_while_the_blob_store_is_out_of_order(engine: Engine, store: MemoryStore) -> None:

@@ -61,6 +61,10 @@ class Gate:
             case Precondition.WAIT:
                 return Passage.WAIT
 
+    def leave(self) -> None:
+        """No package of the queue is at hand: a clear interrupts nothing."""
+        self._at_hand = None
+
     def _is_cleared_meanwhile(self) -> bool:
         at_hand = self._at_hand
         return at_hand is not None and self._desk.is_cleared_meanwhile(at_hand.offset, at_hand.publisher)

@@ -19,6 +19,8 @@ from mailboat.model.messages import Action, FailureCause, PackageMessage
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.positions import Position
 from mailboat.subscriber.failing import cause_of
+from mailboat.subscriber.gating import Gate
+from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -63,20 +65,27 @@ class StillGivenUp(NamedTuple):
 class Redriver:
     """Re-drives for one subscriber, from its thread."""
 
-    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, importer: Importer) -> None:
-        """Nothing is read yet."""
+    def __init__(
+        self, settings: SubscriberSettings, ports: SubscriberPorts, importer: Importer, gate: Gate | None
+    ) -> None:
+        """Nothing is read yet. The importer has no gate; `gate` is that of the packages in the queue."""
         self._settings = settings
         self._ports = ports
         self._importer = importer
+        self._gate = gate
 
     def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven | StillGivenUp]:
-        """Try all entries that somebody asked for.
+        """Try all entries that somebody asked for; what a stop interrupts is rolled back, and stays asked for.
 
         Raises: StopError, and RetryableError of an unusable target or journal; the entry stays asked for.
         """
+        if self._gate is not None:
+            self._gate.leave()
         for entry in self._ports.target.ledger.redrives():
             try:
                 yield Redriven(entry.offset, self._import(entry, position()))
+            except StopAskedError:
+                return
             except StopError:
                 raise
             except Exception as error:  # a failure of that package, told beside the entry

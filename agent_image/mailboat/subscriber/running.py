@@ -69,7 +69,7 @@ class ImportRun:
         self._measuring = Measuring(settings, ports)
         self._glances = Glances(self._importer, reporter, is_asking_who=settings.follow is None)
         self._desk = FailureDesk(settings, ports, self._exposure)
-        self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, guard))
+        self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, guard), gate)
         reporter.is_wanted = self._is_pause_needless
         sender = Correspondent(settings.sling_id, settings.name, settings.status_topic)
         self._confirmations = Confirmations(sender, ports.journal, ports.target.ledger, ports.failpoints)
