@@ -491,3 +491,13 @@ class FullFile(io.BytesIO):
 
 def _no_room(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_pieces_are_found_again_however_much_of_others_stands_between(bench: Bench) -> None:
+    first = bench.piece(0, b"one ")
+    others = [NewRecord(b"", PIECE_HEADERS)] * 1000
+    for _ in range(101):
+        bench.journal.append(TOPIC, others)
+    last = bench.piece(1, b"two")
+    message = message_of(b"one two", PieceRun(first, last, 2, 7), "p")
+    assert bench.open(message, Offset(last + 1)) == b"one two"

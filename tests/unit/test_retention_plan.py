@@ -63,6 +63,11 @@ def test_the_slowest_subscriber_decides() -> None:
     assert (plan.head, plan.reason, plan.holders, plan.losers) == (4, Reason.HELD, ("edge-1",), ())
 
 
+def test_who_stands_below_the_log_holds_what_is_there_and_loses_no_more() -> None:
+    plan = planned(TEN[4:], [1, 9], NONE_STAYS)
+    assert (plan.head, plan.reason, plan.holders, plan.losers) == (4, Reason.HELD, ("edge-0",), ())
+
+
 def test_nobody_known_changes_nothing() -> None:
     assert planned(TEN, [], NONE_STAYS) == HeadPlan(Offset(0), Reason.NOBODY)
 

@@ -78,7 +78,8 @@ def plan_head(
     """Where the head should be."""
     slowest, wanted, reason = bounds.earliest_offset, bounds.earliest_offset, Reason.NOBODY
     if holders:
-        slowest = min(holder.next_offset for holder in holders)
+        # who stands below the log already has lost, and holds what is there: it may be given a newer snapshot
+        slowest = max(bounds.earliest_offset, min(holder.next_offset for holder in holders))
         wanted, reason = _by_consumption(bounds, slowest, marks, limits, now_ms)
     expired = _beyond(bounds, marks, (limits.expire_seconds, limits.expire_bytes), now_ms)
     if expired > wanted:
@@ -87,8 +88,8 @@ def plan_head(
     return HeadPlan(
         head,
         reason,
-        tuple(holder.name for holder in holders if holder.next_offset == slowest),
-        tuple(holder for holder in holders if holder.next_offset < head),
+        tuple(holder.name for holder in holders if holder.next_offset <= slowest),
+        tuple(holder for holder in holders if bounds.earliest_offset <= holder.next_offset < head),
     )
 
 

@@ -36,7 +36,6 @@ from mailboat.wire.pieces import decode_piece
 
 _SPOOL_BYTES: Final = 1024 * 1024
 _READ: Final = ReadLimits(max_records=100)
-_MAX_GAP_RECORDS: Final = 100_000  # of others between two pieces: a run that claims more was never appended
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -285,15 +284,12 @@ class PieceStore:
         return found
 
     def _pieces(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[PieceMessage]:
-        gap = 0
         for record in self._records(key, run, check):
             piece = _decoded(record) if record.headers == PIECE_HEADERS else None
             if piece is not None and (piece.pub_sling_id, piece.package_id) == key:
-                gap = 0
                 yield piece
-            elif record.offset == run.first_offset or gap == _MAX_GAP_RECORDS:
-                return  # no publisher appended that: not all of the log is read for a claim
-            gap += 1
+            elif record.offset == run.first_offset:
+                return  # nobody appended that: the log is not read for a mere claim
 
     def _records(self, key: _Key, run: PieceRun, check: Callable[[], None]) -> Iterator[Record]:
         with closing(self._journal.reader(self._topic, run.first_offset)) as reader:
