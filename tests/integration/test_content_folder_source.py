@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
+from mailboat.content.listing import Unlisted
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
@@ -116,6 +117,17 @@ def test_links_that_lead_outside_or_nowhere_are_refused_with_their_path(site: Pa
         paths_of(FolderSource(site))
     with pytest.raises(PathRefusedError):
         FolderSource(site).node(NodePath("/link"))
+
+
+@pytest.mark.parametrize("path", ["/../secret.txt", "/en/../../secret.txt", "/..", "en", "/en/"])
+def test_a_path_that_nobody_checked_is_not_looked_for_beside_the_source(site: Path, path: str) -> None:
+    (site.parent / "secret.txt").write_text("secret")
+    source = FolderSource(site)
+    for look in (source.node, source.child_names, lambda one: list(source.walk(one))):
+        with pytest.raises(PathRefusedError, match="is not a content path"):
+            look(NodePath(path))
+    (told,) = source.listed(NodePath(path))
+    assert isinstance(told, Unlisted)
 
 
 def test_a_link_to_a_folder_around_it_is_refused(site: Path) -> None:

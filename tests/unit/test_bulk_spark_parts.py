@@ -30,7 +30,7 @@ from mailboat.bulk.spark.session import (
     open_session,
     reason_of,
 )
-from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat
+from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat, PushingNodeReader, SourceQuery
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import UsageError
 from mailboat.journal.memory import MemoryJournal
@@ -39,6 +39,7 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.engines import write_site
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql.datasource import (
@@ -102,6 +103,10 @@ def test_conditions_on_a_text_become_a_set(filters: list[Filter], expected: set[
         ([StringStartsWith(PATH, "no path")], ["/en", "/de"], None),
         ([In(PATH, ("/en/b", "/fr/a", "/en/a"))], ["/en", "/de"], ["/en/a", "/en/b"]),
         ([EqualTo(PATH, "/en/a"), StringStartsWith(PATH, "/en/x/")], ["/en/x"], []),
+        ([EqualTo(PATH, "/en/../secret.txt")], ["/en", "/de"], []),
+        ([In(PATH, ("/en/../../etc", "/../en/a", "en/a", "/en//a", "/en/", "/en/b"))], ["/en", "/de"], ["/en/b"]),
+        ([StringStartsWith(PATH, "/en/../")], [], None),
+        ([StringStartsWith(PATH, "/en//news/")], [], None),
     ],
 )
 def test_conditions_on_paths_leave_subtrees_or_single_nodes(
@@ -109,6 +114,23 @@ def test_conditions_on_paths_leave_subtrees_or_single_nodes(
 ) -> None:
     roots = [NodePath("/en"), NodePath("/de")]
     assert (asked_below(filters, roots), asked_alone(filters, roots)) == (below, alone)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        EqualTo(PATH, "/../secret.txt"),
+        In(PATH, ("/../secret.txt", "/a/../../secret.txt")),
+        StringStartsWith(PATH, "/../"),
+    ],
+)
+def test_a_condition_on_what_is_no_path_reads_nothing_beside_the_source(tmp_path: Path, asked: Filter) -> None:
+    write_site(tmp_path / "site", {"a/page.html": "page"})
+    (tmp_path / "secret.txt").write_text("topsecret")
+    reader = PushingNodeReader(SourceQuery(str(tmp_path / "site")), ["path", "data"])
+    reader.pushFilters([asked])
+    batches_read = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert [batch.to_pylist() for batch in batches_read] == []
 
 
 def test_options_are_read_with_their_names_in_the_messages() -> None:

@@ -21,7 +21,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from mailboat.model.paths import ROOT, NodePath, is_within
+from mailboat.errors import PathRefusedError
+from mailboat.model.paths import ROOT, NodePath, is_within, parse_path
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -82,13 +83,23 @@ def asked_alone(filters: Sequence[Filter], roots: Sequence[NodePath]) -> list[No
     paths, prefix = wanted_texts(filters, "path"), wanted_prefix(filters, "path")
     if paths is None:
         return None
-    asked = [NodePath(path) for path in sorted(paths) if path.startswith(prefix)]
-    return [path for path in asked if any(is_within(path, root) for root in roots)]
+    asked = [_path_in(text) for text in sorted(paths) if text.startswith(prefix)]
+    return [path for path in asked if path is not None and any(is_within(path, root) for root in roots)]
 
 
 def asked_below(filters: Sequence[Filter], roots: Sequence[NodePath]) -> list[NodePath]:
     """The subtrees that can hold what a query asks for."""
     prefix = wanted_prefix(filters, "path")
-    folder = NodePath(prefix[: prefix.rfind("/")] or "/") if prefix.startswith("/") else ROOT
+    folder = _path_in(prefix[: prefix.rfind("/")] or "/") if prefix.startswith("/") else ROOT
+    if folder is None:
+        return []
     kept = (one if is_within(one, folder) else folder if is_within(folder, one) else None for one in roots)
     return [one for one in kept if one is not None]
+
+
+def _path_in(text: str) -> NodePath | None:
+    """The path that a query's text is; None where it is none: no row has it, and no source may look for it."""
+    try:
+        return parse_path(text)
+    except PathRefusedError:
+        return None

@@ -232,7 +232,8 @@ class FolderSource:
     def _find(self, path: NodePath) -> _Place | None:
         with readable_source(self._root):
             place = _Place(NodePath("/"), self._root, os.stat(self._root))  # noqa: PTH116
-        for entry, name in zip(names_on_disk(path), path[1:].split("/"), strict=False):
+        names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked once more
+        for entry, name in zip(names, path[1:].split("/"), strict=False):
             try:
                 place = self._look(child_of(place.path, name), place.disk, entry)
             except SourceChangedError:
