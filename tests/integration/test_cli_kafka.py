@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
+from mailboat.agent.composition import Workspace, prepare
+from mailboat.agent.home import Home, configured_home
 from mailboat.testing.journal_harness import PATIENCE_SECONDS, wait_until
 from mailboat.testing.kafka_broker import KafkaBroker
 
@@ -103,6 +103,25 @@ def test_an_agent_makes_topics_that_are_missing_and_changes_none_that_are_there(
         with Workspace(Home(on_kafka.home)) as other:
             other.have_topics()
     assert on_kafka.run("journal", "ensure", "--check").code == 1
+
+
+@pytest.mark.parametrize("is_agent", [True, False])
+def test_a_new_home_leaves_topics_that_are_there_as_others_keep_them(
+    on_kafka: Any, command_line: Any, tmp_path: Path, is_agent: bool
+) -> None:
+    change_configuration(on_kafka, "package_seconds: 604800.0", "package_seconds: 7776000.0")
+    on_kafka.do("journal", "ensure")
+    journal = (on_kafka.home / "mailboat.yaml").read_text().replace("7776000.0", "604800.0")
+    if is_agent:
+        (tmp_path / "agent.yaml").write_text(journal)
+        prepare(configured_home(tmp_path / "agent.yaml", tmp_path / "new"))
+    else:
+        new = command_line(tmp_path / "new")
+        new.home.mkdir()
+        (new.home / "mailboat.yaml").write_text(journal)
+        new.do("init")
+    assert (tmp_path / "new" / "instance").exists()
+    assert on_kafka.json("journal", "ensure", "--check")["is_right"]
 
 
 def test_topics_that_are_missing_are_named_with_the_command_that_makes_them(on_kafka: Any, site: Path) -> None:

@@ -172,7 +172,7 @@ def initialise(home: Home, clock: Clock | None = None) -> Workspace:
 
     workspace = Workspace(home, clock)
     make_journal(home, workspace.clock)
-    workspace.ensure_topics()
+    workspace.have_topics()
     Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
     return workspace
 
