@@ -148,7 +148,13 @@ class PackageBuildSpec:
         ),
     ] = False
     retries: Annotated[
-        int, Field("Attempts after the first; each goes on where the one before stopped.", minimum=0, maximum=20)
+        int,
+        Field(
+            "Attempts after the first; each goes on where the one before stopped. One that had to leave paths out, as "
+            "they can't be read, publishes all others and has failed: its log names them.",
+            minimum=0,
+            maximum=20,
+        ),
     ] = 3
     start_deadline_seconds: Annotated[
         float,
