@@ -12,8 +12,8 @@ import pytest
 from mailboat.agent.inspection import summary_of, verify_journal
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import SourceChangedError
-from mailboat.journal.port import ReadLimits
+from mailboat.errors import JournalAccessDeniedError, MailboatError, SourceChangedError, TopicMissingError
+from mailboat.journal.port import JournalReader, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
@@ -102,6 +102,33 @@ def test_a_subscriber_that_starts_or_stops_between_pieces_loses_nothing(engine: 
             batch.commit(engine.position(middle))
     assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 1
     assert digest_of(target.source()) == digest_of(site)
+    target.close()
+
+
+@pytest.mark.parametrize("kind", [JournalAccessDeniedError, TopicMissingError])
+def test_a_journal_that_refuses_the_pieces_stops_before_the_package_and_gives_nothing_up(
+    engine: Engine, site: FolderSource, monkeypatch: pytest.MonkeyPatch, kind: type[MailboatError]
+) -> None:
+    receipt = publisher_in_pieces(engine).publish(add_request([ROOT]), site)
+    target = engine.target("sqlite")
+    with target.batch() as batch:
+        batch.commit(engine.position(3))
+    reader = engine.journal.reader
+
+    def refuse_the_first_piece(topic: TopicName, start: Any) -> JournalReader:
+        if start == 0:
+            raise kind("the password was changed")
+        return reader(topic, start)
+
+    monkeypatch.setattr(engine.journal, "reader", refuse_the_first_piece)
+    with pytest.raises(kind, match="the password was changed"):
+        engine.subscriber(target).run(Until.CAUGHT_UP)
+    assert list(target.ledger.given_up()) == []
+    stood_at = target.ledger.position()
+    assert stood_at is not None
+    assert stood_at.next_offset == receipt.offset
+    monkeypatch.undo()
+    assert engine.subscriber(target).run(Until.CAUGHT_UP).imported == 1
     target.close()
 
 

@@ -8,30 +8,96 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.agent.glossary import explanations
 from mailboat.errors import (
+    BlobAccessDeniedError,
     BlobCorruptError,
     BlobMissingError,
     ImportTimeoutError,
+    JournalAccessDeniedError,
     JournalTrimmedError,
     JournalUnavailableError,
+    MailboatError,
     PackageCorruptError,
+    PermanentError,
     ProcessorFailedError,
     RetryableError,
     StorageFailedError,
     StorageFullError,
     StorageReadOnlyError,
     TargetCorruptError,
+    TopicMissingError,
     UnknownRequiredFeatureError,
+    UntrustedInputError,
+    UsageError,
 )
+from mailboat.journal.kafka_errors import DECISIONS
 from mailboat.subscriber.retries import GiveUp, RetryPolicy, Stop, TryAgain, decide_retry, is_infrastructure
 
 POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
 ENDLESS = RetryPolicy(max_retries=None)
 ENDLESS_PAUSES = replace(POLICY, max_retries=None)
 
+OF_A_PACKAGE = {"BlobMissing", "BlobCorrupt", "ImportTimeout", "ProcessorFailed", "UnknownPackageType"}
+OF_A_REDRIVE = {"PackageGone", "PackageNotFollowed", "PackageSuperseded"}
+NEVER_OF_AN_IMPORT = {
+    "AccessDenied",
+    "AgentDefect",
+    "BuildIncomplete",
+    "DemoFailed",
+    "KubectlFailed",
+    "QueueNotClearable",
+}
+
 
 def jitter() -> random.Random:
     return random.Random(7)
+
+
+def errors_of_ours() -> list[MailboatError]:
+    """One of each class that users can meet."""
+    explanations()  # imports everything
+
+    def below(kind: type[MailboatError]) -> list[type[MailboatError]]:
+        return [kind, *(one for child in kind.__subclasses__() for one in below(child))]
+
+    kinds = {one for one in below(MailboatError) if one.__module__.startswith("mailboat.")}
+    users = sorted((one for one in kinds if ".testing." not in one.__module__), key=lambda one: one.__name__)
+    return [bare(one) for one in users]
+
+
+def bare(kind: type[MailboatError]) -> MailboatError:
+    error = kind.__new__(kind)
+    MailboatError.__init__(error, "x")
+    if isinstance(error, RetryableError):
+        error.retry_after_seconds = None
+    return error
+
+
+@pytest.mark.parametrize("error", errors_of_ours(), ids=lambda e: e.name)
+def test_only_what_is_of_a_package_ever_gives_one_up(error: MailboatError) -> None:
+    may_give_up = (
+        isinstance(error, UntrustedInputError)
+        or type(error) in {MailboatError, PermanentError}
+        or error.name in OF_A_PACKAGE | OF_A_REDRIVE | NEVER_OF_AN_IMPORT
+    )
+    assert isinstance(decide_retry(error, 1000, POLICY, jitter()), GiveUp) is may_give_up
+    assert not (may_give_up and is_infrastructure(error))
+
+
+@pytest.mark.parametrize("kind", sorted(set(DECISIONS.values()), key=lambda kind: kind.__name__))
+def test_nothing_that_the_brokers_say_is_a_failure_of_a_package(kind: type[MailboatError]) -> None:
+    assert not isinstance(decide_retry(kind("x"), 1000, POLICY, jitter()), GiveUp)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [JournalAccessDeniedError("x"), TopicMissingError("x"), UsageError("x")],
+    ids=lambda e: e.name,
+)
+def test_a_journal_or_a_configuration_that_a_person_must_mend_stops_before_the_package(error: Exception) -> None:
+    assert isinstance(decide_retry(error, 1, POLICY, jitter()), Stop)
+    assert is_infrastructure(error)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +115,7 @@ def test_a_named_state_stops_whatever_the_policy_says(error: Exception) -> None:
         StorageReadOnlyError("x"),
         StorageFailedError("x"),
         JournalUnavailableError("x"),
+        BlobAccessDeniedError("x"),
         RetryableError("the blob store answers 503"),
     ],
     ids=lambda e: e.name,
@@ -58,6 +125,12 @@ def test_trouble_that_is_not_the_packages_waits_without_counting_and_without_end
     assert isinstance(decision, TryAgain)
     assert not decision.is_counted
     assert is_infrastructure(error)
+
+
+def test_a_fault_of_the_system_is_waited_out() -> None:
+    decision = decide_retry(OSError(24, "Too many open files"), 1000, POLICY, jitter())
+    assert isinstance(decision, TryAgain)
+    assert not decision.is_counted
 
 
 @pytest.mark.parametrize(

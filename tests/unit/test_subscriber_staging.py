@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.content.port import Target
-from mailboat.model.identifiers import AgentName, Offset, SlingId
+from mailboat.errors import JournalAccessDeniedError
+from mailboat.journal.port import JournalReader
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import (
     Action,
     CommandMessage,
@@ -186,6 +188,28 @@ def test_what_the_golden_subscriber_imported_is_imported_and_what_it_dropped_is_
     assert paths_in(target) == {"/page-0", "/page-3"}
     assert own_statuses(engine) == {0: IMPORTED, 1: REMOVED, 2: REMOVED, 3: IMPORTED}
     assert (statistics.imported, statistics.dropped) == (2, 2)
+
+
+def test_one_that_may_not_read_the_confirmations_stops_and_gives_nothing_up(
+    engine: Engine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(engine, "/page")
+    reader = engine.journal.reader
+
+    def refuse(*_: object) -> Any:
+        raise JournalAccessDeniedError("Topic authorization failed", topic=STATUSES)
+
+    def readable_but_for_confirmations(topic: TopicName, start: Any) -> JournalReader:
+        opened = reader(topic, start)
+        if topic == STATUSES:
+            monkeypatch.setattr(opened, "read", refuse)
+        return opened
+
+    monkeypatch.setattr(engine.journal, "reader", readable_but_for_confirmations)
+    with pytest.raises(JournalAccessDeniedError):
+        catch_up(engine, target)
+    assert list(target.ledger.given_up()) == []
+    assert (target.ledger.position() or engine.position(0)).next_offset == 0
 
 
 def test_one_that_is_not_editable_passes_by_in_silence(engine: Engine, target: Target) -> None:

@@ -1,10 +1,12 @@
 """What happens after a failure: a pure decision over the error, the attempts so far and the policy.
 
-    StopError                                   stop in its named state
-    storage full, read-only or failing,
-    journal or blob store not reachable         wait, without end and without counting: the package is good
-    PermanentError (and so UntrustedInputError) give up at once: it would fail in the same way again
-    everything else                             count; try again after a growing pause; give up when it is used up
+    StopError; a journal that refuses or is missing,
+    a configuration that can't be meant              stop before the package: it is good, and waiting does not help
+    RetryableError, and OSError of the system        wait, without end and without counting: the package is good
+    other PermanentErrors (and so UntrustedInput)    give up at once: the package would fail in the same way again
+    of a package's blob, hook or time; all else      count; try again after a growing pause; give up when it is used up
+
+A RetryableError is taken for trouble of the house unless it is known to be of a package.
 
 A policy without end never gives up. The original keeps its counter when it gives up, so that the next failing package
 is dropped at its first failure; here the count belongs to one offset and is forgotten with it.
@@ -16,24 +18,26 @@ import random
 from typing import Final
 
 from mailboat.errors import (
-    BlobStoreUnavailableError,
-    JournalUnavailableError,
+    BlobCorruptError,
+    BlobMissingError,
+    ImportTimeoutError,
+    JournalAccessDeniedError,
+    MessageTooLargeError,
     PermanentError,
+    ProcessorFailedError,
     RetryableError,
     StopError,
-    StorageFailedError,
-    StorageFullError,
-    StorageReadOnlyError,
+    TopicMissingError,
+    UsageError,
 )
 from mailboat.frozen import Frozen
 
-_INFRASTRUCTURE: Final = (
-    JournalUnavailableError,
-    BlobStoreUnavailableError,
-    StorageFullError,
-    StorageReadOnlyError,
-    StorageFailedError,
-)
+_HOUSE: Final = (UsageError, JournalAccessDeniedError, TopicMissingError, MessageTooLargeError)
+"""Permanent states of the journal and the configuration, which no package is the reason for."""
+
+_PASSING_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
+"""All that may pass and is of one package; any other RetryableError is of the journal, a store or this machine."""
+
 _MOST_DOUBLINGS: Final = 32
 
 
@@ -63,7 +67,7 @@ class GiveUp(Frozen):
 
 
 class Stop(Frozen):
-    """End in the named state of the error."""
+    """End with the error, before the package."""
 
 
 Decision = TryAgain | GiveUp | Stop
@@ -81,10 +85,10 @@ def decide_retry(
         jitter: Pauses are between a half and the whole of their length, so that many subscribers don't retry as one.
         uncounted: Attempts before this one that do not count. They make the pause longer, and nothing else.
     """
-    if isinstance(error, StopError):
+    if isinstance(error, (StopError, *_HOUSE)):
         return Stop()
     pause_seconds = _pause_seconds(error, failures + uncounted, policy, jitter)
-    if is_infrastructure(error):
+    if is_infrastructure(error) or isinstance(error, OSError):
         return TryAgain(pause_seconds, is_counted=False)
     is_finite = policy.max_retries is not None
     if is_finite and (isinstance(error, PermanentError) or failures > (policy.max_retries or 0)):
@@ -94,7 +98,8 @@ def decide_retry(
 
 def is_infrastructure(error: Exception) -> bool:
     """Whether the failure says nothing about the package: another one would have failed as well."""
-    return isinstance(error, _INFRASTRUCTURE) or type(error) is RetryableError
+    is_passing = isinstance(error, RetryableError) and not isinstance(error, _PASSING_OF_A_PACKAGE)
+    return is_passing or isinstance(error, _HOUSE)
 
 
 def _pause_seconds(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> float:
