@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -24,14 +26,16 @@ from mailboat.bulk.fencing import (
     this_driver,
 )
 from mailboat.bulk.identity import checked_build_id, package_id_of
-from mailboat.bulk.library import BuildState, Library
+from mailboat.bulk.library import Library
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError
+from mailboat.bulk.publication import RESUME_SECONDS
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.running import BuildConflictError, BuildIncompleteError, BuildOrder
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import BlobMissingError, UsageError
+from mailboat.errors import BlobMissingError, MailboatError, UsageError
+from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import NodePath
@@ -41,7 +45,8 @@ from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import BUDGET, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import Engine, memory_engine, write_site
+from mailboat.testing.crashes import CrashError, RaisingFailpoints
+from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
 from mailboat.wire.messages import decode_package
 
 SITE: dict[str, str | bytes] = {
@@ -343,20 +348,51 @@ def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: En
     assert {name.split(".")[0] for name in library.documents.names()} == {f"b{number}" for number in range(2, 7)}
 
 
-def test_a_package_of_an_old_build_that_was_swept_is_told_before_it_is_published(engine: Engine, site: Path) -> None:
-    order = BuildOrder(recipe_for(engine, site), BuildId("old"))
-    report = run(engine, order)
-    library = Library(engine.blobs.builds)
-    build = library.read(report.build_id)
-    assert build is not None
-    library.write(replace(build, build_id=BuildId("new"), created_ms=0, state=BuildState.PUBLISHING))
-    for name in library.documents.names("old."):
-        library.documents.write(name.replace("old.", "new.", 1), library.documents.read(name) or b"")
-    library.write(replace(build, build_id=BuildId("new"), created_ms=0, state=BuildState.PUBLISHING))
-    for blob in list(engine.blobs.list()):
-        engine.blobs.delete(blob.digest)
-    with pytest.raises(BlobMissingError, match="a package of the build new"):
-        run(engine, replace(order, build_id=BuildId("new")))
+@pytest.fixture
+def dying(tmp_path: Path) -> Iterator[Engine]:
+    """An engine whose driver dies as soon as all is built, until its failpoints are calm."""
+    failpoints = RaisingFailpoints(random.Random(1), 1.0, [Failpoint.BULK_PUBLISHING_STORED])
+    with memory_engine(tmp_path / "dying", EngineParts(SkippingClock(), failpoints, synchronous="OFF")) as opened:
+        yield opened
+
+
+def run_until_built(engine: Engine, order: BuildOrder) -> None:
+    """An attempt whose driver dies when all is built and nothing is published."""
+    with pytest.raises((MailboatError, CrashError)):
+        run(engine, order)
+    assert isinstance(engine.parts.failpoints, RaisingFailpoints)
+    engine.parts.failpoints.calm()
+    assert messages(engine) == []
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_it_is_built_anew(
+    dying: Engine, site: Path, *, is_binary: bool
+) -> None:
+    order = BuildOrder(recipe_for(dying, site), BuildId("old"))
+    run_until_built(dying, order)
+    dying.parts.clock.wait(threading.Event(), RESUME_SECONDS + 1)
+    film = hashlib.sha256((site / "big.bin").read_bytes()).digest()
+    for blob in list(dying.blobs.list()):
+        if (blob.digest == film) is is_binary:
+            dying.blobs.delete(blob.digest)
+    with pytest.raises(BlobMissingError, match="a package of the build old needs the blob") as raised:
+        run(dying, order)
+    assert (raised.value.where["digest"] == film.hex()) is is_binary
+    assert messages(dying) == []
+    library = Library(dying.blobs.builds)
+    library.forget(library.builds()[0])
+    run(dying, order)
+    assert_imported(dying, site)
+
+
+def test_an_old_build_whose_blobs_are_there_is_published_to_its_end(dying: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(dying, site), BuildId("old"))
+    run_until_built(dying, order)
+    dying.parts.clock.wait(threading.Event(), RESUME_SECONDS + 1)
+    report = run(dying, order)
+    assert report.published == report.packages == len(messages(dying))
+    assert_imported(dying, site)
 
 
 def test_a_manifest_keeps_the_order_over_its_buckets(

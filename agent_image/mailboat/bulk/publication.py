@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Final
 
 from mailboat.blobs.port import BlobStore
@@ -16,12 +18,16 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Binary
 from mailboat.publisher.appending import Placed
-from mailboat.publisher.lane import KnownPart, Part
+from mailboat.publisher.lane import Part
 from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.published import StagedNode
 
 RESUME_SECONDS: Final = 6 * 3600.0
 """What an attempt built longer ago may have been swept from the blob store meanwhile."""
+
+_LOOKERS: Final = 16
+_LOOKS: Final = 1_000
+"""Blobs that are looked for at once: more would be in memory for nothing."""
 
 
 class BuildPublication:
@@ -38,30 +44,45 @@ class BuildPublication:
         """Publish step by step, as the places are asked for; what stands in the log already is found.
 
         Raises:
-            BlobMissingError: An old build's package was swept before it was published.
+            BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
             RequestConflictError, JournalUnavailableError, StorageFullError: see `PartShipper.ship`.
         """
         build = self._build
         known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))
-        is_old = now_ms - build.created_ms > RESUME_SECONDS * 1000
-        fresh = (row for row in self._manifest.ordered() if not row.is_present)
+        if now_ms - build.created_ms > RESUME_SECONDS * 1000:
+            self._check_stored(row for sequence, row in enumerate(self._fresh()) if sequence not in known)
+        parts = ((part_of(build, sequence, row), known.get(sequence)) for sequence, row in enumerate(self._fresh()))
+        return self._parts.ship(parts, build.recipe.source)
 
-        def parts() -> Iterator[KnownPart]:
-            for sequence, row in enumerate(fresh):
-                found = known.get(sequence)
-                if is_old and found is None and row.payload is None:
-                    self._check_stored(row)
-                yield part_of(build, sequence, row), found
+    def _fresh(self) -> Iterator[BuiltBin]:
+        """The rows that are published, in order."""
+        return (row for row in self._manifest.ordered() if not row.is_present)
 
-        return self._parts.ship(parts(), build.recipe.source)
+    def _check_stored(self, rows: Iterable[BuiltBin]) -> None:
+        """Look for each blob that rows refer to, before any of them is published: half a tree is worse than none."""
+        digests = (digest for row in rows for digest in _blobs_of(row))
+        with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="bulk-blobs") as pool:
+            while some := frozenset(islice(digests, _LOOKS)):
+                for digest, found in zip(some, pool.map(self._blobs.stat, some), strict=True):
+                    if found is None:
+                        raise self._swept(digest)
 
-    def _check_stored(self, row: BuiltBin) -> None:
-        if self._blobs.stat(row.package_digest) is None:
-            raise BlobMissingError(
-                f"a package of the build {self._build.build_id} is no longer in {self._blobs.description}",
-                next_step=f"mailboat bulk forget {self._build.build_id}, then build anew",
-                build=self._build.build_id,
-            )
+    def _swept(self, digest: bytes) -> BlobMissingError:
+        build_id = self._build.build_id
+        return BlobMissingError(
+            f"a package of the build {build_id} needs the blob {digest.hex()}, which is no longer in"
+            f" {self._blobs.description}; nothing more was published",
+            next_step=f"mailboat bulk forget {build_id}, then build anew",
+            build=build_id,
+            digest=digest.hex(),
+        )
+
+
+def _blobs_of(row: BuiltBin) -> Iterator[bytes]:
+    """What must be in the blob store for the package of a row: itself, where its message has it not, and binaries."""
+    if row.payload is None:
+        yield row.package_digest
+    yield from (binary.digest for binary in row.binaries)
 
 
 def part_of(build: Build, sequence: int, row: BuiltBin) -> Part:
