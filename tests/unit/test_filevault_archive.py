@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import struct
+import tracemalloc
 import warnings
 import zipfile
 import zlib
@@ -20,13 +21,15 @@ from mailboat.errors import (
     SourceChangedError,
     UntrustedInputError,
 )
-from mailboat.model.nodes import Binary
-from mailboat.model.paths import MAX_DEPTH
-from mailboat.packages.filevault.archive import MAX_ENTRY_DEPTH, Archive
+from mailboat.model.filters import filter_for
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
+from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES, NodePath
+from mailboat.packages.filevault.archive import MAX_ENTRY_DEPTH, MAX_ENTRY_NAME_BYTES, Archive
+from mailboat.packages.filevault.archive_tree import content_root
 from mailboat.packages.filevault.archive_writer import SPOOL_BYTES, ArchiveWriter
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.filters import FILTER_XML
-from mailboat.packages.port import PackageLimits
+from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.testing.trees import large_binary
 
 LIMITS = PackageLimits()
@@ -118,6 +121,39 @@ def test_a_name_that_is_too_deep_is_refused_with_its_depth_and_the_limit(end: st
         opened(zipped(("/".join(["a"] * 2000) + end, b"")))
     assert caught.value.where["limit"] == MAX_ENTRY_DEPTH
     assert caught.value.where["entry"] == "a/" * 100 + "…"
+
+
+def test_a_name_that_is_too_long_is_refused_with_its_length_and_the_limit() -> None:
+    assert len(opened(zipped(("a" * MAX_ENTRY_NAME_BYTES, b""))).entries) == 1
+    with pytest.raises(PathRefusedError, match=f"has {MAX_ENTRY_NAME_BYTES + 1} bytes") as caught:
+        opened(zipped(("a" * (MAX_ENTRY_NAME_BYTES + 1), b"")))
+    assert caught.value.where["limit"] == MAX_ENTRY_NAME_BYTES
+    assert caught.value.where["entry"] == "a" * 200 + "…"
+
+
+def test_the_longest_path_with_the_longest_name_of_a_property_is_written_and_read() -> None:
+    """Every byte of the path is three in the zip, `.dir` is doubled, and a property may have 4 KiB by itself."""
+    path = NodePath(("/" + "|" * 251 + ".dir") * (MAX_PATH_BYTES // 256))
+    kept = Property("\U0001f600" * 1024, (Binary(b"x"),), PropertyType.BINARY)
+    into = io.BytesIO()
+    node = Node(path, "nt:unstructured", (), (kept,))
+    FilevaultCodec().write(PackageContents(filter_for((), [path]), [node]), into)
+    assert max(map(len, zipfile.ZipFile(into).namelist())) > 3 * MAX_PATH_BYTES
+    (record,) = FilevaultCodec().read_bytes(into.getvalue(), LIMITS, None).records
+    assert record.path == path
+
+
+def test_long_names_of_many_folders_take_no_more_memory_than_a_few_times_the_zip() -> None:
+    folders = "/".join(["b" * 130] * (MAX_DEPTH - 2))
+    payload = zipped(*((f"jcr_root/content/{number}/{folders}/x", b"") for number in range(20)))
+    archive = opened(payload)
+    tracemalloc.start()
+    try:
+        content_root(archive)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(payload)
 
 
 def test_what_lies_in_the_deepest_node_is_read() -> None:

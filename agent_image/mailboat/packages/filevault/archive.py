@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import BinaryIO, Final, NamedTuple, NoReturn
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, PathRefusedError
-from mailboat.model.paths import MAX_DEPTH
+from mailboat.model.paths import MAX_DEPTH, MAX_PATH_BYTES
 from mailboat.packages.filevault.archive_layout import (
     CENTRAL,
     CENTRAL_SIGNATURE,
@@ -34,6 +34,8 @@ STORED: Final = 0
 DEFLATED: Final = 8
 CHUNK_BYTES: Final = 64 * 1024
 RATIO_FROM_BYTES: Final = 1024 * 1024
+MAX_ENTRY_NAME_BYTES: Final = 5 * MAX_PATH_BYTES
+"""A path may have `%xx` for each byte and `.dir` behind each name; the name of a property, behind it, as many bytes."""
 MAX_ENTRY_DEPTH: Final = MAX_DEPTH + 28
 """Beside the names of a path: `jcr_root`, the jcr:content of a file, a document or binary, and what tools left."""
 
@@ -45,7 +47,7 @@ _KNOWN_FLAGS: Final = _DESCRIPTOR_FLAG | _UTF8_FLAG | 0x0006
 _WIDE: Final = 0xFFFFFFFF
 _NAME: Final = re.compile(r"(?:(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f]+(?:/|\Z))+\Z")
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
-_SHORT_NAME: Final = 2 * MAX_ENTRY_DEPTH  # no name of this length is too deep
+_SHORT_NAME: Final = 2 * MAX_ENTRY_DEPTH  # no name of this length is too deep or too long
 _METHODS: Final = frozenset({STORED, DEFLATED})
 _USUAL_MODES: Final = frozenset({0, 0o100644, 0o600})
 _NEWEST_VERSION: Final = 63  # APPNOTE 6.3.x; what a later one means, nobody can know
@@ -327,19 +329,19 @@ def _checked_name(raw: bytes, flags: int) -> str:
         name = raw.decode("utf-8" if flags & _UTF8_FLAG else "ascii")
     except UnicodeDecodeError as error:
         raise PathRefusedError(f"the entry name {raw[:80]!r} is not in UTF-8", entry=repr(raw[:80])) from error
-    if len(name) > _SHORT_NAME:
-        _check_extent(name)
+    if len(raw) > _SHORT_NAME:
+        _check_extent(name, len(raw))
     if not _NAME.match(name) or _DRIVE.match(name):
         raise PathRefusedError(f"{name[:200]!r} is not a name that an entry may have", entry=name[:200])
     return name
 
 
-def _check_extent(name: str) -> None:
-    depth = name.removesuffix("/").count("/") + 1
+def _check_extent(name: str, size: int) -> None:
+    start, depth = f"{name[:200]}…", name.removesuffix("/").count("/") + 1
     if depth > MAX_ENTRY_DEPTH:
-        raise PathRefusedError(
-            f"the name of an entry is {depth} names deep", entry=f"{name[:200]}…", limit=MAX_ENTRY_DEPTH
-        )
+        raise PathRefusedError(f"the name of an entry is {depth} names deep", entry=start, limit=MAX_ENTRY_DEPTH)
+    if size > MAX_ENTRY_NAME_BYTES:
+        raise PathRefusedError(f"the name of an entry has {size} bytes", entry=start, limit=MAX_ENTRY_NAME_BYTES)
 
 
 def _check_kind(name: str, flags: int, method: int, mode: int) -> None:

@@ -18,6 +18,11 @@ CONTENT_ROOT: Final = "jcr_root"
 READ_ANYWAY: Final = frozenset({FILTER_XML, PROPERTIES_XML})
 HASH_CHUNK_BYTES: Final = 256 * 1024
 
+_Folder = dict[str, "Entry | _Folder"]
+"""What is in a folder, by name. Names alone are held: the paths of all folders are many times as long as the zip."""
+_ITSELF: Final = ""
+"""The name under which a folder holds its own entry, where it has one."""
+
 
 class ArchiveFile:
     """A file of the zip."""
@@ -46,58 +51,53 @@ class ArchiveFile:
 
 
 class ArchiveDirectory:
-    """A directory of the zip."""
+    """A directory of the zip, listed when it is asked for: only then is the text of each path below it made."""
 
-    __slots__ = ("_directories", "_files", "entry", "is_explicit")
+    __slots__ = ("_archive", "_directories", "_files", "_folder", "entry", "is_explicit")
 
-    def __init__(self, entry: str) -> None:
-        """Begin empty; `entry` is its path in the zip."""
+    def __init__(self, archive: Archive, entry: str, folder: _Folder) -> None:
+        """Stand for a folder; `entry` is its path in the zip."""
         self.entry = entry
-        self.is_explicit = False
+        self.is_explicit = _ITSELF in folder
+        self._archive = archive
+        self._folder = folder
+        self._files: dict[str, ArchiveFile] | None = None
         self._directories: dict[str, ArchiveDirectory] = {}
-        self._files: dict[str, ArchiveFile] = {}
 
     def files(self) -> dict[str, ArchiveFile]:
         """Files in it, by name."""
-        return self._files
+        files = self._files
+        if files is None:
+            files = self._files = {}
+            for name, held in self._folder.items():
+                if isinstance(held, dict):
+                    self._directories[name] = ArchiveDirectory(self._archive, f"{self.entry}/{name}", held)
+                elif name != _ITSELF:
+                    files[name] = ArchiveFile(self._archive, held)
+        return files
 
     def directories(self) -> dict[str, ArchiveDirectory]:
         """Directories in it, by name."""
+        self.files()
         return self._directories
-
-    def enter(self, name: str) -> ArchiveDirectory:
-        """The directory within, made when it is not there. Raises: PackageCorruptError where a file is in its place."""
-        found = self._directories.get(name)
-        if found is None:
-            found = self._directories[name] = ArchiveDirectory(f"{self.entry}/{name}")
-            if name in self._files:
-                raise PackageCorruptError("an entry is both a file and a directory", entry=found.entry)
-        return found
-
-    def put(self, name: str, file: ArchiveFile) -> None:
-        """Add a file. Raises: PackageCorruptError where a directory is in its place."""
-        if name in self._directories:
-            raise PackageCorruptError("an entry is both a file and a directory", entry=file.entry)
-        self._files[name] = file
 
 
 def content_root(archive: Archive, top: str = CONTENT_ROOT) -> ArchiveDirectory:
     """The tree below `jcr_root`, or below a directory in it; empty when there is none. Raises: PackageCorruptError."""
-    root = ArchiveDirectory(top)
+    root: _Folder = {}
     by_path, below = {top: root}, f"{top}/"
-    entries = archive.entries.values()
-    for entry in entries:
-        path, slash, name = entry.name.removesuffix("/").rpartition("/")
-        if entry.name[-1] == "/":
-            if entry.name == below:
-                root.is_explicit = True
-            elif entry.name.startswith(below):
-                _enter(by_path, entry.name[:-1]).is_explicit = True
-        elif slash and (path == top or path.startswith(below)):
-            _enter(by_path, path).put(name, ArchiveFile(archive, entry))
-        elif entry.name not in READ_ANYWAY:
+    for entry in archive.entries.values():
+        path, _, name = entry.name.rpartition("/")
+        if path == top or path.startswith(below):
+            folder = by_path.get(path)
+            if folder is None:
+                folder = by_path[path] = _enter(root, path[len(below) :])
+            if isinstance(folder.get(name), dict):
+                raise _is_both(entry)
+            folder[name] = entry
+        elif name and entry.name not in READ_ANYWAY:
             archive.data_offset(entry)  # its name must be true in both headers, or content was renamed away
-    return root
+    return ArchiveDirectory(archive, top, root)
 
 
 def is_all_below(archive: Archive, top: str) -> bool:
@@ -113,12 +113,21 @@ def platform_path(path: NodePath) -> str:
     return f"{CONTENT_ROOT}/" + "/".join([directory_name(name) for name in path[1:].split("/")])
 
 
-def _enter(by_path: dict[str, ArchiveDirectory], path: str) -> ArchiveDirectory:
-    found = by_path.get(path)
-    if found is None:
-        parent, _, name = path.rpartition("/")
-        found = by_path[path] = _enter(by_path, parent).enter(name)
-    return found
+def _enter(folder: _Folder, path: str) -> _Folder:
+    """The folder at a path within, made with those above it where they are not there."""
+    for name in path.split("/"):
+        found = folder.get(name)
+        if found is None:
+            made: _Folder = {}
+            folder[name] = found = made
+        elif not isinstance(found, dict):
+            raise _is_both(found)
+        folder = found
+    return folder
+
+
+def _is_both(entry: Entry) -> PackageCorruptError:
+    return PackageCorruptError("an entry is both a file and a directory", entry=entry.name)
 
 
 def binary_of(file: VaultFile, inline_bytes: int) -> Binary:
