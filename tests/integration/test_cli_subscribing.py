@@ -134,6 +134,34 @@ def test_a_target_belongs_to_one_subscriber(boat: Any, tmp_path: Path) -> None:
     assert [one["name"] for one in boat.json("status")["subscribers"]] == ["web"]
 
 
+def test_a_subscriber_has_one_target_until_it_is_forgotten(
+    boat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    boat.do("subscribe", "web", "--into", "files:one", "--until", "caught-up")
+    ran = boat.run("subscribe", "web", "--into", "files:two", "--until", "caught-up")
+    assert (ran.code, f"web has the target files:{tmp_path / 'one'}" in ran.err) == (2, True)
+    assert "mailboat subscribers forget web" in ran.err
+    assert not (tmp_path / "two").exists()
+    boat.do("subscribe", "web", "--into", f"files:../{tmp_path.name}/one", "--until", "caught-up")
+    boat.do("subscribers", "forget", "web")
+    boat.do("subscribe", "web", "--into", "files:two", "--until", "caught-up")
+    shutil.rmtree(tmp_path / "two")
+    boat.do("subscribe", "web", "--into", "files:three", "--until", "caught-up")
+    assert [one["target"] for one in boat.json("status")["subscribers"]] == [f"files:{tmp_path / 'three'}"]
+
+
+def test_a_subscriber_runs_once_on_a_home(boat: Any, start: Start, tmp_path: Path) -> None:
+    process = start("subscribe", "web", "--into", f"files:{tmp_path / 'one'}", "-o", "json")
+    until_current(process)
+    (boat.home / "subscribers/web.yaml").unlink()
+    ran = boat.run("subscribe", "web", "--into", f"files:{tmp_path / 'two'}", "--until", "caught-up")
+    assert (ran.code, "error: SubscriberBusy: a subscriber web runs on this home" in ran.err) == (5, True)
+    process.kill()
+    process.wait()
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'two'}", "--until", "caught-up")
+
+
 def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("publish", site, "/en", "--publisher", "english")
     boat.do("publish", site, "/index.html", "--publisher", "other")

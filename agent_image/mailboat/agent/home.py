@@ -6,6 +6,7 @@
     journal.db, blobs/    the log and the large binaries
     publishers/           what publishers remember: receipts of requests, what `--changed` compares with
     subscribers/NAME.yaml which target a subscriber has, so that `status` and `errors` can find it
+    subscribers/NAME.lock held while that subscriber runs
 
 Made by `mailboat init`, or by the first `agent run` with a configuration from elsewhere; found by every command through
 `--home` or MAILBOAT_HOME. Relative paths in a configuration are relative to the home. Nothing here is needed to read a
@@ -164,6 +165,10 @@ class Home:
         """All subscribers that were started from this home, by name."""
         names = sorted(parse_agent_name(file.stem) for file in self._registry.glob("*.yaml"))
         return [known for known in map(self.known_subscriber, names) if known is not None]
+
+    def lock_file(self, name: AgentName) -> Path:
+        """What a subscriber holds while it runs."""
+        return self._registry / f"{name}.lock"
 
     @property
     def _registry(self) -> Path:

@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.agent.holding import SubscriberHold
 from mailboat.agent.hooks import Hooks
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
@@ -83,7 +84,7 @@ class SubscriberProcess:
     """One subscriber, from opening its target to closing it."""
 
     def __init__(self, workspace: Workspace, subscription: Subscription, listener: Listener) -> None:
-        """Open the target. Raises: TargetBusyError, TargetCorruptError, UsageError."""
+        """Open the target. Raises: TargetBusyError, SubscriberBusyError, TargetCorruptError, UsageError."""
         settings = subscriber_settings(workspace, subscription)
         self._workspace = workspace
         self._subscription = subscription
@@ -108,6 +109,7 @@ class SubscriberProcess:
                 processors = observed.measured(self._hooks.processors, self._meter)
                 ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
             self._subscriber = Subscriber(settings, ports)
+            self._hold = SubscriberHold(workspace.home.lock_file(subscription.name), subscription.name)
         except BaseException:
             self._target.close()
             raise
@@ -156,6 +158,7 @@ class SubscriberProcess:
     def close(self) -> None:
         """Release the target, and now and then remove the blobs of its own that no node names any more."""
         self._hooks.close()
+        self._hold.release()
         self._target.close()
         sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import signal
 import sys
 from contextlib import closing
@@ -16,6 +17,7 @@ from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
+from mailboat.content.locations import parse_target
 from mailboat.errors import (
     JournalIncompleteError,
     JournalShorterError,
@@ -107,7 +109,10 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
 
 
 def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
-    """What holds for this subscriber: the options, else what the home remembers of its last start."""
+    """What holds for this subscriber: the options, else what the home remembers of its last start.
+
+    Raises: UsageError where it has no target, or would have a second one.
+    """
     name = parse_agent_name(asked.name)
     known = home.known_subscriber(name)
     if known is None:
@@ -117,12 +122,28 @@ def _known(home: Home, asked: AskedSubscription) -> KnownSubscriber:
                 next_step=f"mailboat subscribe {name} --into files:DIR, generations:DIR or sqlite:FILE",
             )
         known = KnownSubscriber(name, "")
+    elif asked.into is not None:
+        _refuse_second_target(known, absolute_target(asked.into))
     return KnownSubscriber(
         name,
         known.target if asked.into is None else absolute_target(asked.into),
         tuple(map(parse_agent_name, asked.follow)) or known.follow,
         known.max_retries if asked.max_retries is None else asked.max_retries,
         asked.expose or known.expose,
+    )
+
+
+def _refuse_second_target(known: KnownSubscriber, wanted: str) -> None:
+    """A subscriber stays with its target as long as that is there: two would be seen, and commanded, as one."""
+    old, new = parse_target(known.target), parse_target(wanted)
+    is_same = (old.kind, old.path.resolve()) == (new.kind, new.path.resolve())
+    if is_same or not os.path.exists(old.path):  # noqa: PTH110  # false also where it can't be asked for
+        return
+    raise UsageError(
+        f"{known.name} has the target {known.target}, and a subscriber has one",
+        next_step=f"choose another name for {wanted}, or\n"
+        f"mailboat subscribe {known.name}   (goes on with the target that it has)\n"
+        f"mailboat subscribers forget {known.name}   (leaves that target as it is, and lets the name have another)",
     )
 
 

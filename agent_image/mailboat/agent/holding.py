@@ -1,0 +1,49 @@
+"""Holding a subscriber's name on a home while it runs: a lock that the kernel drops when its process ends, however.
+
+A target is locked by whoever imports into it. That does not keep two subscribers of one name on two targets apart,
+whose announcements, commands and confirmations nobody could tell from each other. Called by `subscribing.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from mailboat.errors import StopError
+from mailboat.model.identifiers import AgentName
+
+
+class SubscriberBusyError(StopError):
+    """A subscriber of this name runs on this home already, into another target.
+
+    Stop that one, or give this one a name of its own.
+    """
+
+    exit_code = 5
+
+
+class SubscriberHold:
+    """An exclusive `flock` on a file, which is never removed. On a home that can't be written nothing is held."""
+
+    def __init__(self, file: Path, name: AgentName) -> None:
+        """Hold the name. Raises: SubscriberBusyError."""
+        self._handle: int | None = None
+        try:
+            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise SubscriberBusyError(
+                f"a subscriber {name} runs on this home already, into another target",
+                next_step="stop that one, or choose another name",
+                lock=file,
+            ) from error
+        except OSError:
+            self.release()
+
+    def release(self) -> None:
+        """Let others of that name run."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
