@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from mailboat.clock import SystemClock
 from mailboat.errors import (
     AppendUncertainError,
+    JournalAccessDeniedError,
     JournalCorruptError,
     JournalReplacedError,
     JournalUnavailableError,
@@ -25,9 +26,10 @@ from mailboat.errors import (
 )
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.kafka_topics import KafkaTopics
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.model.positions import Position
+from mailboat.model.positions import Bounds, Position
 from mailboat.testing.journal_harness import (
     FOREVER,
     LONG_WAIT_SECONDS,
@@ -159,6 +161,25 @@ def test_records_in_hand_are_kept_while_the_brokers_do_not_say_whose_they_are(
         with stopped(kafka_broker), pytest.raises(JournalUnavailableError):
             reader.read(ReadLimits(), 0.0)
         assert values_of(read_to_end(reader)) == [b"held-1", b"held-2", b"held-3", b"held-4"]
+
+
+def test_records_in_hand_are_kept_when_the_question_for_the_end_is_refused(
+    journal: KafkaJournal, topic: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append(topic, some_records(1))
+    reader = journal.reader(topic, Edge.EARLIEST)
+    bounds, refusals = KafkaTopics.bounds, [JournalAccessDeniedError("the password was changed")]
+
+    def refuse_once(topics: KafkaTopics, name: TopicName) -> Bounds:
+        if refusals:
+            raise refusals.pop()
+        return bounds(topics, name)
+
+    monkeypatch.setattr(KafkaTopics, "bounds", refuse_once)
+    with pytest.raises(JournalAccessDeniedError):
+        reader.read(ReadLimits(), PATIENCE_SECONDS)
+    assert reader.next_offset == 0
+    assert values_of(read_to_end(reader)) == [b"value-0"]
 
 
 def test_a_look_up_while_the_broker_stands_still_says_so_and_works_afterwards(

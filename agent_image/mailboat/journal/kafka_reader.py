@@ -179,13 +179,14 @@ class KafkaReader:
                     break
                 records.append(fetched.popleft())
             self._check_identity_if(is_due=self._is_identity_due)
+            last = records[-1]
+            after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
+            batch = RecordBatch(records, after, self._is_end(after))
         except BaseException:
             self._fetched.extendleft(reversed(records))
             raise
-        last = records[-1]
         self._leader_epoch = last.leader_epoch
-        after = Offset(last.offset + 1 if self._fetched else max(last.offset + 1, self._seen_end))
-        return RecordBatch(records, after, self._is_end(after))
+        return batch
 
     def _refill(self, count: int) -> bool:
         """Whether something is fetched; takes up to `count` more off the client's queue when not, without waiting."""
