@@ -228,6 +228,15 @@ def test_verify_tells_everything_that_is_wrong_with_a_package_at_once(new_boat: 
     assert [ran.err.count(f"jcr_root/content/site/{name}.txt") for name in ("a", "b", "c")] == [1, 1, 1]
 
 
+def test_verify_finds_a_damaged_entry_that_an_import_passes_over(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
+    new_boat.do("package", "build", site, "/en", "--into", file, "--type", "filevault")
+    file.write_bytes(file.read_bytes().replace(b"Manifest-Version", b"Manifest_Version"))
+    ran = new_boat.run("package", "verify", file)
+    assert (ran.code, "META-INF/MANIFEST.MF" in ran.err) == (4, True)
+    new_boat.do("package", "install", file, "--into", target)
+
+
 def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_boat: Any, tmp_path: Path) -> None:
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as package:

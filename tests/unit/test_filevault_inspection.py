@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import zipfile
 
+import pytest
+from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.filters import filter_for
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
-from mailboat.packages.filevault.inspection import problems_of
+from mailboat.packages.filevault.inspection import problems_of, read_entries
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.testing import trees
 
@@ -58,3 +60,24 @@ def test_content_that_an_import_would_refuse_is_a_problem() -> None:
         archive.writestr("jcr_root/c/.content.xml", "<other/>")
     (problem,) = problems_of(into, LIMITS)
     assert "root is not jcr:root" in problem.message
+
+
+def test_all_entries_of_a_sound_package_can_be_read() -> None:
+    read_entries(sample(), LIMITS)
+
+
+def test_a_damaged_entry_that_no_import_reads_is_found() -> None:
+    broken = io.BytesIO(sample().getvalue().replace(b"Manifest-Version", b"Manifest_Version"))
+    for _ in FilevaultCodec().open(broken, LIMITS, None).change().records:
+        pass
+    with pytest.raises(PackageCorruptError, match="checksum") as caught:
+        read_entries(broken, LIMITS)
+    assert caught.value.where["entry"] == "META-INF/MANIFEST.MF"
+
+
+def test_a_bomb_is_refused_before_its_entries_are_read() -> None:
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("META-INF/bomb", bytes(4_000_000))
+    with pytest.raises(LimitExceededError, match="are packed into"):
+        read_entries(into, LIMITS)

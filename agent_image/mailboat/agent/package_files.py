@@ -120,17 +120,26 @@ class PackageFiles:
         )
 
     def verify(self, file: Path) -> PackageFacts:
-        """The same with every byte of large binaries. The error for a FileVault zip tells all that is wrong with it.
+        """The same with every byte of large binaries, and of what an import of a FileVault zip passes over.
 
-        Raises: as `inspect`.
+        The error for such a zip tells all that is wrong with it. Raises: as `inspect`.
         """
         try:
-            return self.inspect(file, reads_binaries=True)
+            facts = self.inspect(file, reads_binaries=True)
+            self._read_entries(file)
         except UntrustedInputError as error:
             others = "\n".join(str(one) for one in self._problems_of(file) if str(one) != str(error))
             if others:
                 error.where["also"] = others
             raise
+        return facts
+
+    def _read_entries(self, file: Path) -> None:
+        from mailboat.packages.filevault.inspection import read_entries
+
+        with file.open("rb") as stream:
+            if self._codecs.codec_of(stream).package_type == FILEVAULT:
+                read_entries(stream, self._limits)
 
     def _problems_of(self, file: Path) -> Sequence[MailboatError]:
         from mailboat.packages.filevault.inspection import problems_of

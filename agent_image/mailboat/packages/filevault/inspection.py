@@ -33,6 +33,17 @@ def problems_of(stream: BinaryIO, limits: PackageLimits) -> list[MailboatError]:
     return found or _tried(_read_content, stream, limits)
 
 
+def read_entries(stream: BinaryIO, limits: PackageLimits) -> None:
+    """Read every entry of the package that fills a seekable stream, also those that an import passes over.
+
+    Raises:
+        PackageCorruptError, LimitExceededError, PathRefusedError: For the first that is damaged.
+    """
+    archive = open_archive(stream, limits)
+    for entry in archive.entries.values():
+        _read_through(archive, entry)
+
+
 def _tried(check: Callable[..., None], *arguments: object) -> list[MailboatError]:
     try:
         check(*arguments)
