@@ -5,6 +5,7 @@ The users of the roles get the rights of the table in `docs/kafka.md`, so that t
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,12 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from mailboat.agent.composition import prepare
+from mailboat.agent.control.views import DistributionOrder
+from mailboat.agent.home import Home
+from mailboat.agent.running import AgentProcess
 from mailboat.clock import SystemClock
+from mailboat.config.decoding import decode_config
 from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
@@ -297,7 +303,7 @@ def rights_of_the_page() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def prefix(admin: AdminClient) -> str:
     """A prefix of topics on which each role has its rights."""
     prefix = f"roles-{uuid.uuid4().hex[:8]}-"
@@ -310,23 +316,31 @@ def prefix(admin: AdminClient) -> str:
 
 
 @pytest.fixture
-def home_of(secured: Secured, prefix: str, tmp_path: Path, command_line: Any) -> Any:
+def configured(secured: Secured, prefix: str, tmp_path: Path) -> Any:
+    """Configurations whose user has one role, as documents."""
+
+    def make(role: str) -> dict[str, Any]:
+        password = tmp_path / f"{role}.password"
+        password.write_text(f"{USERS[role]}\n")
+        kafka = {
+            "bootstrap_servers": [secured.broker.servers("SCRAM")],
+            "tls": {"ca_file": str(secured.authority.file)},
+            "sasl": {"mechanism": "SCRAM-SHA-512", "user": role, "password": {"file": str(password)}},
+        }
+        return {"journal": {"topic_prefix": prefix, "kafka": kafka}}
+
+    return make
+
+
+@pytest.fixture
+def home_of(configured: Any, tmp_path: Path, command_line: Any) -> Any:
     """Command lines of a home whose user has one role."""
 
     def make(role: str) -> Any:
         boat = command_line(tmp_path / role)
-        configuration = f"""
-            journal:
-              topic_prefix: {prefix}
-              kafka:
-                bootstrap_servers: ["{secured.broker.servers("SCRAM")}"]
-                tls: {{ca_file: "{secured.authority.file}"}}
-                sasl: {{mechanism: SCRAM-SHA-512, user: {role}, password: {{file: password}}}}
-        """
         boat.home.mkdir()
-        (boat.home / "mailboat.yaml").write_text(configuration)
+        (boat.home / "mailboat.yaml").write_text(json.dumps(configured(role)))
         (boat.home / "instance").write_text(f"{uuid.uuid4()}\n")
-        (boat.home / "password").write_text(f"{USERS[role]}\n")
         for name in ("publishers", "subscribers"):
             (boat.home / name).mkdir()
         return boat
@@ -357,6 +371,55 @@ def test_each_role_can_do_its_work_with_the_rights_of_the_page_and_no_more(home_
         assert ran.code == 77, ran.err
         assert "docs/kafka.md" in ran.err
     operator.do("journal", "truncate", "--before", "1", "--yes")
+
+
+def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_no_more(
+    secured: Secured, prefix: str, home_of: Any, configured: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, target = tmp_path / "site", tmp_path / "web"
+    site.mkdir()
+    (site / "a.html").write_text("a")
+    home_of("operator").do("journal", "ensure")
+
+    def agents(role: str, **named: Any) -> Home:
+        document = {**configured(role), "agents": named, "subscriber": {"announce_seconds": 0.2}}
+        home = Home(tmp_path / f"new-{role}", decode_config(document))
+        prepare(home)
+        return home
+
+    edge = {"name": "edge", "target": f"files:{target}", "is_editable": True}
+    edge["hooks"] = {"before": ["sh", "-c", "! grep -q DELETE"]}
+    with (
+        AgentProcess(agents("publisher", publishers=[{"name": "author", "source": str(site)}])) as publisher,
+        AgentProcess(agents("subscriber", subscribers=[edge])) as subscriber,
+    ):
+        publisher.start()
+        subscriber.start()
+        room = publisher.room
+        assert room is not None
+        wait_until(lambda: bool(room.queues("author")), "the subscriber is known")
+        sent = room.distribute("author", DistributionOrder("ADD", ("/a.html",)))
+        assert room.distribution("author", sent.package_id, PATIENCE_SECONDS).imported == ("edge",)
+        wrong = room.distribute("author", DistributionOrder("DELETE", ("/a.html",)))
+        assert room.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
+        assert room.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
+        wait_until(lambda: subscriber.readiness().is_ready, "the subscriber is ready")
+        with KafkaJournal(KafkaSettings(secured.broker.bootstrap_servers), SystemClock()) as journal:
+            wait_until(lambda: journal.bounds(TopicName(f"{prefix}event")).count > 0, "the event is raised")
+    assert (target / "a.html").read_text() == "a"
+    assert (publisher.exit_code, subscriber.exit_code) == (0, 0)
+    assert "authorization failed" not in caplog.text
+
+
+def test_an_agent_needs_no_right_on_topics_that_it_does_not_use_in_a_home_that_is_made(
+    home_of: Any, configured: Any, tmp_path: Path
+) -> None:
+    home_of("operator").do("journal", "ensure")
+    named = {"subscribers": [{"name": "edge", "target": f"files:{tmp_path / 'web'}"}]}
+    made = home_of("subscriber").home
+    with AgentProcess(Home(made, decode_config({**configured("subscriber"), "agents": named}))) as process:
+        process.start()
+        wait_until(lambda: process.readiness().agents[0].state == "running", "the subscriber runs")
 
 
 def test_the_status_is_for_observers_too(home_of: Any) -> None:

@@ -7,13 +7,13 @@ command pays for the parts that it uses. Called by the command line; pods will u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import PackageType, Transfer
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.agent.observability import Observability
     from mailboat.blobs.port import BlobStore
-    from mailboat.config.document import Config, LimitsConfig
+    from mailboat.config.document import AgentsConfig, Config, LimitsConfig
     from mailboat.journal.port import Journal, TopicSettings
     from mailboat.packages.port import PackageCodec, PackageLimits
     from mailboat.packages.registry import PackageRegistry
     from mailboat.publisher.publication import Publisher
+
+_SUBSCRIBER_TOPICS: Final = (TopicRole.PACKAGE, TopicRole.STATUS, TopicRole.DISCOVERY, TopicRole.COMMAND)
 
 
 class Workspace:
@@ -98,15 +100,18 @@ class Workspace:
         for role in TopicRole:
             self.journal.ensure_topic(self.topic(role), self.topic_settings(role))
 
-    def have_topics(self) -> None:
+    def have_topics(self, roles: Iterable[TopicRole] = TopicRole) -> None:
         """Make what is missing. A log that keeps its topics by itself is not told how: that is `journal ensure`'s.
 
         So an agent needs no right to change topics, and agents whose configurations differ do not change them in turns.
+
+        Args:
+            roles: Of the topics that are needed where rights are given by topic; a file's topics are all made.
         """
         if not self.journal.upkeep.is_automatic:
             self.ensure_topics()
             return
-        for role in TopicRole:
+        for role in roles:
             try:
                 self.journal.identity(self.topic(role))
             except TopicMissingError:
@@ -166,13 +171,13 @@ class Workspace:
         self._opened.__exit__(kind, error, trace)
 
 
-def initialise(home: Home, clock: Clock | None = None) -> Workspace:
+def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole] = TopicRole) -> Workspace:
     """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
     from mailboat.agent.journals import make_journal
 
     workspace = Workspace(home, clock)
     make_journal(home, workspace.clock)
-    workspace.have_topics()
+    workspace.have_topics(roles)
     Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
     return workspace
 
@@ -187,8 +192,15 @@ def prepare(home: Home, clock: Clock | None = None) -> None:
     if home.is_made:
         return
     make_folders(home.path)
-    with initialise(home, clock):
+    with initialise(home, clock, topic_roles(home.config.agents)):
         make_identity(home.path)
+
+
+def topic_roles(agents: AgentsConfig) -> Sequence[TopicRole]:
+    """The topics that these agents use; brokers may show them no others. Where no agents are named it is all."""
+    if agents.subscribers and not agents.publishers:
+        return _SUBSCRIBER_TOPICS
+    return tuple(TopicRole)
 
 
 def are_pieces_cut(config: Config) -> bool:

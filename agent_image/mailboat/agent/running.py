@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from mailboat.agent.composition import Workspace
+from mailboat.agent.composition import Workspace, topic_roles
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.agent.pulse import PulsingClock
 from mailboat.agent.retaining import is_head_moved, retention_worker
@@ -71,7 +71,7 @@ class AgentProcess:
 
     def start(self) -> None:
         """Start every agent. Raises: as opening the journal: nothing can run without it."""
-        self.workspace.have_topics()
+        self.workspace.have_topics(topic_roles(self.config.agents))
         _ = self.workspace.blobs  # opened once, before threads would race for it
         if self.config.agents.publishers:
             self._start_publishers()
