@@ -28,7 +28,7 @@ from mailboat.bulk.fencing import (
 from mailboat.bulk.identity import checked_build_id, package_id_of
 from mailboat.bulk.library import Library
 from mailboat.bulk.listing import cut_whole
-from mailboat.bulk.manifest import ManifestDamagedError
+from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.running import BuildConflictError, BuildIncompleteError, BuildOrder
@@ -384,6 +384,44 @@ def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_
     library.forget(library.builds()[0])
     run(dying, order)
     assert_imported(dying, site)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("old.rows-", "9 of its 9 rows are gone"),
+        ("old.rows-00000-0001", "of its 9 rows are gone"),
+        ("old.order", "its part old.order is gone"),
+    ],
+)
+def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_anew(
+    dying: Engine, site: Path, monkeypatch: pytest.MonkeyPatch, lost: str, said: str
+) -> None:
+    monkeypatch.setattr("mailboat.bulk.manifest.HELD_BYTES", 2_000)
+    order = BuildOrder(recipe_for(dying, site), BuildId("old"))
+    run_until_built(dying, order)
+    library = Library(dying.blobs.builds)
+    for name in library.documents.names(lost):
+        library.documents.remove(name)
+    with pytest.raises(ManifestDamagedError, match=said) as raised:
+        run(dying, order)
+    assert raised.value.next_step == "mailboat bulk forget old, then build anew"
+    assert messages(dying) == []
+    library.forget(library.builds()[0])
+    run(dying, order)
+    assert_imported(dying, site)
+
+
+def test_a_build_whose_newer_row_of_a_package_is_gone_does_not_take_it_for_present(dying: Engine, site: Path) -> None:
+    run_until_built(dying, BuildOrder(recipe_for(dying, site), BuildId("old")))
+    library = Library(dying.blobs.builds)
+    manifest = library.manifest(library.builds()[0])
+    first = next(manifest.ordered())
+    manifest.add(marked_present(first))
+    manifest.flush()
+    with pytest.raises(ManifestDamagedError, match="of its rows are to be published"):
+        run(dying, BuildOrder(recipe_for(dying, site), BuildId("old")))
+    assert messages(dying) == []
 
 
 def test_an_old_build_whose_blobs_are_there_is_published_to_its_end(dying: Engine, site: Path) -> None:

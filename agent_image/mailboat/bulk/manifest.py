@@ -108,6 +108,7 @@ class Manifest:
     def __init__(self, documents: NamedDocuments, build_id: BuildId, borders: Sequence[Order]) -> None:
         """Read nothing yet. `borders` are where the buckets behind the first one begin, the same for all attempts."""
         self._documents = documents
+        self._build_id = build_id
         self._prefix = f"{build_id}.rows-"
         self._order_name = f"{build_id}.order"
         self._borders = borders
@@ -152,12 +153,28 @@ class Manifest:
             }
             yield from sorted(found.values(), key=lambda one: one.order)
 
-    def ordered(self) -> Iterator[BuiltBin]:
-        """The rows of the build in the order of publication; none before `store_order`. Raises: as `rows`."""
-        if self._documents.read(self._order_name) is None:
-            return
-        wanted = self._read(self._order_name).column("signature").to_pylist()
-        yield from self.rows(frozenset(wanted))
+    def ordered(self, fresh: int | None = None) -> Iterator[BuiltBin]:
+        """The rows of the build in the order of publication, from `store_order` on.
+
+        Args:
+            fresh: How many of them are to be published, where that is known.
+
+        Raises:
+            ManifestDamagedError: Before the first row, when any is gone or can't be read.
+            RetryableError: As `NamedDocuments.read`.
+        """
+        wanted = frozenset(self._read(self._order_name).column("signature").to_pylist())
+        found = dict[bytes, bool]()
+        for name in self._documents.names(self._prefix):
+            table = self._read(name)  # with the columns that tell nothing here: they are read before any is published
+            each = zip(table.column("signature").to_pylist(), table.column("is_present").to_pylist(), strict=True)
+            found.update((signature, is_present) for signature, is_present in each if signature in wanted)
+        if len(found) < len(wanted):
+            raise self._damaged(f"{len(wanted) - len(found)} of its {len(wanted)} rows are gone")
+        there = sum(not is_present for is_present in found.values())
+        if fresh not in {None, there}:
+            raise self._damaged(f"{fresh} of its rows are to be published, {there} are there")
+        yield from self.rows(wanted)
 
     def remove(self) -> None:
         """Forget the manifest."""
@@ -181,11 +198,18 @@ class Manifest:
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         stored = self._documents.read(name)
         if stored is None:
-            raise ManifestDamagedError(f"the manifest's part {name} is gone", part=name)
+            raise self._damaged(f"its part {name} is gone")
         try:
             return pq.read_table(io.BytesIO(stored), columns=columns)
         except pa.ArrowException as error:
-            raise ManifestDamagedError(f"the manifest's part {name} can't be read: {error}", part=name) from error
+            raise self._damaged(f"its part {name} can't be read: {error}") from error
+
+    def _damaged(self, what: str) -> ManifestDamagedError:
+        return ManifestDamagedError(
+            f"the manifest of the build {self._build_id} is damaged: {what}",
+            next_step=f"mailboat bulk forget {self._build_id}, then build anew",
+            build=self._build_id,
+        )
 
 
 def borders_of(orders: Iterable[Order]) -> list[Order]:

@@ -45,6 +45,7 @@ class BuildPublication:
 
         Raises:
             BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
+            ManifestDamagedError: Rows of the build are gone or can't be read; nothing more is published.
             RequestConflictError, JournalUnavailableError, StorageFullError: see `PartShipper.ship`.
         """
         build = self._build
@@ -56,7 +57,7 @@ class BuildPublication:
 
     def _fresh(self) -> Iterator[BuiltBin]:
         """The rows that are published, in order."""
-        return (row for row in self._manifest.ordered() if not row.is_present)
+        return (row for row in self._manifest.ordered(self._build.total) if not row.is_present)
 
     def _check_stored(self, rows: Iterable[BuiltBin]) -> None:
         """Look for each blob that rows refer to, before any of them is published: half a tree is worse than none."""
