@@ -45,7 +45,7 @@ class Build:
         total: Packages that the build publishes.
         scan_from: None of them stands before this offset.
         problems: What could not be listed or built.
-        last_package_id: The last package published.
+        last_package_id: The last package published of the source, by this build or before it.
         last_offset: And its offset.
         completed_ms: When it was complete.
     """

@@ -127,12 +127,18 @@ class BuildRun:
         given = self._order.build_id
         with self._opened:
             if given is None:
-                return self._cut_and_build(None, None)
+                return self._cut_and_build()
             with self._claimed(given):
                 known = self._known(given)
-                if known is not None and known.state is not BuildState.BUILDING:
+                if known is None or known.state is BuildState.BUILDING:
+                    bins, problems = self._cut()
+                    return self._build(self._begun(given, known, bins), bins, problems, self._remembered())
+                if known.state is BuildState.COMPLETE:
+                    return self._report(known)
+                self._remembered()
+                if not self._is_overtaken(known):
                     return self._publish(known)
-                return self._cut_and_build(known, given)
+            return self._cut_and_build()
 
     @contextmanager
     def _claimed(self, build_id: BuildId) -> Iterator[None]:
@@ -159,24 +165,36 @@ class BuildRun:
             )
         return found
 
-    def _cut_and_build(self, known: Build | None, claimed: BuildId | None) -> BuildReport:
+    def _cut_and_build(self) -> BuildReport:
+        """A build whose id is made of what is built."""
         bins, problems = self._cut()
-        revision = bins.revision.hex()
         latest = self._remembered()
-        if claimed is not None:
-            return self._build(self._begun(claimed, known, revision), bins, problems, latest)
-        if latest is not None and latest.revision == revision and not self._order.is_all:
+        if latest is not None and latest.revision == bins.revision.hex() and not self._order.is_all:
             return self._report(latest, problems=tuple(problems))
-        open_one = self._library.unfinished(self._recipe, revision)
-        end = self._ports.parts.end_of(self._recipe.source)
-        after = "" if end is None else end.package_id
-        derived = derived_build_id(self._recipe, bytes.fromhex(revision), after)
-        build_id = derived if open_one is None else open_one.build_id
+        build_id = self._id_of(bins)
         with self._claimed(build_id):
             found = self._known(build_id)
-            if found is not None and found.state is not BuildState.BUILDING:
+            if found is not None and found.state is BuildState.PUBLISHING and not self._is_overtaken(found):
                 return self._publish(found)
-            return self._build(self._begun(build_id, found, revision), bins, problems, latest)
+            return self._build(self._begun(build_id, found, bins), bins, problems, latest)
+
+    def _id_of(self, bins: ArrangedBins) -> BuildId:
+        """That of a build of the same that can go on, else a new one."""
+        open_one = self._library.unfinished(self._recipe, bins.revision.hex())
+        if open_one is not None and not self._is_overtaken(open_one):
+            return open_one.build_id
+        end = self._ports.parts.end_of(self._recipe.source)
+        after = str(self._ports.parts.next_offset()) if end is None else end.package_id
+        return derived_build_id(self._recipe, bins.revision, after)
+
+    def _is_overtaken(self, build: Build) -> bool:
+        """Whether something else was published of the source since: then what stands in the log of it is not done."""
+        if build.state is not BuildState.PUBLISHING:
+            return False
+        end = self._ports.parts.end_of(self._recipe.source)
+        if end is None:
+            return build.last_package_id is not None
+        return end.package_id != build.last_package_id and self._ports.parts.build_of(end) != build.build_id
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
         shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
@@ -205,9 +223,10 @@ class BuildRun:
         end = parts.end_of(uri)
         return latest if end is not None and end.package_id == latest.last_package_id else None
 
-    def _begun(self, build_id: BuildId, known: Build | None, revision: str) -> Build:
+    def _begun(self, build_id: BuildId, known: Build | None, bins: ArrangedBins) -> Build:
+        revision = bins.revision.hex()
         if known is not None:
-            return replace(known, revision=revision)
+            return replace(known, revision=revision, state=BuildState.BUILDING, completed_ms=None)
         return Build(build_id, self._recipe, self._now_ms(), revision)
 
     def _build(
@@ -221,7 +240,7 @@ class BuildRun:
         manifest = self._library.manifest(build)
         wanted = frozenset(bins.signatures)
         earlier = None if self._order.is_all else latest
-        have = self._stored(build, manifest, earlier) & wanted
+        have = self._stored(build, manifest) & wanted
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
         failed = self._build_missing(manifest, bins, wanted - have)
@@ -229,14 +248,14 @@ class BuildRun:
             build = replace(build, problems=(*problems, *failed))
             self._library.write(build)
             raise _incomplete(build, failed)
-        return self._publish(self._made_ready(build, manifest, bins, latest))
+        return self._publish(self._made_ready(build, manifest, bins))
 
-    def _stored(self, build: Build, manifest: Manifest, earlier: Build | None) -> frozenset[bytes]:
-        """What an earlier attempt built, not too long ago."""
+    def _stored(self, build: Build, manifest: Manifest) -> frozenset[bytes]:
+        """What an earlier attempt built, not too long ago. What it found to be present may not be so any more."""
         if self._ports.clock.now().timestamp() - build.created_ms / 1000 > RESUME_SECONDS:
             manifest.remove()
             return frozenset()
-        return frozenset(one for one, is_present in manifest.signatures() if not is_present or earlier is not None)
+        return frozenset(one for one, is_present in manifest.signatures() if not is_present)
 
     def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
         """Take over the rows of bins that the log has, as the newest complete build published them."""
@@ -264,7 +283,7 @@ class BuildRun:
                 self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
         return failed
 
-    def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins, latest: Build | None) -> Build:
+    def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Build:
         """All is built: the closing packages, the order, and that publication begins."""
         with self._stage("close"):
             last = sorted(self._closing(build, manifest, bins), key=lambda one: one.order)
@@ -273,6 +292,7 @@ class BuildRun:
         manifest.store_order([*bins.signatures, *(one.signature for one in last)])
         self._ports.failpoints.reach(Failpoint.BULK_ORDER_STORED)
         present = sum(row.is_present for row in manifest.ordered())
+        end = self._ports.parts.end_of(self._recipe.source)
         ready = replace(
             build,
             state=BuildState.PUBLISHING,
@@ -280,8 +300,8 @@ class BuildRun:
             present=present,
             total=len(bins) + len(last) - present,
             scan_from=self._ports.parts.next_offset(),
-            last_package_id=None if latest is None else latest.last_package_id,
-            last_offset=None if latest is None else latest.last_offset,
+            last_package_id=None if end is None else end.package_id,
+            last_offset=None if end is None else end.offset,
         )
         self._library.write(ready)
         self._ports.failpoints.reach(Failpoint.BULK_PUBLISHING_STORED)

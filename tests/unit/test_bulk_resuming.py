@@ -1,0 +1,162 @@
+"""Attempts at builds that are not the first: what they go on with, and what they may not take for done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mailboat.bulk.reports import BuildReport
+from mailboat.bulk.running import BuildOrder
+from mailboat.content.digest import source_digest
+from mailboat.content.sources.folder import FolderSource
+from mailboat.failpoints import Failpoint
+from mailboat.model.identifiers import BuildId
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
+from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.crashes import CrashError
+from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
+
+NAMED = BuildId("release-7")
+
+
+class Deaths:
+    """Kills a driver, once, at the n-th time that it reaches a step."""
+
+    def __init__(self) -> None:
+        self._at: Failpoint | None = None
+        self._left = 0
+
+    def plan(self, failpoint: Failpoint, count: int = 1) -> None:
+        """Die at the next one."""
+        self._at, self._left = failpoint, count
+
+    def reach(self, failpoint: Failpoint) -> None:
+        """See `Failpoints`."""
+        if failpoint is not self._at:
+            return
+        self._left -= 1
+        if not self._left:
+            self._at = None
+            raise CrashError
+
+
+@pytest.fixture
+def deaths() -> Deaths:
+    return Deaths()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, deaths: Deaths) -> Iterator[Engine]:
+    """Journal and blobs in memory, and a driver that may die."""
+    with memory_engine(tmp_path / "home", EngineParts(SkippingClock(), deaths, synchronous="OFF")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A link to the first of two releases, which have some pages in common."""
+    pages = {f"{letter}/{number}.html": letter * 600 for letter in "ab" for number in range(9)}
+    write_site(tmp_path / "r1", {**pages, "index.html": "home", "old/1.html": "only here"})
+    write_site(tmp_path / "r2", {**{name: text + "2" for name, text in pages.items()}, "new/1.html": "only there"})
+    (tmp_path / "current").symlink_to("r1")
+    return tmp_path / "current"
+
+
+def switch(site: Path, release: str) -> None:
+    site.unlink()
+    site.symlink_to(release)
+
+
+def build(engine: Engine, site: Path, build_id: BuildId | None = None) -> BuildReport:
+    """An attempt, a second after what was before it."""
+    engine.parts.clock.wait(threading.Event(), 1.0)
+    return run(engine, BuildOrder(recipe_for(engine, site), build_id))
+
+
+def die(engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int], build_id: BuildId | None = None) -> None:
+    """An attempt that dies."""
+    deaths.plan(*at)
+    with pytest.raises(CrashError):
+        build(engine, site, build_id)
+
+
+def assert_imported(engine: Engine, site: Path) -> None:
+    """A subscriber that starts now comes to the site."""
+    with closing(engine.target("sqlite", "fresh")) as target:
+        engine.subscriber(target).run(Until.CAUGHT_UP)
+        assert target.ledger.given_up() == []
+        assert source_digest(target.source()) == source_digest(FolderSource(site))
+
+
+DEATHS = [
+    (Failpoint.BULK_ROWS_STORED, 1),
+    (Failpoint.BULK_PUBLISHING_STORED, 1),
+    (Failpoint.BULK_PART_PUBLISHED, 1),
+    (Failpoint.BULK_PART_PUBLISHED, 5),
+]
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+@pytest.mark.parametrize("at", DEATHS)
+def test_a_dead_build_that_another_one_followed_does_not_go_on_as_if_its_packages_were_the_last(
+    engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int], build_id: BuildId | None
+) -> None:
+    die(engine, deaths, site, at, build_id)
+    switch(site, "r2")
+    build(engine, site)
+    switch(site, "r1")
+    report = build(engine, site, build_id)
+    assert report.published == report.total
+    assert_imported(engine, site)
+    assert build(engine, site, build_id).published == 0
+
+
+@pytest.mark.parametrize("at", DEATHS[:-1])
+def test_what_a_dead_build_found_to_be_present_is_looked_at_again(
+    engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int]
+) -> None:
+    build(engine, site)
+    write_site(site, {"index.html": "later"})
+    die(engine, deaths, site, at)
+    switch(site, "r2")
+    build(engine, site)
+    switch(site, "r1")
+    build(engine, site)
+    assert_imported(engine, site)
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+@pytest.mark.parametrize("at", DEATHS)
+def test_a_dead_build_that_nothing_followed_goes_on(
+    engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int], build_id: BuildId | None
+) -> None:
+    engine.publisher().publish(add_request([NodePath("/a/1.html")]), FolderSource(site))
+    die(engine, deaths, site, at, build_id)
+    before = len(engine.records())
+    stages = LocalStages(engine.blobs)
+    report = run(engine, BuildOrder(recipe_for(engine, site), build_id), stages)
+    assert stages.built == []
+    assert report.published == len(engine.records()) - before == report.total - (before - 1)
+    assert_imported(engine, site)
+
+
+def test_a_publication_of_the_source_after_a_dead_build_is_not_turned_back_by_halves(
+    engine: Engine, deaths: Deaths, site: Path
+) -> None:
+    build(engine, site)
+    write_site(site, {"index.html": "later", "a/1.html": "later"})
+    die(engine, deaths, site, (Failpoint.BULK_PART_PUBLISHED, 1))
+    stamps = [(site / name).stat().st_mtime_ns for name in ("index.html", "a/1.html")]
+    (site / "index.html").write_text("other")
+    list(engine.publisher().publish_changed(FolderSource(site)))
+    (site / "index.html").write_text("later")
+    os.utime(site / "index.html", ns=(stamps[0], stamps[0]))
+    build(engine, site)
+    assert_imported(engine, site)
