@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -133,6 +134,15 @@ def test_missing_messages_are_found_and_stop_a_subscriber(full: Any, tmp_path: P
     )
     ran = full.run("subscribe", "web", "--until", "caught-up")
     assert (ran.code, "error: JournalCorrupt: record 2 is missing" in ran.err) == (6, True)
+
+
+def test_a_home_whose_blobs_are_in_a_bucket_says_so_and_has_no_folder_for_them(new_boat: Any) -> None:
+    new_boat.home.mkdir()
+    keys = {"access_key_id": {"file": "not-yet"}, "secret_access_key": {"file": "not-yet"}}
+    document = {"blobs": {"s3": {"bucket": "harbour", "prefix": "site/", **keys}}}
+    (new_boat.home / "mailboat.yaml").write_text(json.dumps(document))
+    assert new_boat.do("init").lines[-1] == "blobs    s3://harbour/site"
+    assert not (new_boat.home / "blobs").exists()
 
 
 def test_a_subscriber_of_another_log_is_found(full: Any, tmp_path: Path) -> None:

@@ -178,7 +178,8 @@ def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole
     workspace = Workspace(home, clock)
     make_journal(home, workspace.clock)
     workspace.have_topics(roles)
-    Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
+    if home.config.blobs.s3 is None:
+        Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
     return workspace
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from mailboat.config.document import Config
 from mailboat.config.pages import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
 
+if TYPE_CHECKING:
+    from mailboat.agent.home import Home
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -22,6 +25,12 @@ def register(app: typer.Typer) -> None:
 def _config_on_kafka(servers: str) -> Config:
     brokers = tuple(one.strip() for one in servers.split(",") if one.strip())
     return Config(journal=JournalConfig(kafka=KafkaConfig(brokers)))
+
+
+def _blobs_of(home: Home) -> str:
+    """Where the blobs are; a bucket by its name alone, as its credentials need not be here yet."""
+    s3 = home.config.blobs.s3
+    return str(home.blobs_path) if s3 is None else f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
 
 
 @command
@@ -49,7 +58,8 @@ def init(
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
     with initialise(home) as workspace:
         journal = workspace.journal.description
-    document = {"home": str(home.path), "journal": journal, "blobs": str(home.blobs_path)}
+    blobs = _blobs_of(home)
+    document = {"home": str(home.path), "journal": journal, "blobs": blobs}
     if new_journal:
         session.note(
             "the journal is a new one: subscribers of the lost one stop as JournalReplaced, until each is given"
@@ -62,7 +72,7 @@ def init(
             lambda: [
                 f"home     {home.path}   configuration in {home.path / 'mailboat.yaml'}",
                 f"journal  {journal}",
-                f"blobs    {home.blobs_path}",
+                f"blobs    {blobs}",
             ],
         )
     )
