@@ -339,6 +339,33 @@ def test_a_damaged_manifest_is_a_named_state(engine: Engine, site: Path) -> None
         library.read(report.build_id)
 
 
+def test_a_manifest_with_a_flipped_byte_is_told_with_its_part_or_read_as_it_was(engine: Engine, site: Path) -> None:
+    report = run(engine, BuildOrder(recipe_for(engine, site)))
+    library = Library(engine.blobs.builds)
+    manifest = library.manifest(library.builds()[0])
+    rows, told = list(manifest.ordered()), 0
+    for name in (one for part in ("rows-", "order") for one in library.documents.names(f"{report.build_id}.{part}")):
+        stored = library.documents.read(name) or b""
+        for place in range(0, len(stored), 13):
+            library.documents.write(name, stored[:place] + bytes([stored[place] ^ 255]) + stored[place + 1 :])
+            try:
+                assert list(manifest.ordered()) == rows
+            except ManifestDamagedError as error:
+                told += name in str(error)
+        library.documents.write(name, stored)
+    assert told > 100
+
+
+def test_a_part_of_a_manifest_that_has_other_columns_is_damaged(engine: Engine, site: Path) -> None:
+    report = run(engine, BuildOrder(recipe_for(engine, site)))
+    library = Library(engine.blobs.builds)
+    order = library.documents.read(f"{report.build_id}.order") or b""
+    (name,) = library.documents.names(f"{report.build_id}.rows-")
+    library.documents.write(name, order)
+    with pytest.raises(ManifestDamagedError, match=f"{name} has other columns"):
+        list(library.manifest(library.builds()[0]).ordered())
+
+
 def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: Engine, site: Path) -> None:
     for number in range(7):
         (site / "index.html").write_text(f"revision {number}")

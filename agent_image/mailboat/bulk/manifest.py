@@ -50,6 +50,8 @@ ROW_SCHEMA: Final = pa.schema(
     ]
 )
 
+ORDER_SCHEMA: Final = pa.schema([("signature", _DIGEST)])
+
 
 class ManifestDamagedError(StopError):
     """A part of a build's manifest is gone or can't be read, so the build can't go on from it.
@@ -138,7 +140,7 @@ class Manifest:
     def store_order(self, signatures: Iterable[bytes]) -> None:
         """Say which rows the build has, by their signatures, in order: from now on it is whole."""
         self.flush()
-        table = pa.table({"signature": pa.array(list(signatures), _DIGEST)})
+        table = pa.table([pa.array(list(signatures), _DIGEST)], schema=ORDER_SCHEMA)
         self._documents.write(self._order_name, _parquet(table))
 
     def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
@@ -200,9 +202,12 @@ class Manifest:
         if stored is None:
             raise self._damaged(f"its part {name} is gone")
         try:
-            return pq.read_table(io.BytesIO(stored), columns=columns)
-        except pa.ArrowException as error:
+            file = pq.ParquetFile(io.BytesIO(stored), page_checksum_verification=True)
+            if file.schema_arrow.equals(ORDER_SCHEMA if name == self._order_name else ROW_SCHEMA):
+                return file.read(columns)
+        except (pa.ArrowException, OSError, ValueError) as error:  # of damaged pages Arrow tells by OSError
             raise self._damaged(f"its part {name} can't be read: {error}") from error
+        raise self._damaged(f"its part {name} has other columns")
 
     def _damaged(self, what: str) -> ManifestDamagedError:
         return ManifestDamagedError(
@@ -232,5 +237,5 @@ def _weight(one: BuiltBin) -> int:
 
 def _parquet(table: pa.Table) -> bytes:
     into = io.BytesIO()
-    pq.write_table(table, into, compression="zstd")
+    pq.write_table(table, into, compression="zstd", write_page_checksum=True)
     return into.getvalue()
