@@ -14,14 +14,17 @@ from mailboat.bulk.running import BuildOrder
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
-from mailboat.model.identifiers import BuildId
+from mailboat.model.identifiers import BuildId, Offset
+from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.crashes import CrashError
-from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
+from mailboat.testing.engines import PACKAGES, Engine, EngineParts, memory_engine, write_site
+from mailboat.wire.messages import decode_package
 
 NAMED = BuildId("release-7")
 
@@ -85,6 +88,18 @@ def die(engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int], b
     deaths.plan(*at)
     with pytest.raises(CrashError):
         build(engine, site, build_id)
+
+
+def ask(engine: Engine, action: Action, path: str) -> None:
+    engine.publisher().publish(DistributionRequest(action, (NodePath(path),)))
+
+
+def forget_all(engine: Engine) -> None:
+    """What follows is done on a fresh disk."""
+    engine.state.close()
+    for file in engine.folder.glob("author.db*"):
+        file.unlink()
+    engine.state = PublisherState(engine.folder / "author.db", engine.parts.clock, "OFF")
 
 
 def assert_imported(engine: Engine, site: Path) -> None:
@@ -159,4 +174,55 @@ def test_a_publication_of_the_source_after_a_dead_build_is_not_turned_back_by_ha
     (site / "index.html").write_text("later")
     os.utime(site / "index.html", ns=(stamps[0], stamps[0]))
     build(engine, site)
+    assert_imported(engine, site)
+
+
+def test_a_fresh_disk_publishes_anew_what_was_deleted_after_the_last_build(engine: Engine, site: Path) -> None:
+    first = build(engine, site)
+    ask(engine, Action.DELETE, "/a")
+    forget_all(engine)
+    (site / "b/1.html").unlink()
+    assert build(engine, site).published > first.published
+    assert_imported(engine, site)
+    forget_all(engine)
+    assert build(engine, site).published == 0
+
+
+def test_a_fresh_disk_publishes_anew_what_it_can_not_look_up_in_the_log(engine: Engine, site: Path) -> None:
+    first = build(engine, site)
+    ask(engine, Action.DELETE, "/a")
+    engine.journal.truncate(PACKAGES, Offset(first.published + 1))
+    forget_all(engine)
+    assert build(engine, site).published == first.published
+
+
+def test_a_fresh_disk_takes_a_build_for_present_whatever_is_published_elsewhere(
+    engine: Engine, site: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_for(engine, site, ["/a"])
+    run(engine, BuildOrder(recipe))
+    build(engine, tmp_path / "r2")
+    ask(engine, Action.DELETE, "/b")
+    ask(engine, Action.INVALIDATE, "/a/1.html")
+    forget_all(engine)
+    assert run(engine, BuildOrder(recipe)).published == 0
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_fresh_disk_goes_on_with_a_dead_build_until_something_else_follows(
+    engine: Engine, deaths: Deaths, site: Path, build_id: BuildId | None, *, is_first: bool
+) -> None:
+    if not is_first:
+        build(engine, site)
+        write_site(site, {f"{letter}/{number}.html": "later" for letter in "ab" for number in range(9)})
+    before = len(engine.records())
+    for count in (1, 4):
+        die(engine, deaths, site, (Failpoint.BULK_PART_PUBLISHED, count), build_id)
+        forget_all(engine)
+    dead = [decode_package(one.value).bulk for one in engine.records()[before:]]
+    assert [one and one.sequence for one in dead] == list(range(6))
+    ask(engine, Action.DELETE, "/a")
+    forget_all(engine)
+    build(engine, site, build_id)
     assert_imported(engine, site)

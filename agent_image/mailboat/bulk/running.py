@@ -27,7 +27,7 @@ from mailboat.clock import Clock
 from mailboat.content.listing import Unlisted
 from mailboat.errors import PermanentError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.model.identifiers import BuildId
+from mailboat.model.identifiers import BuildId, Offset
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.published import SourceNode, StagedNode
@@ -191,10 +191,15 @@ class BuildRun:
         """Whether something else was published of the source since: then what stands in the log of it is not done."""
         if build.state is not BuildState.PUBLISHING:
             return False
-        end = self._ports.parts.end_of(self._recipe.source)
+        parts = self._ports.parts
+        end = parts.end_of(self._recipe.source)
         if end is None:
-            return build.last_package_id is not None
-        return end.package_id != build.last_package_id and self._ports.parts.build_of(end) != build.build_id
+            known = {build.build_id, *self._of_other_sources()}
+            return parts.has_published_since(build.scan_from or Offset(0), self._recipe.roots, known)
+        return end.package_id != build.last_package_id and parts.build_of(end) != build.build_id
+
+    def _of_other_sources(self) -> set[BuildId]:
+        return {one.build_id for one in self._library.builds() if one.recipe.source != self._recipe.source}
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
         shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
@@ -208,7 +213,10 @@ class BuildRun:
             return shelf.arranged(), sorted(problems)
 
     def _remembered(self) -> Build | None:
-        """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
+        """The newest complete build, if nothing else was published of the source since.
+
+        A fresh state learns of it, and of what others with the same name have published since from the log.
+        """
         latest = self._library.latest(self._recipe)
         if latest is None or latest.last_package_id is None or latest.last_offset is None:
             return None
@@ -219,7 +227,9 @@ class BuildRun:
                 for row in self._library.manifest(latest).ordered()
                 for node in row.nodes
             )
-            parts.remember(uri, nodes, (latest.last_package_id, latest.last_offset))
+            since = Offset(latest.last_offset + 1)
+            is_doubted = parts.has_published_since(since, self._recipe.roots, self._of_other_sources())
+            parts.remember(uri, nodes, (latest.last_package_id, latest.last_offset), is_doubted=is_doubted)
         end = parts.end_of(uri)
         return latest if end is not None and end.package_id == latest.last_package_id else None
 

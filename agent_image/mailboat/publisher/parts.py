@@ -7,14 +7,14 @@ of the build in the log. How parts are appended beside other publications is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
 from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import BuildId, Offset, PackageId
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.appending import Appender, Placed
@@ -63,15 +63,35 @@ class PartShipper:
         """Whether it is known what was published of a source."""
         return self._ports.state.published.source_id(uri, self.identity()) is not None
 
-    def remember(self, uri: str, nodes: Iterable[StagedNode], end: tuple[PackageId, Offset]) -> None:
-        """Follow a source of which an earlier build, whose last package is `end`, published these nodes."""
+    def remember(
+        self, uri: str, nodes: Iterable[StagedNode], end: tuple[PackageId, Offset], *, is_doubted: bool
+    ) -> None:
+        """Follow a source of which an earlier build, whose last package is `end`, published these nodes.
+
+        When that `is_doubted`, they count for what may have to be removed, and not for what is there.
+        """
         package_id, offset = end
         published = self._ports.state.published
         published.discard(package_id)
-        with published.stager(package_id, (published.follow(uri, self.identity()),)) as staged:
+        source_id = published.follow(uri, self.identity())
+        with published.stager(package_id, (source_id,)) as staged:
             for node in nodes:
                 staged.add(node)
-        self._ports.state.take_over(package_id, offset)
+        self._ports.state.take_over(package_id, offset, (source_id,) if is_doubted else ())
+
+    def has_published_since(self, since: Offset, roots: Sequence[NodePath], known: Container[BuildId]) -> bool:
+        """Whether this publisher put or removed anything at or below `roots` at or after an offset, as the log tells.
+
+        What `known` builds published does not count. Where the log begins later, nobody can tell, so it is assumed.
+        """
+        if self._ports.journal.bounds(self._settings.package_topic).earliest_offset > since:
+            return True
+        return any(
+            message.pub_agent_name == self._settings.name
+            and (message.bulk is None or message.bulk.build_id not in known)
+            and _changes_any(message, roots)
+            for _, message in self._messages_from(since)
+        )
 
     def removals(
         self, uri: str, roots: Sequence[NodePath], nodes: Iterable[SourceNode], kept: Sequence[NodePath] = ()
@@ -93,19 +113,9 @@ class PartShipper:
     def published_parts(self, build_id: BuildId, scan_from: Offset) -> dict[int, Placed]:
         """The parts of a build that stand in the log at or after an offset, by their sequence: the first of each."""
         found: dict[int, Placed] = {}
-        journal, topic = self._ports.journal, self._settings.package_topic
-        bounds = journal.bounds(topic)
-        start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
-        with closing(journal.reader(topic, start)) as reader:
-            while reader.next_offset < bounds.next_offset:
-                batch = reader.read(_READ, 0.0)
-                for record in batch.records:
-                    message = _decoded(record.value)
-                    if message is not None and message.bulk is not None and message.bulk.build_id == build_id:
-                        placed = Placed(record.offset, message.package_id, is_repeat=True)
-                        found.setdefault(message.bulk.sequence, placed)
-                if batch.is_at_end and not batch.records:
-                    break
+        for offset, message in self._messages_from(scan_from):
+            if message.bulk is not None and message.bulk.build_id == build_id:
+                found.setdefault(message.bulk.sequence, Placed(offset, message.package_id, is_repeat=True))
         return found
 
     def ship(self, parts: Iterable[KnownPart], uri: str) -> Iterator[Placed]:
@@ -121,9 +131,32 @@ class PartShipper:
         """
         return self._lane.ship(parts, uri)
 
+    def _messages_from(self, since: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+        journal, topic = self._ports.journal, self._settings.package_topic
+        bounds = journal.bounds(topic)
+        start = max(bounds.earliest_offset, min(since, bounds.next_offset))
+        with closing(journal.reader(topic, start)) as reader:
+            while reader.next_offset < bounds.next_offset:
+                batch = reader.read(_READ, 0.0)
+                for record in batch.records:
+                    message = _decoded(record.value)
+                    if message is not None:
+                        yield record.offset, message
+                if batch.is_at_end and not batch.records:
+                    break
+
 
 def _decoded(value: bytes) -> PackageMessage | None:
     try:
         return decode_package(value)
     except (MessageCorruptError, PathRefusedError):
         return None  # another's, and no matter of ours
+
+
+def _changes_any(message: PackageMessage, roots: Sequence[NodePath]) -> bool:
+    if message.action not in {Action.ADD, Action.DELETE}:
+        return False
+    deep = frozenset(message.paths if message.action is Action.DELETE else message.deep_paths)
+    return any(
+        is_within(path, root) or (path in deep and is_within(root, path)) for path in message.paths for root in roots
+    )

@@ -112,10 +112,15 @@ class PublisherState:
                 self.published.take_over(one.package_id, one.offset)
                 connection.execute("DELETE FROM intents WHERE request_id = ?", (one.request_id,))
 
-    def take_over(self, package_id: PackageId, offset: Offset) -> None:
-        """What was staged for a package that stands in the log is published, in one durable step."""
+    def take_over(self, package_id: PackageId, offset: Offset, doubted: Sequence[int] = ()) -> None:
+        """What was staged for a package that stands in the log is published, in one durable step.
+
+        Of the `doubted` sources, nothing counts as published any more; see `PublishedTrees.doubt`.
+        """
         with self._file.transaction():
             self.published.take_over(package_id, offset)
+            for source_id in doubted:
+                self.published.doubt(source_id)
 
     def drop_intents(self, intents: Sequence[Intent]) -> None:
         """Forget requests that were not appended, and what was staged with them."""
