@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from mailboat.agent.stores import s3_settings
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.config.storage import S3Config, Secret
 from mailboat.errors import (
     BlobAccessDeniedError,
     BlobCorruptError,
@@ -216,6 +218,36 @@ def test_a_subscriber_waits_for_a_store_that_refuses_everything_and_gives_nothin
     statistics = watched_subscriber(engine, target, observer).run()
     assert (statistics.imported, statistics.failed) == (1, 0)
     assert name in {one.cause.code for one in observer.seen if one.cause is not None}
+    target.close()
+
+
+def test_a_subscriber_waits_for_keys_that_are_away_while_they_are_renewed(
+    bench: Bench, engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "k").write_text("the key")
+    config = S3Config("x", access_key_id=Secret(file="k"), secret_access_key=Secret(file="k"))
+    from_files = s3_settings(config, tmp_path).read_keys
+    keys = bench.settings.read_keys
+    assert keys is not None
+    assert from_files is not None
+    engine.blobs = bench.store(read_keys=lambda: from_files() and keys())
+    (tmp_path / "k").unlink()
+    waits = 0
+
+    def has_waited(statistics: object) -> bool:
+        nonlocal waits
+        if getattr(statistics, "phase", None) is SubscriberPhase.WAITING:
+            waits += 1
+            if waits == 5:
+                (tmp_path / "k").write_text("the new key")
+        return getattr(statistics, "phase", None) is SubscriberPhase.CURRENT
+
+    target, observer = engine.target("sqlite"), StopWhen(has_waited)
+    statistics = watched_subscriber(engine, target, observer).run()
+    assert (statistics.imported, statistics.failed) == (1, 0)
+    (cause,) = {one.cause.code: one.cause for one in observer.seen if one.cause is not None}.values()
+    assert cause.code == "BlobAccessDenied"
+    assert "blobs.s3.access_key_id refers to the file" in cause.message
     target.close()
 
 

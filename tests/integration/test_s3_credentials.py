@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from mailboat.blobs.s3 import S3BlobStore
-from mailboat.blobs.s3_connection import S3Connection, S3Settings
+from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import SystemClock
-from mailboat.errors import BlobAccessDeniedError
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
 from mailboat.testing.s3_server import ADMIN, S3Server
 
 ROLE = "mailboat"
@@ -130,3 +131,70 @@ def test_a_role_that_is_refused_is_access_denied(
             pytest.raises(BlobAccessDeniedError),
         ):
             S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
+
+
+@pytest.mark.parametrize(
+    ("config", "variables", "words"),
+    [
+        ("", {"AWS_PROFILE": "nope"}, "The config profile (nope) could not be found"),
+        ("[profile x\nfoo", {}, "Unable to parse config file"),
+        ("[default]\ncredential_process = false\n", {}, "custom-process"),
+        ("[default]\ncredential_process = /nowhere/program\n", {}, "No such file or directory: '/nowhere/program'"),
+        ("[default]\ncredential_process = echo no-json\n", {}, "JSONDecodeError"),
+        ("[default]\ncredential_process = echo []\n", {}, "AttributeError"),
+        ("", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9/x"}, "container-role"),
+        ("", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://10.0.0.1/x"}, "Unsupported host '10.0.0.1'"),
+        (
+            "",
+            {"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere/token", "AWS_ROLE_ARN": "arn:aws:iam::1:role/x"},
+            "/nowhere/token",
+        ),
+    ],
+)
+def test_a_chain_that_is_broken_is_an_error_of_the_store_with_its_cause_and_the_next_step(
+    settings: S3Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    config: str,
+    variables: Mapping[str, str],
+    words: str,
+) -> None:
+    (tmp_path / "config").write_text(config)
+    for name, value in {"AWS_CONFIG_FILE": str(tmp_path / "config"), **variables}.items():
+        monkeypatch.setenv(name, value)
+    with (
+        closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection,
+        pytest.raises(BlobStoreUnavailableError) as raised,
+    ):
+        S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
+    assert words in raised.value.message
+    assert settings.description in raised.value.message
+    assert raised.value.next_step is not None
+
+
+def test_an_endpoint_of_the_environment_that_is_no_address_is_an_error_of_the_store(
+    settings: S3Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:18806")
+    with (
+        closing(S3Connection(replace(settings, endpoint_url=None), SystemClock(), random.Random(1))) as connection,
+        pytest.raises(BlobStoreUnavailableError, match="Invalid endpoint: localhost:18806"),
+    ):
+        S3BlobStore(connection, SystemClock()).put(io.BytesIO(b"content"))
+
+
+def test_keys_that_can_not_be_read_for_a_while_are_access_denied_and_read_again(s3_server: S3Server) -> None:
+    refusals = [ConfigInvalidError("blobs.s3.access_key_id refers to the file k, which can't be read")]
+
+    def read_keys() -> S3Keys:
+        if refusals:
+            raise refusals.pop()
+        return ADMIN
+
+    settings = replace(s3_server.settings("credentials/"), read_keys=read_keys)
+    with closing(S3Connection(settings, SystemClock(), random.Random(1))) as connection:
+        store = S3BlobStore(connection, SystemClock())
+        with pytest.raises(BlobAccessDeniedError, match="the file k, which can't be read") as raised:
+            store.put(io.BytesIO(b"content"))
+        assert raised.value.next_step is not None
+        assert store.put(io.BytesIO(b"content")).length_bytes == 7

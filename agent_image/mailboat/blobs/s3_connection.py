@@ -1,8 +1,9 @@
 """One connection to an S3 server, for all threads of a process: a boto3 client, and requests that are sent again.
 
 The client is made when it is first needed, and made anew with fresh credentials when the server says that the old ones
-have expired. botocore's own retries are off: what is sent again, and when, is decided in `s3_errors.py`, with time and
-chance passed in. The body of an object goes on where a cut connection left it.
+have expired. Where none can be made, or AWS's chain finds no credentials for a request, that is a failure of the store
+as well: it may be mended while somebody waits. botocore's own retries are off: what is sent again, and when, is decided
+in `s3_errors.py`, with time and chance passed in. The body of an object goes on where a cut connection left it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from mailboat.blobs.s3_errors import (
     Failure,
     FailureKind,
+    NoClientError,
     RequestAnsweredError,
     as_error,
     classify,
@@ -39,6 +41,9 @@ CONNECTIONS: Final = 16
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
 _DROP_BYTES: Final = 1024 * 1024
+_FAILURES: Final = (BotoCoreError, ClientError, NoClientError, OSError, ValueError)
+"""Of a request. The last two come from AWS's chain, which reads files and starts programs: bodies are plain bytes."""
+
 _T = TypeVar("_T")
 
 
@@ -108,10 +113,11 @@ class S3Connection:
         """
         attempt, is_renewed = 1, False
         while True:
-            client = self._connected()
+            client: S3Client | None = None
             try:
+                client = self._connected()
                 return request(client)
-            except (BotoCoreError, ClientError) as error:
+            except _FAILURES as error:
                 failure = classify(error)
                 if failure.kind in {FailureKind.MISSING, FailureKind.TAKEN}:
                     raise RequestAnsweredError(failure.kind) from error
@@ -143,12 +149,16 @@ class S3Connection:
             self._client = None
 
     def _connected(self) -> S3Client:
+        """Raises: NoClientError."""
         with self._lock:
             if self._client is None:
-                self._client = new_client(self.settings)
+                try:
+                    self._client = new_client(self.settings)
+                except Exception as error:  # botocore lets through what programs, files and variables of others cause
+                    raise NoClientError(classify(error)) from error
             return self._client
 
-    def _forget(self, client: S3Client) -> None:
+    def _forget(self, client: S3Client | None) -> None:
         with self._lock:
             if self._client is client:  # else another thread was quicker
                 self._client = None
@@ -250,7 +260,10 @@ def vanished(doing: str) -> BlobStoreUnavailableError:
 
 
 def new_client(settings: S3Settings) -> S3Client:
-    """A plain client, which tries nothing again. Raises: BotoCoreError; what `read_keys` raises."""
+    """A plain client, which tries nothing again.
+
+    Raises: BotoCoreError, ClientError; what `read_keys` raises; OSError and others of AWS's chain.
+    """
     keys = None if settings.read_keys is None else settings.read_keys()
     # a session of its own: the chain looks at files and instance roles anew, and nothing is shared between stores
     return boto3.session.Session().client(

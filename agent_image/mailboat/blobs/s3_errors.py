@@ -4,7 +4,7 @@
     PASSING            timeouts, cut connections, 5xx, 429, SlowDown, conflicts: send it again after a pause
     EXPIRED            the credentials are no longer good: read them anew once, then it is DENIED
     DENIED             a right, a signature or the clock is wrong
-    REFUSED            everything else, such as a bucket that does not exist
+    REFUSED            everything else, such as a bucket that does not exist or a profile that AWS's chain does not know
 
 The pause grows from half a second, with full jitter (Source: AWS, "Exponential Backoff And Jitter"); a `Retry-After` of
 the server is a lower bound.
@@ -29,7 +29,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
+from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError, MailboatError
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 20.0
@@ -55,6 +55,8 @@ _PASSING: Final = frozenset(
     }
 )
 _CUT: Final = (ConnectionError, HTTPClientError, IncompleteReadError)
+_DENIED_STEP: Final = "renew the credentials, and give this user the rights of its role: docs/blobs.md lists them"
+_REFUSED_STEP: Final = "check `blobs.s3` in the configuration, and what AWS finds in its variables (AWS_*) and files"
 _NO_CREDENTIALS: Final = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 
@@ -95,15 +97,29 @@ class RequestAnsweredError(Exception):
         self.kind = kind
 
 
-def classify(error: BotoCoreError | ClientError) -> Failure:
-    """What an exception of botocore means."""
+class NoClientError(Exception):
+    """No client can be made, for want of credentials or of settings that fit. Never leaves the adapter."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Carry what is the matter."""
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+def classify(error: Exception) -> Failure:
+    """What an exception of a request, or of making a client, means."""
+    if isinstance(error, NoClientError):
+        return error.failure
     if isinstance(error, ClientError):
         return _classify_answer(error.response)
+    if isinstance(error, MailboatError):  # the configuration's own credentials can't be read
+        return Failure(FailureKind.DENIED, error.message)
     if isinstance(error, _NO_CREDENTIALS):
         return Failure(FailureKind.DENIED, str(error))
     if isinstance(error, _CUT):
         return Failure(FailureKind.PASSING, str(error))
-    return Failure(FailureKind.REFUSED, str(error))
+    text = str(error) if isinstance(error, BotoCoreError) else f"{type(error).__name__}: {error}"
+    return Failure(FailureKind.REFUSED, text)
 
 
 def decide_pause(failure: Failure, attempt: int, max_attempts: int, jitter: random.Random) -> float | None:
@@ -119,7 +135,9 @@ def as_error(failure: Failure, doing: str, store: str) -> BlobStoreUnavailableEr
     message = f"{doing} at {store} failed: {failure.text}"
     match failure.kind:
         case FailureKind.EXPIRED | FailureKind.DENIED:
-            return BlobAccessDeniedError(message, code=failure.code)
+            return BlobAccessDeniedError(message, next_step=_DENIED_STEP, code=failure.code)
+        case FailureKind.REFUSED:
+            return BlobStoreUnavailableError(message, next_step=_REFUSED_STEP, code=failure.code)
         case _:
             return BlobStoreUnavailableError(
                 message, retry_after_seconds=failure.retry_after_seconds, code=failure.code
