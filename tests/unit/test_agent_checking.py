@@ -104,6 +104,17 @@ def test_every_secret_must_be_readable_and_none_is_said(tmp_path: Path) -> None:
     ]
 
 
+def test_a_bucket_that_can_not_be_meant_is_named_with_everything_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("x")
+    s3 = {"bucket": "b", "endpoint_url": "localhost:18806", "ca_file": "ca.pem", "access_key_id": {"file": "key"}}
+    assert found(tmp_path, blobs={"s3": s3}) == [
+        "blobs.s3: has one of access_key_id and secret_access_key, and needs both or neither",
+        "blobs.s3.endpoint_url: is 'localhost:18806', which is no address of a server: https://HOST or http://HOST:PORT",
+        f"blobs.s3.ca_file: refers to {tmp_path / 'ca.pem'}, which is no file",
+    ]
+    assert found(tmp_path, blobs={"s3": {"bucket": "b", "endpoint_url": "http://localhost:18806"}}) == []
+
+
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     home = home_of(tmp_path, agents=subscribers(EDGE, EDGE))
     with pytest.raises(ConfigInvalidError, match="2 problems") as caught:

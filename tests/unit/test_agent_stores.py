@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from mailboat.agent.home import Home, create_home
 from mailboat.agent.journals import ClientMissingError
 from mailboat.agent.stores import open_blobs, s3_settings
 from mailboat.blobs.directory import DirectoryBlobStore
+from mailboat.blobs.s3_connection import new_client
 from mailboat.clock import SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
@@ -79,6 +81,41 @@ def test_a_secret_that_is_not_there_is_told_at_once(home: Home) -> None:
 def test_a_certificate_that_is_not_there_is_told_at_once(home: Home) -> None:
     with pytest.raises(ConfigInvalidError, match="ca_file"):
         open_blobs(with_bucket(home, ca_file="missing.pem"), SystemClock())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:18806",
+        "s3.example.org",
+        "",
+        "http://",
+        "ftp://s3.example.org",
+        "https://s3 example.org",
+        "http://s3.example.org\n",
+        "http://a_b:80",
+        "http://h:port",
+        "http://h:99999",
+        "http://[::1",
+        "http://[1:2]:80",
+        "http://h/?x=1",
+        "http://me:a password@h",
+    ],
+)
+def test_an_endpoint_that_is_no_address_is_refused_when_the_store_is_opened(home: Home, url: str) -> None:
+    with pytest.raises(ConfigInvalidError, match=r"blobs\.s3\.endpoint_url is .* https://HOST") as raised:
+        open_blobs(with_bucket(home, endpoint_url=url), SystemClock())
+    assert "password" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:9000", "HTTPS://S3.Example.org/", "http://127.0.0.1:80/path", "http://[::1]:9000", "http://h."],
+)
+def test_an_endpoint_that_is_an_address_is_taken(home: Home, url: str) -> None:
+    settings = replace(s3_settings(S3Config("b", endpoint_url=url, **KEYS), home.path), region="eu-central-1")
+    with closing(new_client(settings)) as client:
+        assert client.meta.endpoint_url == url
 
 
 def test_a_missing_client_library_says_what_to_install(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home
+from mailboat.agent.stores import s3_mistakes
 from mailboat.config.decoding import ConfigInvalidError, encode_config
 from mailboat.config.document import Config, Expose, PackageType
 from mailboat.config.storage import Secret
@@ -75,6 +76,7 @@ def problems_of(home: Home) -> Iterator[Problem]:
         yield Problem("logs.level", f"{config.logs.level!r} is not one of {', '.join(LEVELS)}")
     yield from _format_problems("publisher.filevault_name", (config.publisher.filevault_name,))
     yield from _format_problems("subscriber.filevault_names", config.subscriber.filevault_names)
+    yield from _bucket_problems(home)
     yield from _secret_problems(home)
 
 
@@ -114,6 +116,13 @@ def _format_problems(key: str, names: Iterable[str]) -> Iterator[Problem]:
     for name in names:
         if not name or name == PackageType.TREE:
             yield Problem(key, f"{name!r} can't be a name of the format filevault")
+
+
+def _bucket_problems(home: Home) -> Iterator[Problem]:
+    s3 = home.config.blobs.s3
+    for mistake in () if s3 is None else s3_mistakes(s3, home.path):
+        key = str(mistake.where["key"])
+        yield Problem(key, mistake.message.removeprefix(f"{key} "))
 
 
 def _secret_problems(home: Home) -> Iterator[Problem]:

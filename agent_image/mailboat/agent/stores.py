@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from mailboat.agent.journals import ClientMissingError
 from mailboat.clock import Clock
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from mailboat.blobs.s3_connection import S3Keys, S3Settings
 
 _SECTION: Final = "blobs.s3"
+_HOST_NAME: Final = re.compile(
+    r"(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?"
+)  # as botocore takes it
 
 
 def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobStore:
@@ -32,7 +39,7 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
 
     Raises:
         ClientMissingError: The extra `s3` is not installed.
-        ConfigInvalidError: Half of the credentials are named, or a file is missing.
+        ConfigInvalidError: See `s3_mistakes`; or a secret can't be read.
         StorageFullError, StorageReadOnlyError, RetryableError: Of the folder.
     """
     s3 = home.config.blobs.s3
@@ -43,21 +50,37 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
     return DirectoryBlobStore(home.blobs_path, clock, user)
 
 
-def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
-    """The adapter's settings. `folder` is the home, which relative files belong to. Raises: ConfigInvalidError."""
-    from mailboat.blobs.s3_connection import S3Settings
-
+def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
+    """What of a bucket's section can't be meant, as far as can be told without its server and its client library."""
     if (s3.access_key_id is None) is not (s3.secret_access_key is None):
-        raise ConfigInvalidError(
+        yield ConfigInvalidError(
             f"{_SECTION} has one of access_key_id and secret_access_key, and needs both or neither", key=_SECTION
         )
+    if s3.endpoint_url is not None and not _is_endpoint(s3.endpoint_url):
+        told = s3.endpoint_url.rpartition("@")[2]  # there may be a password before it
+        yield ConfigInvalidError(
+            f"{_SECTION}.endpoint_url is {told!r}, which is no address of a server: https://HOST or http://HOST:PORT",
+            key=f"{_SECTION}.endpoint_url",
+        )
+    if s3.ca_file is not None and not _file(s3.ca_file, folder).is_file():
+        yield ConfigInvalidError(
+            f"{_SECTION}.ca_file refers to {_file(s3.ca_file, folder)}, which is no file", key=f"{_SECTION}.ca_file"
+        )
+
+
+def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
+    """The adapter's settings. `folder` is the home, which relative files belong to. Raises: see `s3_mistakes`."""
+    from mailboat.blobs.s3_connection import S3Settings
+
+    for mistake in s3_mistakes(s3, folder):
+        raise mistake
     return S3Settings(
         bucket=s3.bucket,
         prefix=s3.prefix,
         endpoint_url=s3.endpoint_url,
         region=s3.region,
         is_path_style=s3.is_path_style,
-        ca_file=None if s3.ca_file is None else _file(folder / Path(s3.ca_file).expanduser()),
+        ca_file=None if s3.ca_file is None else str(_file(s3.ca_file, folder)),
         part_bytes=s3.multipart_bytes,
         max_attempts=s3.max_attempts,
         read_keys=None if s3.access_key_id is None else lambda: _read_keys(s3, folder),
@@ -92,7 +115,19 @@ def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
     )
 
 
-def _file(file: Path) -> str:
-    if not file.is_file():
-        raise ConfigInvalidError(f"{_SECTION}.ca_file refers to {file}, which is no file", key=f"{_SECTION}.ca_file")
-    return str(file)
+def _file(name: str, folder: Path) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def _is_endpoint(url: str) -> bool:
+    """Whether it has a scheme and a host, and nothing that a store has no use for."""
+    try:
+        parts = urlsplit(url)
+        host, is_port_fine = parts.hostname or "", parts.port != 0
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    is_host_fine = ":" in host or _HOST_NAME.fullmatch(host) is not None
+    is_plain = not (parts.query or parts.fragment or re.search(r"\s", url))
+    return parts.scheme in {"http", "https"} and is_host_fine and is_port_fine and is_plain
