@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from mailboat.bulk.fencing import LOOK_SECONDS, BuildBusyError, BuildLostError
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder
 from mailboat.content.digest import source_digest
@@ -29,16 +30,21 @@ from mailboat.wire.messages import decode_package
 NAMED = BuildId("release-7")
 
 
+def _die() -> None:
+    raise CrashError
+
+
 class Deaths:
-    """Kills a driver, once, at the n-th time that it reaches a step."""
+    """Kills a driver, or does something else, once, at the n-th time that it reaches a step."""
 
     def __init__(self) -> None:
         self._at: Failpoint | None = None
         self._left = 0
+        self._happen: Callable[[], object] = _die
 
-    def plan(self, failpoint: Failpoint, count: int = 1) -> None:
+    def plan(self, failpoint: Failpoint, count: int = 1, happen: Callable[[], object] = _die) -> None:
         """Die at the next one."""
-        self._at, self._left = failpoint, count
+        self._at, self._left, self._happen = failpoint, count, happen
 
     def reach(self, failpoint: Failpoint) -> None:
         """See `Failpoints`."""
@@ -47,7 +53,7 @@ class Deaths:
         self._left -= 1
         if not self._left:
             self._at = None
-            raise CrashError
+            self._happen()
 
 
 @pytest.fixture
@@ -226,3 +232,39 @@ def test_a_fresh_disk_goes_on_with_a_dead_build_until_something_else_follows(
     forget_all(engine)
     build(engine, site, build_id)
     assert_imported(engine, site)
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+def test_a_second_build_of_a_source_does_nothing_while_the_first_is_under_way(
+    engine: Engine, deaths: Deaths, site: Path, build_id: BuildId | None
+) -> None:
+    def begin_another() -> None:
+        write_site(site, {"index.html": "later", "b/2.html": "later"})
+        with pytest.raises(BuildBusyError, match=f"is at work on a build of {site}"):
+            build(engine, site, build_id)
+
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, 2, begin_another)
+    build(engine, site)
+    build(engine, site, build_id)
+    assert_imported(engine, site)
+    assert not [name for name in engine.blobs.builds.names() if ".claim-" in name]
+
+
+def test_builds_of_two_sources_may_be_under_way_at_once(engine: Engine, deaths: Deaths, site: Path) -> None:
+    reports = list[BuildReport]()
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, 2, lambda: reports.append(build(engine, site.parent / "r2")))
+    reports.append(build(engine, site))
+    assert [one.published for one in reports] == [one.total for one in reports]
+
+
+def test_a_driver_that_was_frozen_finds_that_another_one_has_its_source(
+    engine: Engine, deaths: Deaths, site: Path
+) -> None:
+    def thaw() -> None:
+        for name in engine.blobs.builds.names("source-"):
+            engine.blobs.builds.remove(name)
+        engine.parts.clock.wait(threading.Event(), LOOK_SECONDS)
+
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, 1, thaw)
+    with pytest.raises(BuildLostError, match=f"took over a build of {site}"):
+        build(engine, site)

@@ -22,6 +22,7 @@ from mailboat.bulk.fencing import (
     BuildClaim,
     BuildLostError,
     Driver,
+    claimed_build,
     is_alive,
     this_driver,
 )
@@ -282,8 +283,8 @@ def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Eng
     def renewed() -> Driver:
         return driver("one", int(clock.now().timestamp() * 1000), host="there")
 
-    BuildClaim(documents, BuildId("b"), driver("one", host="there"), clock)._take()
-    second = BuildClaim(documents, BuildId("b"), driver("two"), clock)
+    BuildClaim(documents, claimed_build(BuildId("b")), driver("one", host="there"), clock)._take()
+    second = BuildClaim(documents, claimed_build(BuildId("b")), driver("two"), clock)
     began = clock.monotonic()
     with pytest.raises(BuildBusyError, match="process 4000000 on there, is at work on the build b"), second.held():
         pass
@@ -294,8 +295,8 @@ def test_a_second_driver_is_refused_as_soon_as_the_first_is_heard_of(engine: Eng
 def test_a_second_driver_waits_for_the_end_of_a_lease_that_nobody_renews(engine: Engine) -> None:
     clock = SkippingClock()
     documents = engine.blobs.builds
-    first = BuildClaim(documents, BuildId("b"), driver("one", host="there"), clock)
-    second = BuildClaim(documents, BuildId("b"), driver("two"), clock)
+    first = BuildClaim(documents, claimed_build(BuildId("b")), driver("one", host="there"), clock)
+    second = BuildClaim(documents, claimed_build(BuildId("b")), driver("two"), clock)
     first._take()
     began = clock.monotonic()
     second._take()
@@ -310,7 +311,7 @@ def test_a_second_driver_waits_for_the_end_of_a_lease_that_nobody_renews(engine:
 
 
 def test_a_held_claim_is_given_back(engine: Engine) -> None:
-    claim = BuildClaim(engine.blobs.builds, BuildId("b"), this_driver(), engine.parts.clock)
+    claim = BuildClaim(engine.blobs.builds, claimed_build(BuildId("b")), this_driver(), engine.parts.clock)
     with claim.held():
         claim.check()
     with claim.held():

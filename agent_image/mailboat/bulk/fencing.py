@@ -1,4 +1,4 @@
-"""One driver for each build: a claim beside the manifest, which its owner renews and others respect.
+"""One driver for each build and each source: claims beside the manifests, which their owner renews and others respect.
 
 A claim is a document that one of several can create, with a number. Who finds the newest claim dead (its process is
 gone from this machine, or it was not renewed for a while) creates the next number; of a claim of another machine a
@@ -9,6 +9,7 @@ slips through is the same package with the same request id, and changes nothing 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mailboat.blobs.port import NamedDocuments
 from mailboat.clock import Clock
@@ -31,7 +32,7 @@ _RENEWALS: Final = 4
 
 
 class BuildBusyError(RetryableError):
-    """Another driver is at work on this build, so this one did nothing.
+    """Another driver is at work on this build, or on another one of the same source, so this one did nothing.
 
     Wait until it is done (`mailboat bulk status`). The claim of a driver that died elsewhere is free after a minute,
     which a new one waits for; on the machine where it ran it is free at once.
@@ -76,14 +77,33 @@ def is_alive(claim: Driver, here: Driver, now_ms: int, started: str) -> bool:
     return now_ms - claim.renewed_ms < LEASE_SECONDS * 1000
 
 
-class BuildClaim:
-    """The claim of this process on one build."""
+class Claimed(NamedTuple):
+    """What a driver claims: `name` begins the names of the claims, `said` is for people, `build_id` where it is one."""
 
-    def __init__(self, documents: NamedDocuments, build_id: BuildId, driver: Driver, clock: Clock) -> None:
+    name: str
+    said: str
+    build_id: BuildId | None = None
+
+
+def claimed_build(build_id: BuildId) -> Claimed:
+    """One build: nobody else builds, publishes or forgets it."""
+    return Claimed(build_id, f"the build {build_id}", build_id)
+
+
+def claimed_source(source: str, log: str) -> Claimed:
+    """All builds of one source for one log: what one finds to be present, no other one may change meanwhile."""
+    digest = hashlib.sha256(json.dumps([source, log]).encode()).hexdigest()
+    return Claimed(f"source-{digest[:24]}", f"a build of {source}")
+
+
+class BuildClaim:
+    """The claim of this process on one build, or on all builds of one source."""
+
+    def __init__(self, documents: NamedDocuments, claimed: Claimed, driver: Driver, clock: Clock) -> None:
         """Claim nothing yet."""
         self._documents = documents
-        self._build_id = build_id
-        self._prefix = f"{build_id}.claim-"
+        self._claimed = claimed
+        self._prefix = f"{claimed.name}.claim-"
         self._driver = driver
         self._clock = clock
         self._name = ""
@@ -91,7 +111,7 @@ class BuildClaim:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Own the build, and renew the claim in the background. Raises: BuildBusyError."""
+        """Own it, and renew the claim in the background. Raises: BuildBusyError."""
         self._take()
         over = threading.Event()
         renewing = threading.Thread(target=self._renew_until, args=(over,), name="bulk-claim", daemon=True)
@@ -104,13 +124,13 @@ class BuildClaim:
             self._release()
 
     def check(self) -> None:
-        """Make sure, every few seconds, that nobody took the build over. Raises: BuildLostError."""
+        """Make sure, every few seconds, that nobody took it over. Raises: BuildLostError."""
         now = self._clock.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
         if not self._is_mine():
-            raise BuildLostError(f"another driver took over the build {self._build_id}", build=self._build_id)
+            raise BuildLostError(f"another driver took over {self._claimed.said}", build=self._claimed.build_id)
 
     def _take(self) -> None:
         names = self._dead_claims()
@@ -142,10 +162,10 @@ class BuildClaim:
     def _busy(self, by: Driver | None) -> BuildBusyError:
         where = "" if by is None else f", process {by.pid} on {by.host},"
         return BuildBusyError(
-            f"another driver{where} is at work on the build {self._build_id}",
+            f"another driver{where} is at work on {self._claimed.said}",
             retry_after_seconds=LEASE_SECONDS,
             next_step="mailboat bulk status",
-            build=self._build_id,
+            build=self._claimed.build_id,
         )
 
     def _is_mine(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.closing import build_closing
 from mailboat.bulk.cutting import Bin, BinKind
-from mailboat.bulk.fencing import BuildClaim, Driver
+from mailboat.bulk.fencing import BuildClaim, Claimed, Driver, claimed_build, claimed_source
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.library import Build, BuildState, Library
 from mailboat.bulk.manifest import Manifest, marked_present
@@ -113,6 +113,7 @@ class BuildRun:
         self._library = Library(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
         self._tally = Tally()
+        self._claims = list[BuildClaim]()
         self._opened = ExitStack()
 
     def run(self) -> BuildReport:
@@ -120,15 +121,16 @@ class BuildRun:
 
         Raises:
             BuildConflictError: The id is that of another build.
-            BuildBusyError, BuildLostError: Another driver has this build.
+            BuildBusyError, BuildLostError: Another driver has this build, or another one of this source.
             BuildIncompleteError: Something could not be built; nothing was published.
             SourceMissingError: A root is not in the source.
         """
         given = self._order.build_id
-        with self._opened:
+        with self._opened, self._claimed(claimed_source(self._recipe.source, self._recipe.log)):
             if given is None:
                 return self._cut_and_build()
-            with self._claimed(given):
+            with self._claimed(claimed_build(given)):
+                self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
                 known = self._known(given)
                 if known is None or known.state is BuildState.BUILDING:
                     bins, problems = self._cut()
@@ -141,12 +143,16 @@ class BuildRun:
             return self._cut_and_build()
 
     @contextmanager
-    def _claimed(self, build_id: BuildId) -> Iterator[None]:
-        ports = self._ports
-        self._claim = BuildClaim(ports.blobs.builds, build_id, ports.driver, ports.clock)
-        with self._claim.held():
-            ports.failpoints.reach(Failpoint.BULK_CLAIMED)
+    def _claimed(self, what: Claimed) -> Iterator[None]:
+        claim = BuildClaim(self._ports.blobs.builds, what, self._ports.driver, self._ports.clock)
+        with claim.held():
+            self._claims.append(claim)
             yield
+            self._claims.remove(claim)
+
+    def _check_claims(self) -> None:
+        for claim in self._claims:
+            claim.check()
 
     @contextmanager
     def _stage(self, name: str, total: int | None = None) -> Iterator[None]:
@@ -172,7 +178,8 @@ class BuildRun:
         if latest is not None and latest.revision == bins.revision.hex() and not self._order.is_all:
             return self._report(latest, problems=tuple(problems))
         build_id = self._id_of(bins)
-        with self._claimed(build_id):
+        with self._claimed(claimed_build(build_id)):
+            self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
             found = self._known(build_id)
             if found is not None and found.state is BuildState.PUBLISHING and not self._is_overtaken(found):
                 return self._publish(found)
@@ -289,7 +296,7 @@ class BuildRun:
                         manifest.add(result)
                         self._tally.count(result)
                 manifest.flush()
-                self._claim.check()
+                self._check_claims()
                 self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
         return failed
 
@@ -339,7 +346,7 @@ class BuildRun:
                 self._tally.publish(placed)
                 ports.progress.advance(1)
                 build = replace(build, last_package_id=placed.package_id, last_offset=placed.offset)
-                self._claim.check()
+                self._check_claims()
         build = replace(build, state=BuildState.COMPLETE, completed_ms=self._now_ms())
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)

@@ -173,7 +173,7 @@ def forget(
     ] = None,
 ) -> None:
     """Forget a build and its manifest. What it published stays; what it built and did not publish is swept."""
-    from mailboat.bulk.fencing import BuildClaim, this_driver
+    from mailboat.bulk.fencing import BuildClaim, claimed_build, this_driver
     from mailboat.bulk.identity import checked_build_id
 
     with _spark_installed():
@@ -183,7 +183,7 @@ def forget(
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:
         library = Library(workspace.blobs.builds)
-        with BuildClaim(library.documents, named, this_driver(), workspace.clock).held():
+        with BuildClaim(library.documents, claimed_build(named), this_driver(), workspace.clock).held():
             found = library.read(named)
             if found is None:
                 known = ", ".join(one.build_id for one in library.builds()) or "none"
