@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import (
+    MAX_NODES,
     MAX_PATH_BYTES,
     Bin,
     BinKind,
@@ -26,14 +28,20 @@ from mailboat.bulk.cutting import (
 )
 from mailboat.bulk.listing import Branch, cut_branch, cut_whole, outermost, plan_branches
 from mailboat.bulk.plan import plan_of
-from mailboat.bulk.records import filter_of
+from mailboat.bulk.records import Problem, Recipe, filter_of
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError, SourceMissingError, UsageError
+from mailboat.journal.port import TopicSettings
+from mailboat.model.identifiers import PackageId
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.nodes import Binary
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
+from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.requests import MAX_PATHS
-from mailboat.testing.engines import write_site
+from mailboat.testing.engines import memory_engine, write_site
+from mailboat.wire.messages import encode_package
 
 Tree = Mapping[NodePath, int]
 """Content bytes by path; parents are there."""
@@ -191,6 +199,44 @@ def test_long_paths_are_bounded_by_their_bytes() -> None:
     tree |= {NodePath(f"{folder}/{number:03}"): 1 for number in range(200)}
     for one in cut(tree, Budget(10**9, 150)):
         assert sum(map(len, one.roots)) <= MAX_PATH_BYTES
+
+
+def test_a_package_has_so_many_nodes_only_that_its_message_can_name_a_binary_of_each() -> None:
+    tree = {NodePath("/hot"): 0} | {NodePath(f"/hot/{number:06}"): 30 for number in range(27_500)}
+    tree |= {NodePath("/warm"): 0} | {NodePath(f"/warm/{number:06}"): 30 for number in range(MAX_NODES - 1)}
+    bins = cut(tree, Budget(10**9, 100_000))
+    assert max(one.nodes for one in bins) == MAX_NODES
+    assert sum(one.nodes for one in bins) == len(tree)
+    largest = tuple(
+        NodePath("/" + f"{number:03}".ljust(MAX_PATH_BYTES // MAX_PATHS - 1, "x")) for number in range(MAX_PATHS)
+    )
+    message = PackageMessage(
+        "sling",
+        PackageId("x" * 64),
+        Action.ADD,
+        "filevault",
+        "publisher",
+        paths=largest,
+        deep_paths=largest,
+        payload=bytes(Recipe("", ()).inline_package_bytes),
+        binaries=tuple(Binary(digest=bytes(32), length_bytes=2**40) for _ in range(MAX_NODES)),
+    )
+    assert len(encode_package(message)) < TopicSettings().max_message_bytes
+
+
+def test_a_package_with_more_binaries_than_a_message_can_name_is_told_before_any_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.bulk.building.MAX_NODES", 2)
+    source = write_site(tmp_path / "site", {f"films/{number}": bytes([number]) * 99 for number in range(3)})
+    recipe = Recipe(str(tmp_path / "site"), (ROOT,), inline_binary_bytes=16)
+    with memory_engine(tmp_path / "home") as engine:
+        builder = BinBuilder(recipe, BuildPorts(source, engine.blobs, {"tree": TreeCodec()}))
+        (one,) = (one for one in cut_whole(source, recipe.roots, recipe.budget) if isinstance(one, Bin))
+        result = builder.build(one)
+    assert isinstance(result, Problem)
+    assert (result.path, result.name) == ("/films", "LimitExceeded")
+    assert "3 binaries would travel beside one package" in result.message
 
 
 def test_a_path_of_a_hundred_names_with_a_large_binary_at_its_end_is_a_chain_and_one_package() -> None:

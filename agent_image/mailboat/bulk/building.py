@@ -7,13 +7,13 @@ listed, or the bin fails as SourceChanged, and nothing of it is in the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
-from mailboat.bulk.cutting import Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
+from mailboat.bulk.cutting import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.listing import items_of
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
 from mailboat.content.digest import node_digest
@@ -21,7 +21,7 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, ListedSource, Unlisted, listed_node
 from mailboat.content.port import Source
-from mailboat.errors import MailboatError, PermanentError, SourceChangedError
+from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
@@ -90,6 +90,7 @@ class BinBuilder:
                 are_collisions_refused=recipe.are_collisions_refused,
             )
             summary = self._ports.codecs[recipe.package_type].write(contents, stream)
+            _check_message(large)
             self._check_unchanged(one, listed if not is_listed else None)
             stream.seek(0)
             is_inline = summary.length_bytes <= recipe.inline_package_bytes
@@ -128,6 +129,15 @@ class BinBuilder:
         now = sign_bin(one.kind, _signatures(one.kind, items if listed is None else listed))
         if now != one.signature:
             raise SourceChangedError("the source changed while it was built", path=one.roots[0])
+
+
+def _check_message(binaries: Sized) -> None:
+    """Make sure that a message can name them: here, since the first package is published when the last is built."""
+    if len(binaries) > MAX_NODES:
+        raise LimitExceededError(
+            f"{len(binaries)} binaries would travel beside one package, and its message can name {MAX_NODES};"
+            " build with fewer --nodes, or with larger inline binaries"
+        )
 
 
 def _signatures(kind: BinKind, items: Iterable[ListedNode | Unlisted]) -> Iterator[tuple[NodePath, bytes]]:

@@ -27,6 +27,9 @@ from mailboat.publisher.requests import MAX_PATHS
 MAX_PATH_BYTES: Final = 128 * 1024
 """Of all roots of one package: its message names each of them."""
 
+MAX_NODES: Final = 10_000
+"""Of one package, whatever the budget says: its message names each binary that travels beside it, of most nodes one."""
+
 _BOUNDARY: Final = 4
 """Of 256: about so many of the skeleton's nodes begin a package, whatever the budget leaves room for."""
 
@@ -37,11 +40,15 @@ class Budget:
 
     Attributes:
         max_content_bytes: Bytes of values and binaries, wherever the binaries travel.
-        max_nodes: Nodes.
+        max_nodes: Nodes; `MAX_NODES` at most.
     """
 
     max_content_bytes: int = 4 * 1024 * 1024
     max_nodes: int = 2_000
+
+    def has_room_for(self, content_bytes: int, nodes: int) -> bool:
+        """Whether a package may carry that."""
+        return content_bytes <= self.max_content_bytes and nodes <= min(self.max_nodes, MAX_NODES)
 
 
 class BinKind(enum.StrEnum):
@@ -157,7 +164,8 @@ class Cutter:
     def _closed(self, folder: _Folder) -> Iterator[Bin | SkeletonNode | Unit]:
         node = folder.node
         is_leaf = not folder.units and not folder.is_cut
-        if node.path != ROOT and not folder.is_cut and (is_leaf or _fits(folder, self._budget)):
+        is_small = is_leaf or self._budget.has_room_for(folder.content_bytes, folder.nodes)
+        if node.path != ROOT and not folder.is_cut and is_small:
             yield from self._placed(Unit(node.path, folder.content_bytes, folder.nodes, _merkle(folder)))
             return
         if self._open:
@@ -170,10 +178,6 @@ class Cutter:
             self._open[-1].take(unit)
         else:
             yield unit
-
-
-def _fits(folder: _Folder, budget: Budget) -> bool:
-    return folder.content_bytes <= budget.max_content_bytes and folder.nodes <= budget.max_nodes
 
 
 def finish_cut(items: Iterable[Loose], budget: Budget) -> Iterator[Bin | Unlisted]:
@@ -216,8 +220,7 @@ def _split(keyed: Sequence[tuple[bytes, Unit]], bit: int, budget: Budget) -> Ite
 def _is_bin(units: Sequence[Unit], budget: Budget) -> bool:
     return (
         len(units) <= MAX_PATHS
-        and sum(unit.content_bytes for unit in units) <= budget.max_content_bytes
-        and sum(unit.nodes for unit in units) <= budget.max_nodes
+        and budget.has_room_for(sum(unit.content_bytes for unit in units), sum(unit.nodes for unit in units))
         and sum(len(unit.path.encode()) for unit in units) <= MAX_PATH_BYTES
     )
 
