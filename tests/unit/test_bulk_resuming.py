@@ -268,3 +268,65 @@ def test_a_driver_that_was_frozen_finds_that_another_one_has_its_source(
     deaths.plan(Failpoint.BULK_PART_PUBLISHED, 1, thaw)
     with pytest.raises(BuildLostError, match=f"took over a build of {site}"):
         build(engine, site)
+
+
+def replace_by_link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/")
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+@pytest.mark.parametrize("build_id", [None, NAMED])
+def test_what_was_left_out_and_is_gone_now_is_removed(
+    engine: Engine, site: Path, build_id: BuildId | None, *, is_fresh: bool
+) -> None:
+    build(engine, site)
+    replace_by_link(site / "index.html")
+    for _ in range(2):
+        assert [one.path for one in build(engine, site, build_id).problems] == ["/index.html"]
+    (site / "index.html").unlink()
+    if is_fresh:
+        forget_all(engine)
+    report = build(engine, site, build_id)
+    assert (report.published, report.problems) == (1, ())
+    assert_imported(engine, site)
+    assert build(engine, site, build_id).published == 0
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+def test_what_was_left_out_and_is_repaired_is_published(engine: Engine, site: Path, build_id: BuildId | None) -> None:
+    replace_by_link(site / "index.html")
+    first = build(engine, site, build_id)
+    assert build(engine, site, build_id).published == 0
+    (site / "index.html").unlink()
+    (site / "index.html").write_text("home again")
+    report = build(engine, site, build_id)
+    assert 0 < report.published < first.published
+    assert report.problems == ()
+    assert_imported(engine, site)
+    again = build(engine, site, build_id)
+    assert (again.published, again.problems) == (0, ())
+
+
+@pytest.mark.parametrize("at", DEATHS)
+def test_a_dead_build_does_not_leave_out_what_is_gone_since(
+    engine: Engine, deaths: Deaths, site: Path, at: tuple[Failpoint, int]
+) -> None:
+    build(engine, site)
+    write_site(site, {f"{letter}/{number}.html": "later" for letter in "ab" for number in range(9)})
+    replace_by_link(site / "index.html")
+    die(engine, deaths, site, at)
+    (site / "index.html").unlink()
+    assert build(engine, site).problems == ()
+    assert_imported(engine, site)
+
+
+def test_other_reasons_to_leave_out_the_same_are_told(engine: Engine, site: Path) -> None:
+    for _ in range(2):
+        replace_by_link(site / "index.html")
+        assert [one.name for one in build(engine, site).problems] == ["PathRefused"]
+        (site / "index.html").unlink()
+        os.mkfifo(site / "index.html")
+        report = build(engine, site)
+        assert report.published == 0
+        assert [one.path for one in report.problems] == ["/index.html"]

@@ -6,9 +6,10 @@ import hashlib
 import json
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
-from mailboat.bulk.records import Recipe
+from mailboat.bulk.records import Problem, Recipe
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import BuildId, PackageId, RequestId, parse_build_id
 
@@ -41,7 +42,7 @@ def recipe_fingerprint(recipe: Recipe) -> bytes:
     return hashlib.sha256(json.dumps(said).encode()).digest()
 
 
-def derived_build_id(recipe: Recipe, revision: bytes, after: str) -> BuildId:
+def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequence[Problem]) -> BuildId:
     """The id of a build that was given none.
 
     Args:
@@ -49,8 +50,10 @@ def derived_build_id(recipe: Recipe, revision: bytes, after: str) -> BuildId:
         revision: Of its source.
         after: The package that last changed what is published of the source: going back to an earlier revision is
             another build.
+        problems: What is left out of it.
     """
-    total = hashlib.sha256(recipe_fingerprint(recipe) + revision + after.encode())
+    said = json.dumps([after, problems])
+    total = hashlib.sha256(recipe_fingerprint(recipe) + revision + said.encode())
     return BuildId(f"bulk-{total.hexdigest()[:24]}")
 
 

@@ -50,7 +50,7 @@ class BuildReport:
         first_offset: Of what this attempt published.
         last_offset: And its end.
         stage_seconds: How long each stage took.
-        problems: What was left out.
+        problems: What this attempt left out.
     """
 
     build_id: BuildId
@@ -96,7 +96,7 @@ class Tally:
         self.first_offset = placed.offset if self.first_offset is None else self.first_offset
         self.last_offset = placed.offset
 
-    def report(self, build: Build, seconds: dict[str, float], problems: Sequence[Problem] = ()) -> BuildReport:
+    def report(self, build: Build, seconds: dict[str, float], problems: Sequence[Problem]) -> BuildReport:
         """What the attempt came to."""
         has_done = self.published or self.built
         return BuildReport(
@@ -113,5 +113,5 @@ class Tally:
             first_offset=self.first_offset,
             last_offset=self.last_offset,
             stage_seconds=dict(seconds),
-            problems=tuple(problems) or build.problems,
+            problems=tuple(problems),
         )

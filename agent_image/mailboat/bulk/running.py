@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Protocol
 
 from mailboat.blobs.port import BlobStore
@@ -27,10 +28,10 @@ from mailboat.clock import Clock
 from mailboat.content.listing import Unlisted
 from mailboat.errors import PermanentError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
-from mailboat.model.identifiers import BuildId, Offset
+from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.parts import PartShipper
-from mailboat.publisher.published import SourceNode, StagedNode
+from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
 
 WAVES: Final = 25
 LEAST_WAVE: Final = 4_000
@@ -135,10 +136,10 @@ class BuildRun:
                 if known is None or known.state is BuildState.BUILDING:
                     bins, problems = self._cut()
                     return self._build(self._begun(given, known, bins), bins, problems, self._remembered())
-                if known.state is BuildState.COMPLETE:
-                    return self._report(known)
+                if known.state is BuildState.COMPLETE and not known.problems:
+                    return self._report(known, ())
                 self._remembered()
-                if not self._is_overtaken(known):
+                if known.state is BuildState.PUBLISHING and not self._is_overtaken(known):
                     return self._publish(known)
             return self._cut_and_build()
 
@@ -175,9 +176,9 @@ class BuildRun:
         """A build whose id is made of what is built."""
         bins, problems = self._cut()
         latest = self._remembered()
-        if latest is not None and latest.revision == bins.revision.hex() and not self._order.is_all:
-            return self._report(latest, problems=tuple(problems))
-        build_id = self._id_of(bins)
+        if latest is not None and _is_same(latest, bins, problems) and not self._order.is_all:
+            return self._report(latest, problems)
+        build_id = self._id_of(bins, problems)
         with self._claimed(claimed_build(build_id)):
             self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
             found = self._known(build_id)
@@ -185,19 +186,20 @@ class BuildRun:
                 return self._publish(found)
             return self._build(self._begun(build_id, found, bins), bins, problems, latest)
 
-    def _id_of(self, bins: ArrangedBins) -> BuildId:
+    def _id_of(self, bins: ArrangedBins, problems: Sequence[Problem]) -> BuildId:
         """That of a build of the same that can go on, else a new one."""
         open_one = self._library.unfinished(self._recipe, bins.revision.hex())
-        if open_one is not None and not self._is_overtaken(open_one):
+        if open_one is not None and (
+            open_one.state is BuildState.BUILDING
+            or (_is_same(open_one, bins, problems) and not self._is_overtaken(open_one))
+        ):
             return open_one.build_id
         end = self._ports.parts.end_of(self._recipe.source)
         after = str(self._ports.parts.next_offset()) if end is None else end.package_id
-        return derived_build_id(self._recipe, bins.revision, after)
+        return derived_build_id(self._recipe, bins.revision, after, problems)
 
     def _is_overtaken(self, build: Build) -> bool:
         """Whether something else was published of the source since: then what stands in the log of it is not done."""
-        if build.state is not BuildState.PUBLISHING:
-            return False
         parts = self._ports.parts
         end = parts.end_of(self._recipe.source)
         if end is None:
@@ -220,25 +222,24 @@ class BuildRun:
             return shelf.arranged(), sorted(problems)
 
     def _remembered(self) -> Build | None:
-        """The newest complete build, if nothing else was published of the source since.
-
-        A fresh state learns of it, and of what others with the same name have published since from the log.
-        """
+        """The newest complete build, if nothing else was published of the source since. A fresh state learns of it."""
         latest = self._library.latest(self._recipe)
         if latest is None or latest.last_package_id is None or latest.last_offset is None:
             return None
         parts, uri = self._ports.parts, self._recipe.source
         if not parts.is_followed(uri):
-            nodes = (
-                StagedNode(node.path, node.digest)
-                for row in self._library.manifest(latest).ordered()
-                for node in row.nodes
-            )
-            since = Offset(latest.last_offset + 1)
-            is_doubted = parts.has_published_since(since, self._recipe.roots, self._of_other_sources())
-            parts.remember(uri, nodes, (latest.last_package_id, latest.last_offset), is_doubted=is_doubted)
+            self._learn(latest, (latest.last_package_id, latest.last_offset))
         end = parts.end_of(uri)
         return latest if end is not None and end.package_id == latest.last_package_id else None
+
+    def _learn(self, latest: Build, end: tuple[PackageId, Offset]) -> None:
+        """Follow the source from its newest complete build on, and look in the log whether that is still right."""
+        rows = self._library.manifest(latest).ordered()
+        built = (StagedNode(node.path, node.digest) for row in rows for node in row.nodes)
+        left_out = (StagedNode(problem.path, UNKNOWN_DIGEST) for problem in latest.problems)
+        parts, since = self._ports.parts, Offset(end[1] + 1)
+        is_doubted = parts.has_published_since(since, self._recipe.roots, self._of_other_sources())
+        parts.remember(self._recipe.source, chain(built, left_out), end, is_doubted=is_doubted)
 
     def _begun(self, build_id: BuildId, known: Build | None, bins: ArrangedBins) -> Build:
         revision = bins.revision.hex()
@@ -336,8 +337,6 @@ class BuildRun:
             yield build_closing(group, self._ports.codec)
 
     def _publish(self, build: Build) -> BuildReport:
-        if build.state is BuildState.COMPLETE:
-            return self._report(build)
         ports = self._ports
         publication = BuildPublication(build, self._library.manifest(build), ports.parts, ports.blobs)
         with self._stage("publish", build.total):
@@ -351,13 +350,18 @@ class BuildRun:
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
         self._library.prune(self._recipe)
-        return self._report(build)
+        return self._report(build, build.problems)
 
-    def _report(self, build: Build, problems: Sequence[Problem] = ()) -> BuildReport:
+    def _report(self, build: Build, problems: Sequence[Problem]) -> BuildReport:
         return self._tally.report(build, self._seconds, problems)
 
     def _now_ms(self) -> int:
         return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[Problem]) -> bool:
+    """Whether a build is of the tree that was cut: what can't be listed has no part in the revision."""
+    return build.revision == bins.revision.hex() and build.problems == tuple(problems)
 
 
 def _incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:

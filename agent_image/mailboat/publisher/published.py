@@ -37,8 +37,10 @@ CREATE TEMP TABLE removal (key TEXT PRIMARY KEY, what INTEGER, is_early) WITHOUT
 CREATE TEMP TABLE changed (rank INTEGER PRIMARY KEY, key TEXT, what INTEGER, bytes INTEGER, is_file);
 """
 _PUT_NEW, _PUT_OTHER, _REMOVE_DEEP, _REMOVE_ALONE = range(4)
-_DOUBTED: Final = "X''"
+UNKNOWN_DIGEST: Final = b""
 """The digest of no node: something may stand there in the log, nobody knows what."""
+_DOUBTED: Final = "X''"
+"""The same for SQLite."""
 
 _PUTS: Final = f"""
 INSERT INTO changed (key, what, bytes, is_file)
