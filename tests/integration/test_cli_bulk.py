@@ -93,6 +93,19 @@ def test_a_forgotten_build_has_no_manifest_and_keeps_what_it_published(boat: Any
     assert boat.do("bulk", "status", "-o", "name").lines == ["release-7"]
 
 
+def test_a_build_of_which_nothing_can_be_read_is_forgotten_as_any_other(boat: Any, site: Path) -> None:
+    build(boat, site)
+    build(boat, site, "release-8")
+    record = boat.home / "blobs/builds/release-7.build"
+    record.write_bytes(record.read_bytes()[:100])
+    ran = boat.run("bulk", "forget", "release-9")
+    assert ran.code == 2
+    assert "builds: release-7, release-8" in ran.err
+    assert boat.do("bulk", "forget", "release-8").lines == ["release-8 is forgotten"]
+    assert boat.do("bulk", "forget", "release-7").lines == ["release-7 is forgotten"]
+    assert list((boat.home / "blobs/builds").iterdir()) == []
+
+
 def test_a_publisher_whose_packages_travel_in_the_log_can_not_build_in_bulk(boat: Any, site: Path) -> None:
     configuration = boat.home / "mailboat.yaml"
     configuration.write_text(re.sub(r"transfer: \w+", "transfer: chunks", configuration.read_text()))

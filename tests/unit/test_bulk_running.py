@@ -367,6 +367,37 @@ def test_a_part_of_a_manifest_that_has_other_columns_is_damaged(engine: Engine, 
         list(library.manifest(library.builds()[0]).ordered())
 
 
+def truncate_record(engine: Engine, build_id: str) -> None:
+    documents = engine.blobs.builds
+    documents.write(f"{build_id}.build", (documents.read(f"{build_id}.build") or b"")[:100])
+
+
+def test_a_damaged_record_of_one_source_holds_up_no_build_of_another(
+    engine: Engine, site: Path, tmp_path: Path
+) -> None:
+    run(engine, BuildOrder(recipe_for(engine, site), BuildId("damaged")))
+    truncate_record(engine, "damaged")
+    write_site(tmp_path / "other", {"other.html": "other"})
+    order = BuildOrder(recipe_for(engine, tmp_path / "other"))
+    assert run(engine, order).published == 1
+    assert run(engine, order).published == 0
+
+
+def test_a_build_whose_record_is_damaged_ends_until_it_is_forgotten(engine: Engine, site: Path) -> None:
+    order = BuildOrder(recipe_for(engine, site), BuildId("damaged"))
+    run(engine, order)
+    truncate_record(engine, "damaged")
+    with pytest.raises(ManifestDamagedError, match="what is known of the build damaged") as raised:
+        run(engine, order)
+    assert raised.value.next_step == "mailboat bulk forget damaged, then build anew"
+    library = Library(engine.blobs.builds)
+    assert (library.ids(), library.builds()) == (["damaged"], [])
+    library.forget(BuildId("damaged"))
+    assert list(library.documents.names()) == []
+    assert run(engine, order).state == "complete"
+    assert_imported(engine, site)
+
+
 def test_old_builds_of_a_source_are_forgotten_and_the_newest_are_kept(engine: Engine, site: Path) -> None:
     for number in range(7):
         (site / "index.html").write_text(f"revision {number}")
@@ -409,7 +440,7 @@ def test_a_build_that_was_swept_before_it_was_published_publishes_nothing_until_
     assert (raised.value.where["digest"] == film.hex()) is is_binary
     assert messages(dying) == []
     library = Library(dying.blobs.builds)
-    library.forget(library.builds()[0])
+    library.forget(BuildId("old"))
     run(dying, order)
     assert_imported(dying, site)
 
@@ -435,7 +466,7 @@ def test_a_build_whose_manifest_lost_a_part_publishes_nothing_until_it_is_built_
         run(dying, order)
     assert raised.value.next_step == "mailboat bulk forget old, then build anew"
     assert messages(dying) == []
-    library.forget(library.builds()[0])
+    library.forget(BuildId("old"))
     run(dying, order)
     assert_imported(dying, site)
 

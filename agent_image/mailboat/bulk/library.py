@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ class Build:
         last_package_id: The last package published of the source, by this build or before it.
         last_offset: And its offset.
         completed_ms: When it was complete.
+        stored_ms: Nothing that its manifest has was stored before; None where that is `created_ms`.
     """
 
     build_id: BuildId
@@ -64,6 +66,7 @@ class Build:
     last_package_id: PackageId | None = None
     last_offset: Offset | None = None
     completed_ms: int | None = None
+    stored_ms: int | None = None
 
     @property
     def is_of(self) -> tuple[str, tuple[NodePath, ...], str]:
@@ -91,11 +94,19 @@ class Library:
         """Its manifest."""
         return Manifest(self.documents, build.build_id, build.borders)
 
-    def builds(self) -> Sequence[Build]:
-        """All of them, the oldest first. Raises: ManifestDamagedError."""
+    def ids(self) -> Sequence[BuildId]:
+        """The ids of all of them, also of those of which nothing can be read."""
         names = [name for name in self.documents.names() if name.endswith(_SUFFIX)]
-        found = [self.read(BuildId(name.removesuffix(_SUFFIX))) for name in names]
-        return sorted((one for one in found if one is not None), key=lambda one: (one.created_ms, one.build_id))
+        return [BuildId(name.removesuffix(_SUFFIX)) for name in names]
+
+    def builds(self) -> Sequence[Build]:
+        """All that can be read, the oldest first: who builds something else is not held up by a damaged one."""
+        found = list[Build]()
+        for build_id in self.ids():
+            with suppress(ManifestDamagedError):
+                build = self.read(build_id)
+                found += [] if build is None else [build]
+        return sorted(found, key=lambda one: (one.created_ms, one.build_id))
 
     def latest(self, recipe: Recipe) -> Build | None:
         """The newest complete build of the same source and roots."""
@@ -112,17 +123,17 @@ class Library:
             None,
         )
 
-    def forget(self, build: Build) -> None:
-        """Remove a build and its manifest; what it published stays."""
-        self.manifest(build).remove()
-        for name in self.documents.names(f"{build.build_id}.claim-"):
+    def forget(self, build_id: BuildId) -> None:
+        """Remove a build and its manifest, whether or not they can be read; what it published stays."""
+        Manifest(self.documents, build_id, ()).remove()
+        for name in self.documents.names(f"{build_id}.claim-"):
             self.documents.remove(name)  # of a driver that died when all was done
-        self.documents.remove(f"{build.build_id}{_SUFFIX}")
+        self.documents.remove(f"{build_id}{_SUFFIX}")
 
     def prune(self, recipe: Recipe) -> None:
         """Forget the oldest complete builds of a source beyond those that are kept."""
         for one in sorted(self._complete(recipe), key=lambda one: one.completed_ms or 0)[:-_KEPT]:
-            self.forget(one)
+            self.forget(one.build_id)
 
     def _complete(self, recipe: Recipe) -> list[Build]:
         wanted = recipe.source, recipe.roots, recipe.log
@@ -133,7 +144,7 @@ def _decoded(stored: bytes, build_id: BuildId) -> Build:
     try:
         document: dict[str, Any] = json.loads(stored)
         recipe: dict[str, Any] = document["recipe"]
-        build = Build(**{one.name: document[one.name] for one in fields(Build)})
+        build = Build(**{one.name: document[one.name] for one in fields(Build) if one.name in document})
         return replace(
             build,
             recipe=Recipe(**{**recipe, "roots": tuple(recipe["roots"]), "budget": Budget(**recipe["budget"])}),
@@ -142,4 +153,8 @@ def _decoded(stored: bytes, build_id: BuildId) -> Build:
             problems=tuple(Problem(*one) for one in document["problems"]),
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise ManifestDamagedError(f"what is known of the build {build_id} can't be read: {error!r}") from error
+        raise ManifestDamagedError(
+            f"what is known of the build {build_id} can't be read: {error!r}",
+            next_step=f"mailboat bulk forget {build_id}, then build anew",
+            build=build_id,
+        ) from error

@@ -184,11 +184,11 @@ def forget(
     with _workspace(session, into) as workspace:
         library = Library(workspace.blobs.builds)
         with BuildClaim(library.documents, claimed_build(named), this_driver(), workspace.clock).held():
-            found = library.read(named)
-            if found is None:
-                known = ", ".join(one.build_id for one in library.builds()) or "none"
-                raise BuildMissingError(f"there is no manifest of a build {named}; builds: {known}", build=named)
-            library.forget(found)
+            known = library.ids()
+            if named not in known:
+                others = ", ".join(known) or "none"
+                raise BuildMissingError(f"there is no manifest of a build {named}; builds: {others}", build=named)
+            library.forget(named)
     session.show(Report({"build_id": named, "forgotten": True}, [named], lambda: [f"{named} is forgotten"]))
 
 
