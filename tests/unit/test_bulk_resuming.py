@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,28 @@ def test_other_reasons_to_leave_out_the_same_are_told(engine: Engine, site: Path
         report = build(engine, site)
         assert report.published == 0
         assert [one.path for one in report.problems] == ["/index.html"]
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+def test_an_attempt_goes_on_with_what_was_stored_lately_however_old_the_build_is(
+    engine: Engine, deaths: Deaths, site: Path, build_id: BuildId | None
+) -> None:
+    counts = list[int]()
+    for hours in (0, 7, 7, 1):
+        engine.parts.clock.wait(threading.Event(), hours * 3600.0)
+        stages = LocalStages(engine.blobs)
+        deaths.plan(Failpoint.BULK_ROWS_STORED)
+        with suppress(CrashError):
+            run(engine, BuildOrder(recipe_for(engine, site), build_id), stages)
+        counts.append(len(stages.built))
+    assert counts == [8, 8, 8, 0]
+    assert_imported(engine, site)
+
+
+def test_a_build_that_says_nothing_of_the_age_of_what_it_stored_is_read(engine: Engine, site: Path) -> None:
+    report = build(engine, site)
+    name = f"{report.build_id}.build"
+    written = json.loads(engine.blobs.builds.read(name) or b"")
+    del written["stored_ms"]
+    engine.blobs.builds.write(name, json.dumps(written).encode())
+    assert build(engine, site).published == 0

@@ -250,6 +250,7 @@ class BuildRun:
     def _build(
         self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
     ) -> BuildReport:
+        build = self._without_swept(build)
         if not build.borders:
             build = replace(build, borders=bins.borders)
         build = replace(build, bins=len(bins), problems=tuple(problems))
@@ -258,7 +259,7 @@ class BuildRun:
         manifest = self._library.manifest(build)
         wanted = frozenset(bins.signatures)
         earlier = None if self._order.is_all else latest
-        have = self._stored(build, manifest) & wanted
+        have = wanted & _stored(manifest)
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
         failed = self._build_missing(manifest, bins, wanted - have)
@@ -268,12 +269,13 @@ class BuildRun:
             raise _incomplete(build, failed)
         return self._publish(self._made_ready(build, manifest, bins))
 
-    def _stored(self, build: Build, manifest: Manifest) -> frozenset[bytes]:
-        """What an earlier attempt built, not too long ago. What it found to be present may not be so any more."""
-        if self._ports.clock.now().timestamp() - build.created_ms / 1000 > RESUME_SECONDS:
-            manifest.remove()
-            return frozenset()
-        return frozenset(one for one, is_present in manifest.signatures() if not is_present)
+    def _without_swept(self, build: Build) -> Build:
+        """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
+        now_ms = self._now_ms()
+        if now_ms - (build.stored_ms or build.created_ms) <= RESUME_SECONDS * 1000:
+            return build
+        self._library.manifest(build).remove()
+        return replace(build, stored_ms=now_ms)
 
     def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
         """Take over the rows of bins that the log has, as the newest complete build published them."""
@@ -357,6 +359,11 @@ class BuildRun:
 
     def _now_ms(self) -> int:
         return int(self._ports.clock.now().timestamp() * 1000)
+
+
+def _stored(manifest: Manifest) -> frozenset[bytes]:
+    """What earlier attempts built. What they found to be present may not be so any more."""
+    return frozenset(signature for signature, is_present in manifest.signatures() if not is_present)
 
 
 def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[Problem]) -> bool:
