@@ -21,7 +21,7 @@ def find_requests(
     """Where the messages of some requests of one publisher stand, from `scan_from` (or the head) to the end."""
     publisher, request_ids = wanted
     found: dict[RequestId, tuple[Offset, PackageId]] = {}
-    for offset, message in _messages_from(journal, topic, scan_from):
+    for offset, message in messages_from(journal, topic, scan_from):
         if message.request_id is not None and message.request_id in request_ids and message.pub_agent_name == publisher:
             found.setdefault(message.request_id, (offset, message.package_id))
     return found
@@ -32,13 +32,14 @@ def find_packages(
 ) -> dict[PackageId, Offset]:
     """Where some packages stand, from `scan_from` (or the head) to the end. Raises: the journal's errors."""
     found: dict[PackageId, Offset] = {}
-    for offset, message in _messages_from(journal, topic, scan_from):
+    for offset, message in messages_from(journal, topic, scan_from):
         if message.package_id in wanted:
             found.setdefault(message.package_id, offset)
     return found
 
 
-def _messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+def messages_from(journal: Journal, topic: TopicName, scan_from: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+    """The packages from `scan_from` (or the head) to what is the end now, without what can't be understood."""
     bounds = journal.bounds(topic)
     start = max(bounds.earliest_offset, min(scan_from, bounds.next_offset))
     with closing(journal.reader(topic, start)) as reader:

@@ -8,7 +8,6 @@ of the build in the log. How parts are appended beside other publications is in 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import closing
 from typing import Final
 
 from mailboat.errors import MessageCorruptError, PathRefusedError
@@ -19,6 +18,7 @@ from mailboat.model.paths import NodePath, is_within
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.appending import Appender, Placed
 from mailboat.publisher.changes import ChangeGroup, plan_changes
+from mailboat.publisher.finding import messages_from
 from mailboat.publisher.lane import KnownPart, PartLane
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.published import SourceEnd, SourceNode, StagedNode
@@ -90,7 +90,7 @@ class PartShipper:
             message.pub_agent_name == self._settings.name
             and (message.bulk is None or message.bulk.build_id not in known)
             and _changes_any(message, roots)
-            for _, message in self._messages_from(since)
+            for _, message in messages_from(self._ports.journal, self._settings.package_topic, since)
         )
 
     def removals(
@@ -113,7 +113,7 @@ class PartShipper:
     def published_parts(self, build_id: BuildId, scan_from: Offset) -> dict[int, Placed]:
         """The parts of a build that stand in the log at or after an offset, by their sequence: the first of each."""
         found: dict[int, Placed] = {}
-        for offset, message in self._messages_from(scan_from):
+        for offset, message in messages_from(self._ports.journal, self._settings.package_topic, scan_from):
             if message.bulk is not None and message.bulk.build_id == build_id:
                 found.setdefault(message.bulk.sequence, Placed(offset, message.package_id, is_repeat=True))
         return found
@@ -130,20 +130,6 @@ class PartShipper:
             JournalUnavailableError, StorageFullError: Try again; what was appended is found.
         """
         return self._lane.ship(parts, uri)
-
-    def _messages_from(self, since: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
-        journal, topic = self._ports.journal, self._settings.package_topic
-        bounds = journal.bounds(topic)
-        start = max(bounds.earliest_offset, min(since, bounds.next_offset))
-        with closing(journal.reader(topic, start)) as reader:
-            while reader.next_offset < bounds.next_offset:
-                batch = reader.read(_READ, 0.0)
-                for record in batch.records:
-                    message = _decoded(record.value)
-                    if message is not None:
-                        yield record.offset, message
-                if batch.is_at_end and not batch.records:
-                    break
 
 
 def _decoded(value: bytes) -> PackageMessage | None:
