@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from mailboat.agent.control.archive import message_view
 from mailboat.agent.control.port import AgentDefectError
 from mailboat.agent.glossary import explanations
+from mailboat.config.document import HttpConfig
 from mailboat.errors import (
     JournalUnavailableError,
     MailboatError,
@@ -24,13 +27,16 @@ from mailboat.http.access import is_from_here, is_loopback, token_of
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import has_half_characters
 from mailboat.http.client import HttpControl
+from mailboat.http.gate import gated
 from mailboat.http.problems import error_of, plain_problem, problem_of, status_of
 from mailboat.http.rates import MAX_CALLERS, RateLimiter
 from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.telemetry.requests import RequestRecorder
 from mailboat.testing.clocks import ManualClock
+from starlette.responses import PlainTextResponse
 
 DOCUMENTED = {400, 403, 404, 409, 422, 429, 500, 503}
 
@@ -176,6 +182,25 @@ def test_an_audit_line_is_one_line_whatever_it_tells(text: str) -> None:
     assert line.isprintable()
     assert line.endswith("outcome=done status=0 request_id=r")
     assert audit.lines("other") == []
+
+
+def test_the_audit_line_is_written_before_its_answer_begins(tmp_path: Path) -> None:
+    audit, seen = AuditTrail(ManualClock()), list[tuple[str, int]]()
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"]["call"].what |= {"publisher": "author"}
+        await PlainTextResponse("fine", 202)(scope, receive, send)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        seen.append((message["type"], len(audit.lines("author"))))
+
+    gate = gated(inner, HttpConfig(), tmp_path, ManualClock(), audit, RequestRecorder())
+    asyncio.run(gate({"type": "http", "method": "POST", "path": "/x", "headers": [(b"host", b"[::1]")]}, receive, send))
+    assert seen == [("http.response.start", 1), ("http.response.body", 1)]
+    assert len(audit.lines("author")) == 1
 
 
 def test_an_audit_line_leaves_out_what_there_is_not_to_tell() -> None:

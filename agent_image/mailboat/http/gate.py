@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -93,7 +94,8 @@ class Gate:
             return
         call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
-        answer, began = _Answer(call, send, self._clock), self._clock.monotonic()
+        answer = _Answer(call, send, self._clock, lambda: self._write_audit(call, scope))
+        began = self._clock.monotonic()
         try:
             refusal = self._refusal(scope, call)
             if refusal is not None:
@@ -103,7 +105,8 @@ class Gate:
         except Exception as error:  # noqa: BLE001  # a defect: whatever it is, the caller gets an answer and the log its trace
             await self._fail(error, call, answer)
         finally:
-            self._write_audit(call, scope)
+            if not answer.is_begun:
+                self._write_audit(call, scope)
             if call.status:
                 seconds = self._clock.monotonic() - began
                 self._requests.record(scope["method"], _route_of(scope), call.status, seconds)
@@ -176,10 +179,14 @@ def incident_of(error: Exception, request_id: str) -> Problem:
 
 
 class _Answer:
-    """A `send` that keeps the status and adds what every answer has."""
+    """A `send` that keeps the status and adds what every answer has.
 
-    def __init__(self, call: Call, send: Send, clock: Clock) -> None:
+    The audit line is written as the answer begins: who has an answer to a mutating call finds its line in the log.
+    """
+
+    def __init__(self, call: Call, send: Send, clock: Clock, write_audit: Callable[[], None]) -> None:
         self.call = call
+        self._write_audit = write_audit
         self._clock = clock
         self.is_begun = False
         self.is_closing = False
@@ -189,6 +196,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.is_begun = True
             self.call.status = message["status"]
+            self._write_audit()
             added = [(b"x-request-id", self.call.request_id.encode()), (b"cache-control", b"no-store")]
             added.append((b"x-content-type-options", b"nosniff"))
             added.append((b"date", formatdate(self._clock.now().timestamp(), usegmt=True).encode()))
