@@ -8,8 +8,8 @@ what the topic holds of the batch is a beginning of it, in order, whatever the b
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -25,6 +25,7 @@ from mailboat.journal.refusals import journal_closed
 from mailboat.model.identifiers import Offset, TopicName
 
 _POLL_SECONDS: Final = 0.1
+_IDLE_SECONDS: Final = 1.0  # how often errors and log lines are taken off the client while nothing is appended
 _PAUSE_SECONDS: Final = 0.005
 _MEETING_SECONDS: Final = 1.0
 _BATCH_HEADER_BYTES: Final = 61
@@ -71,10 +72,13 @@ class _Client:
     def __init__(self, settings: KafkaSettings, log: ClientLog) -> None:
         hooks: dict[str, Any] = {"error_cb": log.note, "logger": log}
         self._ending = threading.Lock()
+        self._counting = threading.Lock()
         self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
         self._has_met = False
-        self._is_over = threading.Event()
+        self._is_over = False
+        self._appends = 0
+        self._is_wanted = threading.Event()  # something is being appended, or it is over
         self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)
         self._thread.start()
 
@@ -89,9 +93,25 @@ class _Client:
             with suppress(KafkaException):  # they may be away: the append says so in its time
                 self.producer.list_topics(topic, _MEETING_SECONDS)
 
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Hand out reports as they come, as long as the block lasts: an idle client wakes nobody up for them."""
+        with self._counting:
+            self._appends += 1
+            self._is_wanted.set()
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._appends -= 1
+                if self._appends == 0 and not self._is_over:
+                    self._is_wanted.clear()
+
     def end(self) -> None:
         """Give up what is not delivered; every record that was sent before gets its report."""
-        self._is_over.set()
+        with self._counting:
+            self._is_over = True
+            self._is_wanted.set()
         self._thread.join()
         with self._ending:
             self.producer.purge()
@@ -99,8 +119,8 @@ class _Client:
                 pass
 
     def _serve(self) -> None:
-        while not self._is_over.is_set() and self.failure is None:
-            self._poll(_POLL_SECONDS)
+        while not self._is_over and self.failure is None:
+            self._poll(_POLL_SECONDS if self._is_wanted.wait(_IDLE_SECONDS) and not self._is_over else 0)
 
     def _poll(self, wait_seconds: float) -> int:
         """Hand out reports; how many there were, or were before the news that the producer is beyond recovery."""
@@ -136,13 +156,14 @@ class KafkaAppender:
         client = self._current()
         outcome = _Outcome(len(records))
         client.meet_brokers(topic)
-        try:
-            self._send(client, topic, records, outcome, deadline)
-        except (KafkaException, BufferError) as raised:
-            self._give_up(client)
-            raise self._failure(topic, records, outcome, error_of(raised)) from raised
-        if not self._is_known(client, outcome, deadline):
-            self._give_up(client)
+        with client.served():
+            try:
+                self._send(client, topic, records, outcome, deadline)
+            except (KafkaException, BufferError) as raised:
+                self._give_up(client)
+                raise self._failure(topic, records, outcome, error_of(raised)) from raised
+            if not self._is_known(client, outcome, deadline):
+                self._give_up(client)
         if len(outcome.offsets) < len(records):
             error = client.failure or outcome.error or KafkaError(KafkaError._TIMED_OUT)
             raise self._failure(topic, records, outcome, error)

@@ -25,7 +25,8 @@ from mailboat.journal.refusals import journal_closed, out_of_range, topic_replac
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds
 
-_LOOK_SECONDS: Final = 0.05  # how soon an interrupt is heard: the library's wait can't be ended by another thread
+_LOOK_SECONDS: Final = 0.2  # how soon an interrupt is heard: the library's wait can't be ended by another thread
+_IDLE_CHECK_SECONDS: Final = 5.0  # how soon a read that waits is told of a replaced topic, which it gives nothing of
 _CHUNK: Final = 64
 _LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
 
@@ -140,7 +141,7 @@ class KafkaReader:
                 return False
             self._poll(min(left_seconds, _LOOK_SECONDS))
             if not self._fetched:
-                self._check_identity_if(is_due=False)
+                self._check_identity(_IDLE_CHECK_SECONDS)
         return True
 
     def _await_known_record(self) -> bool:
@@ -178,7 +179,7 @@ class KafkaReader:
                 if left_bytes < 0 and records:
                     break
                 records.append(fetched.popleft())
-            self._check_identity_if(is_due=self._is_identity_due)
+            self._check_identity(0.0 if self._is_identity_due else self._settings.kafka.identity_check_seconds)
             last = records[-1]
             after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
             batch = RecordBatch(records, after, self._is_end(after))
@@ -233,7 +234,7 @@ class KafkaReader:
     def _raise_trouble(self, error: KafkaError) -> None:
         """Report what the client met; the next read begins anew at the position, and meets it again."""
         self._drop_client()
-        self._check_identity_if(is_due=True)
+        self._check_identity()
         if error.code() in OUT_OF_RANGE:
             raise self._out_of_range(self._topics.bounds(self._settings.topic))
         raise mapped(error, "reading", self._settings.topic)
@@ -258,19 +259,19 @@ class KafkaReader:
             bounds = self._topics.bounds(topic)
         except TopicMissingError as error:
             raise topic_replaced(topic, self._settings.topic_id) from error
-        self._check_identity_if(is_due=True)
+        self._check_identity()
         if not bounds.earliest_offset <= position <= bounds.next_offset:
             self._drop_client()
             raise self._out_of_range(bounds)
         return bounds
 
-    def _check_identity_if(self, *, is_due: bool) -> None:
-        """Make sure that the topic is the one that was opened, when that is due or long ago.
+    def _check_identity(self, after_seconds: float = 0.0) -> None:
+        """Make sure that the topic is the one that was opened, if that was last done so long ago.
 
         Raises: JournalReplacedError, JournalUnavailableError.
         """
         now = self._clock.monotonic()
-        if not is_due and now - self._checked_at < self._settings.kafka.identity_check_seconds:
+        if now - self._checked_at < after_seconds:
             return
         topic, known_id = self._settings.topic, self._settings.topic_id
         try:

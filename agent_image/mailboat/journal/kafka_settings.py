@@ -109,7 +109,7 @@ class KafkaSettings:
     min_insync_replicas: int | None = None
     append_seconds: float = 30.0
     request_seconds: float = 10.0
-    fetch_wait_seconds: float = 0.1
+    fetch_wait_seconds: float = 0.5
     read_buffer_bytes: int = 8 * 1024 * 1024
     identity_check_seconds: float = 1.0
     topic_memory_seconds: float = 5.0
