@@ -99,6 +99,9 @@ def told(manifest: dict[str, Any], state: str, *, age: float = 5.0, **more: Any)
 
 
 RUNNING = {"executorState": {"first-1-exec-1": "RUNNING"}}
+WAITING = {"executorState": {"first-1-exec-1": "PENDING", "first-1-exec-2": "PENDING"}}
+TOO_LATE = 601.0
+"""Seconds after which an attempt that does not run is ended."""
 
 
 def started(**spec: Any) -> tuple[PackageBuild, dict[str, Any]]:
@@ -148,10 +151,65 @@ def test_a_running_build_tells_how_many_packages_are_in_the_journal() -> None:
 
 def test_a_driver_whose_executors_wait_for_room_is_starting_still() -> None:
     one, application = started()
-    waiting = told(application, "RUNNING", executorState={"first-1-exec-1": "PENDING"})
-    plan = plan_build(one, seen(waiting))
+    plan = plan_build(one, seen(told(application, "RUNNING", **WAITING)))
     assert plan.status is not None
     assert plan.status["phase"] == "Starting"
+
+
+def driving(engine: SparkOperator, application: dict[str, Any], age: float) -> dict[str, Any]:
+    """An application whose driver runs, and nothing else of it."""
+    if engine is SparkOperator.KUBEFLOW:
+        return told(application, "RUNNING", age=age)
+    return {**told(application, "", age=age), "status": {"currentState": {"currentStateSummary": "DriverReady"}}}
+
+
+@pytest.mark.parametrize("engine", SparkOperator)
+@pytest.mark.parametrize("heard", [BuildProgress(450_000, 900_000), None], ids=["heard", "heard before"])
+def test_a_driver_that_only_publishes_runs_without_executors_for_as_long_as_it_takes(
+    engine: SparkOperator, heard: BuildProgress | None
+) -> None:
+    one, application = started(engine=str(engine))
+    half_done = {"packages_done": 450_000, "packages_total": 900_000, "packages": "450000/900000"}
+    plan = plan_build(
+        replace(one, status=replace(one.status, **half_done)),
+        seen(driving(engine, application, TOO_LATE), progress=heard),
+    )
+    assert plan.status is not None
+    assert (plan.status["phase"], condition(plan)["reason"]) == ("Running", "Running")
+    assert not [action for action in plan.actions if isinstance(action, Delete)]
+
+
+@pytest.mark.parametrize("engine", SparkOperator)
+def test_a_driver_that_has_published_nothing_and_gets_no_executors_is_ended_in_time(engine: SparkOperator) -> None:
+    one, application = started(engine=str(engine))
+    assert condition(plan_build(one, seen(driving(engine, application, 599.0))))["reason"] == "Starting"
+    plan = plan_build(one, seen(driving(engine, application, TOO_LATE)))
+    assert condition(plan)["reason"] == "StartDeadlineExceeded"
+    assert [one.key.name for one in plan.actions if isinstance(one, Delete)] == ["first-1"]
+
+
+def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_published_build_is_built_anew() -> None:
+    one, application = started()
+    half_done = BuildProgress(100, 242)
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING"), progress=half_done)))
+    assert ran.status.phase is BuildPhase.RUNNING, "the driver looks what became of the build"
+    plan = plan_build(ran, seen(told(application, "RUNNING", age=TOO_LATE, **WAITING), progress=half_done))
+    assert condition(plan)["reason"] == "StartDeadlineExceeded"
+
+
+def test_executors_that_are_lost_and_replaced_end_no_attempt_that_ran() -> None:
+    one, application = started()
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(1, 9))))
+    replaced = {"executorState": {"first-1-exec-1": "FAILED", "first-1-exec-2": "PENDING"}}
+    plan = plan_build(ran, seen(told(application, "RUNNING", age=TOO_LATE, **replaced), progress=BuildProgress(1, 9)))
+    assert plan.status is None
+
+
+def test_the_other_engine_s_operator_ends_no_driver_that_has_no_executors() -> None:
+    (application,) = applications(plan_build(build(engine="apache"), seen()))
+    limits = application["spec"]["applicationTolerations"]["applicationTimeoutConfig"]
+    assert limits["executorStartTimeoutMillis"] == 0, "0 is none; the deadline is ours"
+    assert limits["driverStartTimeoutMillis"] == 600_000
 
 
 def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> None:
@@ -161,6 +219,35 @@ def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> N
     assert reasons(plan) == ["Complete"]
     assert not [action for action in plan.actions if isinstance(action, Delete)]
     assert plan_build(after(one, plan), seen()) == Plan((), None, LONGEST_SLEEP_SECONDS)
+
+
+def test_a_build_that_was_overtaken_is_complete_as_another_one_and_shows_no_figures_of_its_own() -> None:
+    one, application = started()
+    half_done = BuildProgress(100, 242)
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=half_done)))
+    plan = plan_build(ran, seen(told(application, "COMPLETED"), progress=half_done))
+    assert plan.status is not None
+    assert plan.status["phase"] == "Completed"
+    assert not {"packages", "packagesDone", "packagesTotal"} & plan.status.keys()
+    message = condition(plan)["message"]
+    assert message.startswith("complete as another build: something else was published of the source after 100 of 242")
+    assert condition(plan, "Complete")["status"] == "True"
+
+
+def test_a_build_whose_end_no_agent_tells_is_complete_without_the_figures_of_an_earlier_look() -> None:
+    one, application = started()
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(230, 242))))
+    plan = plan_build(ran, seen(told(application, "COMPLETED")))
+    assert plan.status is not None
+    assert "packages" not in plan.status
+    assert "does not tell how many packages" in condition(plan)["message"]
+
+
+def test_a_build_that_had_nothing_to_publish_is_complete() -> None:
+    one, application = started()
+    assert condition(plan_build(one, seen(told(application, "COMPLETED"))))["message"] == (
+        "complete: no package in the journal"
+    )
 
 
 def test_a_failed_attempt_is_followed_by_another_of_the_same_build_id_after_a_pause() -> None:
@@ -269,6 +356,21 @@ def test_a_build_s_own_source_and_image_go_before_the_usual_ones() -> None:
     assert application["spec"]["image"] == "mine:2"
     volumes = {one["name"]: one for one in application["spec"]["executor"]["template"]["spec"]["volumes"]}
     assert volumes["source"]["persistentVolumeClaim"] == {"claimName": "mine", "readOnly": True}
+
+
+def test_each_source_has_a_place_of_its_own_so_that_a_build_removes_nothing_of_another_one() -> None:
+    sources = [{"name": "a"}, {"name": "b"}, {"name": "a", "folder": "b"}, {"name": "a", "folder": "c/site.zip"}]
+    places = []
+    for source in sources:
+        (application,) = applications(plan_build(build(source={"volumeClaim": source}), seen()))
+        spec = application["spec"]
+        for role in ("driver", "executor"):
+            (container,) = spec[role]["template"]["spec"]["containers"]
+            (mount,) = [one for one in container["volumeMounts"] if one["name"] == "source"]
+            assert mount["mountPath"] == spec["arguments"][2]
+            assert mount.get("subPath") == source.get("folder")
+        places.append(spec["arguments"][2])
+    assert places == ["/source/a", "/source/b", "/source/a/b", "/source/a/c/site.zip"]
 
 
 @pytest.mark.parametrize("engine", SparkOperator)

@@ -119,8 +119,8 @@ def source_volume(source: Source) -> Manifest:
     return {"name": _SOURCE, "persistentVolumeClaim": {"claimName": source.volume_claim.name, "readOnly": True}}
 
 
-def source_mount(source: Source) -> Manifest:
+def source_mount(source: Source, place: str = SOURCE_FOLDER) -> Manifest:
     """The content, in a container."""
-    mount: Manifest = {"name": _SOURCE, "mountPath": SOURCE_FOLDER, "readOnly": True}
+    mount: Manifest = {"name": _SOURCE, "mountPath": place, "readOnly": True}
     folder = source.volume_claim.folder
     return mount if folder is None else {**mount, "subPath": folder}

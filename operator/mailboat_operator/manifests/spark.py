@@ -78,13 +78,19 @@ class SparkRun:
         return str(self.number)
 
     @property
+    def source_folder(self) -> str:
+        """Where all pods have the source: a place is one source to a build, which removes what that has no longer."""
+        claim = self.source.volume_claim
+        return "/".join([SOURCE_FOLDER, claim.name, *([] if claim.folder is None else [claim.folder])])
+
+    @property
     def arguments(self) -> list[str]:
         """Of the command line."""
         spec = self.build.spec
         return [
             "bulk",
             "build",
-            SOURCE_FOLDER,
+            self.source_folder,
             *spec.roots,
             f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
             f"--home={HOME_FOLDER}",
@@ -166,7 +172,7 @@ def _mounts(run: SparkRun) -> Iterator[Mapping[str, Any]]:
     yield {"name": "mailboat-config", "mountPath": CONFIG_FOLDER, "readOnly": True}
     yield {"name": "home", "mountPath": HOME_FOLDER}
     yield {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # the pod's own
-    yield source_mount(run.source)
+    yield source_mount(run.source, run.source_folder)
     yield from map(secret_mount, journal_mounts(run.journal))
 
 

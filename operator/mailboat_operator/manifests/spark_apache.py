@@ -41,7 +41,7 @@ def apache_application(run: SparkRun) -> Manifest:
             "applicationTimeoutConfig": {
                 "driverStartTimeoutMillis": deadline_ms,
                 "driverReadyTimeoutMillis": deadline_ms,
-                "executorStartTimeoutMillis": deadline_ms,
+                "executorStartTimeoutMillis": 0,  # none: whether executors are needed the operator does not know
             },
         },
     }

@@ -1,8 +1,9 @@
 """What a PackageBuild without a timetable needs: one application at a time, until one of them has done it.
 
 Attempts are counted here, for both Spark operators alike: each is an application of its own, with the same build id, so
-it goes on where the one before stopped. An attempt whose pods never run is ended by a deadline of ours, since neither
-operator ends one whose image can't be pulled. An application is made once and never changed.
+it goes on where the one before stopped. An attempt whose pods never run is ended by a deadline of ours: kubeflow's
+operator has none, and neither operator knows that a driver which only publishes needs no executors. An application is
+made once and never changed.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _followed(ground: Ground, seen: BuildSurroundings, application: Application)
         return _completed(build, seen, status)
     if state is ApplicationState.FAILED:
         return _attempt_failed(build, seen, status, ("ApplicationFailed", _told(build, application)))
-    if state is ApplicationState.RUNNING or status.phase is BuildPhase.RUNNING:
+    if _runs(status, state):
         findings = under_way("Running", f"attempt {status.attempt}: {_packages(status)}")
         return _going_on(ground, seen, replace(status, phase=BuildPhase.RUNNING), findings)
     waited = (seen.around.now - application.created_at).total_seconds()
@@ -120,6 +121,19 @@ def _followed(ground: Ground, seen: BuildSurroundings, application: Application)
         return _attempt_failed(build, seen, status, ("StartDeadlineExceeded", _not_started(build, application)))
     findings = _waiting(status, _told(build, application))
     return _going_on(ground, seen, replace(status, phase=BuildPhase.STARTING), findings)
+
+
+def _runs(status: PackageBuildStatus, state: ApplicationState) -> bool:
+    """Whether executors do, or did, or a driver publishes: what has a package in the journal is built as a whole.
+
+    A driver of such a build that asks for executors is one that builds anew, since something else was published of the
+    source meanwhile: it has to get them in time as any other.
+    """
+    is_built = bool(status.packages_done)
+    if state is ApplicationState.WAITING and is_built:
+        return False
+    is_publishing = state is ApplicationState.DRIVING and is_built
+    return is_publishing or state is ApplicationState.RUNNING or status.phase is BuildPhase.RUNNING
 
 
 def _going_on(ground: Ground, seen: BuildSurroundings, status: PackageBuildStatus, findings: Sequence[Finding]) -> Plan:
@@ -133,7 +147,10 @@ def _waiting(status: PackageBuildStatus, application: str) -> Sequence[Finding]:
 
 
 def _completed(build: PackageBuild, seen: BuildSurroundings, status: PackageBuildStatus) -> Plan:
-    text = f"complete: {_packages(status)}"
+    """It succeeded; figures that are not those of all packages are not what it came to."""
+    text = _success(status, seen.progress)
+    if status.packages_done != status.packages_total:
+        status = replace(status, packages_done=None, packages_total=None, packages=None)
     status = replace(status, phase=BuildPhase.COMPLETED, finished_at=_seconds(seen.around.now))
     return _ended(build, _plan(build, status, ready(text, COMPLETE), seen), Report(Severity.NORMAL, COMPLETE, text))
 
@@ -209,6 +226,18 @@ def _packages(status: PackageBuildStatus) -> str:
     if status.packages is None:
         return "no package in the journal"
     return f"{status.packages_done} of {status.packages_total} packages in the journal"
+
+
+def _success(status: PackageBuildStatus, progress: BuildProgress | None) -> str:
+    """What a build came to whose driver succeeded; the tree of one that was overtaken is that of another build."""
+    if status.packages_done == status.packages_total:
+        return f"complete: {_packages(status)}"
+    if progress is None:
+        return "complete, as its driver says; the publisher's agent does not tell how many packages are in the journal"
+    return (
+        f"complete as another build: something else was published of the source after {progress.done} of "
+        f"{progress.total} packages of this one; `mailboat bulk status` lists both"
+    )
 
 
 def _told(build: PackageBuild, application: Application) -> str:

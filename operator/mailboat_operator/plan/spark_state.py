@@ -1,8 +1,9 @@
 """What the states of both Spark operators mean to a build.
 
-An application runs when an executor does: one whose driver waits for executors that no node has room for is starting
-still. A state that nobody here knows leaves everything as it is. Source: kubeflow's `ApplicationStateType`, Apache's
-`ApplicationStateSummary`.
+An application runs when an executor does. One whose driver alone does may publish, which takes no executor, or wait for
+executors that never come: that the build tells, and kubeflow's operator where it knows of executors that wait for a
+node. A state that nobody here knows leaves everything as it is. Source: kubeflow's `ApplicationStateType` and
+`ExecutorState`, Apache's `ApplicationStateSummary`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,15 @@ from mailboat_operator.manifests.children import Manifest
 
 
 class ApplicationState(enum.Enum):
-    """How far an application is."""
+    """How far an application is.
+
+    `WAITING` is a driver that asked for executors, none of which ever ran; `DRIVING` one without an executor, of which
+    no more is known.
+    """
 
     STARTING = enum.auto()
+    WAITING = enum.auto()
+    DRIVING = enum.auto()
     RUNNING = enum.auto()
     SUCCEEDED = enum.auto()
     FAILED = enum.auto()
@@ -44,6 +51,7 @@ class Application(NamedTuple):
 
 
 _EXECUTORS_THERE: Final = frozenset({"RUNNING", "COMPLETED"})
+_EXECUTOR_WAITS: Final = "PENDING"
 _LONGEST: Final = 512
 
 KUBEFLOW_STATES: Final = MappingProxyType(
@@ -72,7 +80,7 @@ APACHE_STATES: Final = MappingProxyType(
         "ScheduledToRestart": ApplicationState.STARTING,
         "DriverRequested": ApplicationState.STARTING,
         "DriverStarted": ApplicationState.STARTING,
-        "DriverReady": ApplicationState.STARTING,
+        "DriverReady": ApplicationState.DRIVING,
         "InitializedBelowThresholdExecutors": ApplicationState.STARTING,
         "RunningHealthy": ApplicationState.RUNNING,
         "RunningWithPartialCapacity": ApplicationState.RUNNING,
@@ -103,9 +111,10 @@ def _kubeflow(status: Mapping[str, Any]) -> tuple[ApplicationState, str, str]:
     said = _mapping(status.get("applicationState"))
     word = _text(said.get("state"))
     state = KUBEFLOW_STATES.get(word, ApplicationState.UNKNOWN)
-    executors = _mapping(status.get("executorState")).values()
+    executors = list(_mapping(status.get("executorState")).values())
     if word == "RUNNING" and not any(one in _EXECUTORS_THERE for one in executors):
-        state = ApplicationState.STARTING
+        are_waited_for = bool(executors) and all(one == _EXECUTOR_WAITS for one in executors)
+        state = ApplicationState.WAITING if are_waited_for else ApplicationState.DRIVING
     return state, word, _text(said.get("errorMessage"))
 
 
