@@ -30,8 +30,8 @@ class BuildWish(NamedTuple):
     budget: Budget = Budget()
 
 
-def recipe_for(workspace: Workspace, wish: BuildWish) -> Recipe:
-    """The recipe of a build: the wish, and what the configuration says of packages.
+def recipe_for(workspace: Workspace, wish: BuildWish, publisher: str | None = None) -> Recipe:
+    """The recipe of a build: the wish, and what the configuration says of packages and of the publisher.
 
     Raises:
         UsageError: Packages of this publisher do not travel through a blob store.
@@ -50,6 +50,7 @@ def recipe_for(workspace: Workspace, wish: BuildWish) -> Recipe:
         config.publisher.inline_binary_bytes,
         are_collisions_refused=config.limits.are_collisions_refused,
         log=str(workspace.journal.identity(workspace.package_topic)),
+        publisher=config.publisher.name if publisher is None else publisher,
     )
 
 

@@ -15,17 +15,17 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.records import Recipe
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError, RetryableError, StopError
 from mailboat.model.identifiers import BuildId
-from mailboat.model.paths import NodePath
 
 LEASE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
@@ -91,13 +91,13 @@ def claimed_build(build_id: BuildId) -> Claimed:
     return Claimed(build_id, f"the build {build_id}", build_id)
 
 
-def claimed_source(source: str, roots: Sequence[NodePath], log: str) -> Claimed:
-    """All builds of the same of a source for one log: what one finds to be present, no other one may change meanwhile.
+def claimed_source(recipe: Recipe) -> Claimed:
+    """All builds of the same of a source: what one finds to be present, no other one may change meanwhile.
 
     Roots count, as drivers in pods have all their sources at the same place.
     """
-    digest = hashlib.sha256(json.dumps([source, *roots, log]).encode()).hexdigest()
-    return Claimed(f"source-{digest[:24]}", f"a build of {source}")
+    digest = hashlib.sha256(json.dumps(recipe.subject).encode()).hexdigest()
+    return Claimed(f"source-{digest[:24]}", f"a build of {recipe.source}")
 
 
 class BuildClaim:

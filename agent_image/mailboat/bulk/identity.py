@@ -38,6 +38,7 @@ def recipe_fingerprint(recipe: Recipe) -> bytes:
         [recipe.inline_binary_bytes, recipe.inline_package_bytes],
         recipe.are_collisions_refused,
         recipe.log,
+        recipe.publisher,
     ]
     return hashlib.sha256(json.dumps(said).encode()).digest()
 

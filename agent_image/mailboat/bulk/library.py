@@ -15,11 +15,10 @@ from mailboat.bulk.manifest import Manifest, ManifestDamagedError
 from mailboat.bulk.records import Problem, Recipe
 from mailboat.content.keys import Key
 from mailboat.model.identifiers import BuildId, Offset, PackageId
-from mailboat.model.paths import NodePath
 
 _SUFFIX: Final = ".build"
 _KEPT: Final = 5
-"""Complete builds of one source that are kept; the newest says what the next one need not publish."""
+"""Complete builds of one source by one publisher that are kept; the newest says what the next one need not publish."""
 
 
 class BuildState(enum.StrEnum):
@@ -68,11 +67,6 @@ class Build:
     completed_ms: int | None = None
     stored_ms: int | None = None
 
-    @property
-    def is_of(self) -> tuple[str, tuple[NodePath, ...], str]:
-        """What is built, where to."""
-        return self.recipe.source, self.recipe.roots, self.recipe.log
-
 
 class Library:
     """The builds of one blob store."""
@@ -109,8 +103,8 @@ class Library:
         return sorted(found, key=lambda one: (one.created_ms, one.build_id))
 
     def latest(self, recipe: Recipe) -> Build | None:
-        """The newest complete build of the same source and roots."""
-        return max(self._complete(recipe), key=lambda one: one.completed_ms or 0, default=None)
+        """The newest complete build of the same source and roots by the same publisher."""
+        return next(reversed(self._complete(recipe)), None)
 
     def unfinished(self, recipe: Recipe, revision: str) -> Build | None:
         """A build of the same that was begun and not ended."""
@@ -131,13 +125,15 @@ class Library:
         self.documents.remove(f"{build_id}{_SUFFIX}")
 
     def prune(self, recipe: Recipe) -> None:
-        """Forget the oldest complete builds of a source beyond those that are kept."""
-        for one in sorted(self._complete(recipe), key=lambda one: one.completed_ms or 0)[:-_KEPT]:
+        """Forget the oldest complete builds of the same beyond those that are kept."""
+        for one in self._complete(recipe)[:-_KEPT]:
             self.forget(one.build_id)
 
     def _complete(self, recipe: Recipe) -> list[Build]:
-        wanted = recipe.source, recipe.roots, recipe.log
-        return [one for one in self.builds() if one.state is BuildState.COMPLETE and one.is_of == wanted]
+        """The oldest first; of two that were complete in the same instant, the one that published last is newer."""
+        complete = (one for one in self.builds() if one.state is BuildState.COMPLETE)
+        same = (one for one in complete if one.recipe.subject == recipe.subject)
+        return sorted(same, key=lambda one: (one.completed_ms or 0, one.last_offset or 0))
 
 
 def _decoded(stored: bytes, build_id: BuildId) -> Build:

@@ -24,6 +24,7 @@ class Recipe:
         inline_package_bytes: Packages up to this size stand in the manifest and travel in the message.
         are_collisions_refused: See `PackageContents`.
         log: The identity of the log: whose packages are stored, for the blob store.
+        publisher: Who publishes them; empty in documents of builds that say nothing of it, which are nobody's.
     """
 
     source: str
@@ -34,6 +35,12 @@ class Recipe:
     inline_package_bytes: int = 16 * 1024
     are_collisions_refused: bool = True
     log: str = ""
+    publisher: str = ""
+
+    @property
+    def subject(self) -> tuple[str, tuple[NodePath, ...], str, str]:
+        """What is built, where to, and by whom: of builds that agree in it, each replaces the one before."""
+        return self.source, self.roots, self.log, self.publisher
 
 
 class Problem(NamedTuple):

@@ -127,7 +127,7 @@ class BuildRun:
             SourceMissingError: A root is not in the source.
         """
         given = self._order.build_id
-        with self._opened, self._claimed(claimed_source(self._recipe.source, self._recipe.roots, self._recipe.log)):
+        with self._opened, self._claimed(claimed_source(self._recipe)):
             if given is None:
                 return self._cut_and_build()
             with self._claimed(claimed_build(given)):

@@ -114,7 +114,7 @@ def build(
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
     budget = _budget_of(cutting)
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
-        recipe = recipe_for(workspace, BuildWish(source, _roots_of(source, paths), budget))
+        recipe = recipe_for(workspace, BuildWish(source, _roots_of(source, paths), budget), naming.publisher)
         runner = opened.enter_context(_spark(naming.master))
         progress = BulkProgress(sys.stderr, workspace.clock)
         opened.callback(progress.end)

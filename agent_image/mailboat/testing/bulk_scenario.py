@@ -73,6 +73,7 @@ def recipe_for(engine: Engine, site: Path, roots: Sequence[str] = ("/",), budget
         budget,
         inline_package_bytes=1_000,
         log=str(engine.journal.identity(PACKAGES)),
+        publisher=engine.publishing.name,
     )
 
 
