@@ -36,13 +36,14 @@ from mailboat.bulk.spark.pipeline import (
     cut_stage,
     cut_work,
 )
-from mailboat.bulk.spark.sink import PackageWriter, sink_order
+from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import (
     BlobStoreUnavailableError,
     PathRefusedError,
     RetryableError,
+    SourceChangedError,
     StorageFullError,
     UsageError,
 )
@@ -68,8 +69,7 @@ def order(boat: Any, site: Path) -> tuple[WorkPlace, Recipe, list[Bin]]:
     with Workspace(Home(boat.home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
         place = WorkPlace.of(workspace.home)
-    with closing(open_source(str(site))) as source:
-        bins = [one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)]
+    bins = [one for one in cut_now(site) if isinstance(one, Bin)]
     assert file.is_file()
     return place, recipe, bins
 
@@ -172,9 +172,9 @@ def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are
     assert 0 < len(problems) < len(bins) == len(results)
 
 
-def sink_of(boat: Any, site: Path) -> PackageWriter:
+def sink_of(boat: Any, site: Path, build_id: str = "by-hand") -> PackageWriter:
     """The writer of a sink for the bins of the site."""
-    options = {"path": str(boat.home), "source": str(site), "buildId": "by-hand"}
+    options = {"path": str(boat.home), "source": str(site), "buildId": build_id}
     return PackageWriter(sink_order(options | {"maxContentBytes": "40000", "maxNodes": "30"}))
 
 
@@ -184,16 +184,72 @@ def rows_of(items: Sequence[Cut]) -> Iterator[pa.RecordBatch]:
         yield batch_of(CUT_COLUMNS, [cut_row(one) for one in part])
 
 
+def cut_now(site: Path) -> list[Bin | Unlisted]:
+    """The whole site as it is."""
+    with closing(open_source(str(site))) as source:
+        return list(cut_whole(source, [ROOT], BUDGET))
+
+
+def published(boat: Any) -> int:
+    """How many messages the log of packages has."""
+    with Workspace(Home(boat.home)) as workspace:
+        return workspace.journal.bounds(workspace.package_topic).next_offset
+
+
 def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: Any, site: Path, order: Any) -> None:
     bins = order[2]
     unlisted = Unlisted(NodePath("/odd"), PathRefusedError("a pipe"))
     writer = sink_of(boat, site)
     done = writer.write(rows_of([*bins, unlisted]))
-    assert [one.signature for one in done.items if isinstance(one, Bin)] == [one.signature for one in bins]
-    assert [type(one) for one in done.results] == [BuiltBin] * len(bins)
+    assert [*done.results] == [one.signature for one in bins]
+    assert {type(one) for one in done.results.values()} == {BuiltBin}
     writer.commit([done, None])
     (build,) = boat.json("bulk", "status")["builds"]
     assert (build["build_id"], build["published"]) == ("by-hand", len(bins))
+
+
+def test_a_row_that_a_sink_gets_twice_counts_once(boat: Any, site: Path, order: Any) -> None:
+    bins = order[2]
+    writer = sink_of(boat, site)
+    writer.commit([writer.write(rows_of([*bins, *bins[:5]])), writer.write(rows_of(bins[3:8]))])
+    (build,) = boat.json("bulk", "status")["builds"]
+    assert (build["published"], build["total"]) == (len(bins), len(bins))
+
+
+def test_what_cannot_be_listed_is_not_removed_by_a_sink_whose_rows_do_not_tell_it(
+    boat: Any, site: Path, tmp_path: Path
+) -> None:
+    page = site / "s00" / "index.html"
+    page.write_text("a page")
+    writer = sink_of(boat, site)
+    writer.commit([writer.write(rows_of(cut_now(site)))])
+    page.unlink()
+    page.symlink_to("/nowhere")
+    writer = sink_of(boat, site, "without-the-page")
+    writer.commit([writer.write(rows_of([one for one in cut_now(site) if isinstance(one, Bin)]))])
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    assert (tmp_path / "web" / "s00" / "index.html").read_text() == "a page"
+
+
+def test_a_page_that_came_after_the_cut_is_not_removed_by_a_sink(boat: Any, site: Path) -> None:
+    boat.do("publish", site, "--changed")
+    bins = cut_now(site)
+    (site / "late.html").write_text("later")
+    boat.do("publish", site, "--changed")
+    before = published(boat)
+    writer = sink_of(boat, site)
+    done = writer.write(rows_of(bins))
+    with pytest.raises(FrameMismatchError, match="cut the source anew if it changed"):
+        writer.commit([done])
+    assert published(boat) == before
+
+
+def test_a_sink_tells_a_source_that_changed_before_its_bins_were_built(boat: Any, site: Path, order: Any) -> None:
+    assert change_some(site, 0.05) > 0
+    writer = sink_of(boat, site)
+    with pytest.raises(SourceChangedError, match="is not what the bins were cut from"):
+        writer.commit([writer.write(rows_of(order[2]))])
+    assert published(boat) == 0
 
 
 def test_rows_that_are_no_bins_are_refused_by_a_sink(boat: Any, site: Path) -> None:

@@ -26,7 +26,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from mailboat.wire.messages import decode_message
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 
@@ -161,9 +161,38 @@ def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, sit
     with pytest.raises(PySparkException, match="a log is appended to"):
         writer.mode("overwrite").save(str(boat.home))
     change_some(site, 1.0)
-    with pytest.raises(PySparkException, match="BuildIncomplete"):
+    with pytest.raises(PySparkException, match="SourceChanged"):
         writer.mode("append").save(str(boat.home))
     assert messages(boat) == []
+
+
+def test_a_sink_takes_nothing_but_all_bins_of_its_source(spark: SparkSession, boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        wishes = BuildWish(str(site), [ROOT], BUDGET), BuildWish(str(site), [NodePath("/s01")], BUDGET)
+        whole, part = (recipe_for(workspace, wish) for wish in wishes)
+        place = WorkPlace.of(workspace.home)
+    budget = {"maxContentBytes": BUDGET.max_content_bytes, "maxNodes": BUDGET.max_nodes}
+
+    def save(frame: DataFrame, **options: Any) -> None:
+        writer = frame.write.format("mailboat").option("source", str(site)).options(**options)
+        writer.mode("append").save(str(boat.home))
+
+    bins = bins_frame(spark, whole, place)
+    save(bins.orderBy(bins.signature).unionAll(bins.limit(3)), **budget)
+    first = messages(boat)
+    assert len(first) == bins.count() > 10
+    assert change_some(site, 0.02) > 0
+
+    bins, only = bins_frame(spark, whole, place), bins_frame(spark, part, place)
+    for frame in (bins.limit(0), bins.limit(1), only):
+        with pytest.raises(PySparkException, match=r"FrameMismatch: [1-9]\d* of .* are not among the rows"):
+            save(frame, **budget)
+    with pytest.raises(PySparkException, match="FrameMismatch"):
+        save(bins)
+    assert messages(boat) == first
+    save(only, roots='["/s01"]', **budget)
+    save(bins, **budget)
+    assert boat.do("publish", site, "--changed").out.startswith("nothing"), "the publisher knows what was published"
 
 
 def test_rows_of_a_cut_come_back_as_they_were() -> None:

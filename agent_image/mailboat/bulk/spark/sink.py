@@ -3,24 +3,29 @@
     bins_frame(runner, recipe).write.format("mailboat").mode("append").option("source", "./site").save(".mailboat")
 
 Executors build the packages of their rows and store them; `commit` publishes from the driver, as `mailboat bulk build`
-does it. A task that fails leaves blobs that nothing names, for the sweeper. Options: `source`, `roots` (a JSON list),
-`maxContentBytes` and `maxNodes` (the budget that the bins were cut with), `buildId`, `config`. What tasks report goes
-through the driver's memory, as large as the manifest; for trees of millions of nodes there is the command.
+does it. What is published is the whole source, so `commit` first cuts it by the options, as it is then, and takes
+nothing but the bins of that cut: of rows that are not there, all would be taken for removed. A job that fails leaves
+blobs that nothing names, for the sweeper. Options: `source`, `roots` (a JSON list), `maxContentBytes` and `maxNodes`
+(the budget that the bins were cut with), `buildId`, `config`. What tasks report goes through the driver's memory, as
+large as the manifest; for trees of millions of nodes there is the command.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.identity import checked_build_id
-from mailboat.bulk.records import BinResult, Recipe
+from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.records import BinResult, Problem, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.columns import batch_of, default_ddl
 from mailboat.bulk.spark.log_reading import LogPlace, place_of
@@ -28,7 +33,7 @@ from mailboat.bulk.spark.options import number_of, texts_of
 from mailboat.bulk.spark.pipeline import CUT_COLUMNS, SparkPipeline, WorkPlace, build_work, cut_of, cut_row
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listing import Unlisted
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import MailboatError, SourceChangedError, UsageError
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import parse_path
 
@@ -37,12 +42,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class FrameMismatchError(UsageError):
+    """The rows that a sink was given are not the bins of its source: some are missing, or of another cut.
+
+    None of them is published. A build is always of all that is below its roots, so write all rows of `bins_frame`, with
+    the options `source`, `roots`, `maxContentBytes` and `maxNodes` as they were cut; for a part of the source, cut with
+    the roots of that part. Where the source changed since, cut it anew.
+    """
+
+
 @dataclass(frozen=True)
 class BuiltTask(WriterCommitMessage):
-    """What one task was given, and what became of it."""
+    """What became of the bins of one task, by their signatures."""
 
-    items: tuple[Bin | Unlisted, ...]
-    results: tuple[BinResult, ...]
+    results: Mapping[bytes, BinResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +115,22 @@ class PackageWriter(DataSourceArrowWriter):
         kept = [one for one in items if isinstance(one, Bin | Unlisted)]
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
-        bins = [one for one in kept if isinstance(one, Bin)]
+        bins = {one.signature: one for one in kept if isinstance(one, Bin)}
         results = list[BinResult]()
-        for row in build_work(pickle.dumps((self._order.work, self._order.recipe, bins))):
+        for row in build_work(pickle.dumps((self._order.work, self._order.recipe, [*bins.values()]))):
             if isinstance(row.result, MailboatError):
                 raise row.result
             results.append(row.result)
-        return BuiltTask(tuple(kept), tuple(results))
+        return BuiltTask(dict(zip(bins, results, strict=True)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks built, in order. Raises: as `BuildRun.run`."""
+        """Publish what all tasks built, in order.
+
+        Raises:
+            FrameMismatchError: The rows are not all bins of the source, or there are others; none is published.
+            SourceChangedError: It changed since they were cut; none is published.
+            MailboatError: As `BuildRun.run`.
+        """
         done = [one for one in messages if isinstance(one, BuiltTask)]
         with self._order.place.open() as workspace:
             order = BuildOrder(self._order.recipe, self._order.build_id)
@@ -119,17 +138,37 @@ class PackageWriter(DataSourceArrowWriter):
 
 
 class _Done:
-    """The stages of a build that were done by the tasks of a sink."""
+    """The stages of a build whose packages were built by the tasks of a sink."""
 
     def __init__(self, tasks: Sequence[BuiltTask]) -> None:
-        self._tasks = tasks
+        self._results = {signature: result for task in tasks for signature, result in task.results.items()}
 
-    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:  # noqa: ARG002  # see `BuildStages`
-        for task in self._tasks:
-            yield from task.items
+    def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
+        """Cut the source here. Raises, at the end: FrameMismatchError, SourceChangedError; see `commit`."""
+        strange, total, missing = set(self._results), 0, 0
+        with closing(open_source(recipe.source)) as source:
+            for item in cut_whole(source, recipe.roots, recipe.budget):
+                if isinstance(item, Bin):
+                    total += 1
+                    missing += item.signature not in self._results
+                    strange.discard(item.signature)
+                yield item
+        if missing or strange:
+            raise self._changed(recipe) or FrameMismatchError(
+                f"{missing} of the {total} bins of {recipe.source} are not among the rows, and {len(strange)} of the"
+                " rows are none of them, so none is published: write all rows of `bins_frame`, with roots,"
+                " maxContentBytes and maxNodes as they were cut, or cut the source anew if it changed"
+            )
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:  # noqa: ARG002
-        wanted = {one.signature for one in bins}
-        for task in self._tasks:
-            found = (one for one in task.items if isinstance(one, Bin))
-            yield from (result for one, result in zip(found, task.results, strict=True) if one.signature in wanted)
+    def _changed(self, recipe: Recipe) -> SourceChangedError | None:
+        for one in self._results.values():
+            if isinstance(one, Problem) and one.name == "SourceChanged":
+                return SourceChangedError(
+                    f"{recipe.source} is not what the bins were cut from, so none is published: {one.message};"
+                    " cut it anew, and write those bins",
+                    path=one.path,
+                )
+        return None
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:  # noqa: ARG002  # see `BuildStages`
+        return (self._results[one.signature] for one in bins)
