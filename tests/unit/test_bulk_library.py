@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mailboat.bulk.cutting import Bin
 from mailboat.bulk.fencing import BuildClaim, claimed_source, this_driver
-from mailboat.bulk.library import Library
+from mailboat.bulk.library import Build, BuildState, Library
+from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.running import BuildOrder
-from mailboat.model.identifiers import AgentName
+from mailboat.content.sources.folder import FolderSource
+from mailboat.errors import PermanentError
+from mailboat.model.identifiers import AgentName, BuildId
 from mailboat.model.paths import ROOT
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import recipe_for, run
+from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
 from mailboat.testing.engines import Engine, memory_engine, write_site
 
 SECOND = AgentName("second")
@@ -89,3 +94,48 @@ def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, s
     library.documents.write(name, json.dumps(document).encode())
     assert [one.build_id for one in library.builds()] == [report.build_id]
     assert library.latest(recipe) is None
+
+
+class ChangingStages(LocalStages):
+    """While the tree is built, a file of it changes."""
+
+    def __init__(self, engine: Engine, file: Path) -> None:
+        super().__init__(engine.blobs)
+        self._file = file
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        self._file.write_text("changed under the reader")
+        yield from super().build(recipe, bins)
+
+
+def test_a_build_whose_source_changed_meanwhile_goes_on_under_its_id_and_builds_what_is_missing(
+    engine: Engine, site: Path
+) -> None:
+    order, library = BuildOrder(recipe_for(engine, site)), Library(engine.blobs.builds)
+    with pytest.raises(PermanentError, match="SourceChanged") as raised:
+        run(engine, order, ChangingStages(engine, site / "a/3.html"))
+    stages = LocalStages(engine.blobs)
+    report = run(engine, order, stages)
+    assert report.build_id == raised.value.where["build"]
+    assert 0 < len(stages.built) <= 2 < report.packages == report.published, "the others were built before"
+    assert library.ids() == [report.build_id]
+    assert imported(engine, at="edge") == {node.path for node in FolderSource(site).walk(ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("state", "revision", "goes_on"),
+    [
+        (BuildState.BUILDING, "listed", True),
+        (BuildState.BUILDING, "another", True),
+        (BuildState.PUBLISHING, "listed", True),
+        (BuildState.PUBLISHING, "another", False),
+        (BuildState.COMPLETE, "listed", False),
+    ],
+)
+def test_a_build_goes_on_at_any_revision_until_it_is_published(
+    engine: Engine, site: Path, state: BuildState, revision: str, *, goes_on: bool
+) -> None:
+    recipe, library = recipe_for(engine, site), Library(engine.blobs.builds)
+    library.write(Build(BuildId("b"), recipe, 1, revision, state))
+    assert (library.unfinished(recipe, "listed") is not None) == goes_on
+    assert library.unfinished(replace(recipe, publisher=SECOND), "listed") is None

@@ -107,15 +107,12 @@ class Library:
         return next(reversed(self._complete(recipe)), None)
 
     def unfinished(self, recipe: Recipe, revision: str) -> Build | None:
-        """A build of the same that was begun and not ended."""
-        return next(
-            (
-                one
-                for one in reversed(self.builds())
-                if one.recipe == recipe and one.revision == revision and one.state is not BuildState.COMPLETE
-            ),
-            None,
-        )
+        """A build of the same that was begun and not ended, the newest one that can go on.
+
+        While it is built, what it has of an earlier revision serves any other; what it publishes is of one revision.
+        """
+        begun = (one for one in reversed(self.builds()) if one.recipe == recipe)
+        return next((one for one in begun if _can_go_on(one, revision)), None)
 
     def forget(self, build_id: BuildId) -> None:
         """Remove a build and its manifest, whether or not they can be read; what it published stays."""
@@ -134,6 +131,16 @@ class Library:
         complete = (one for one in self.builds() if one.state is BuildState.COMPLETE)
         same = (one for one in complete if one.recipe.subject == recipe.subject)
         return sorted(same, key=lambda one: (one.completed_ms or 0, one.last_offset or 0))
+
+
+def _can_go_on(build: Build, revision: str) -> bool:
+    match build.state:
+        case BuildState.BUILDING:
+            return True
+        case BuildState.PUBLISHING:
+            return build.revision == revision
+        case BuildState.COMPLETE:
+            return False
 
 
 def _decoded(stored: bytes, build_id: BuildId) -> Build:
