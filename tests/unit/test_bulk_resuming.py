@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from mailboat.bulk.fencing import LOOK_SECONDS, BuildBusyError, BuildLostError
+from mailboat.bulk.refusals import BuildOvertakenError
 from mailboat.bulk.reports import BuildReport
-from mailboat.bulk.running import BuildOrder
+from mailboat.bulk.running import FURTHER_ROUNDS, BuildOrder
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
+from mailboat.errors import BlobMissingError
 from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, Offset
 from mailboat.model.messages import Action
@@ -356,3 +358,99 @@ def test_a_build_that_says_nothing_of_the_age_of_what_it_stored_is_read(engine: 
     del written["stored_ms"]
     engine.blobs.builds.write(name, json.dumps(written).encode())
     assert build(engine, site).published == 0
+
+
+class Editor:
+    """Somebody who changes a page and publishes it by itself, beside a build."""
+
+    def __init__(self, engine: Engine, site: Path) -> None:
+        self._engine = engine
+        self.site = site
+        self.edits = 0
+
+    def edit(self, page: str = "a/1.html") -> None:
+        """Change or make the page, and publish it."""
+        self.edits += 1
+        self._engine.parts.clock.wait(threading.Event(), 1.0)
+        write_site(self.site, {page: f"edit {self.edits}"})
+        self._engine.publisher().publish(add_request([NodePath(f"/{page}")], is_deep=False), FolderSource(self.site))
+
+
+@pytest.fixture
+def editor(engine: Engine, site: Path) -> Editor:
+    return Editor(engine, site)
+
+
+@pytest.mark.parametrize("page", ["a/1.html", "single.html"])
+@pytest.mark.parametrize("build_id", [None, NAMED])
+@pytest.mark.parametrize(
+    "at", [Failpoint.BULK_ROWS_STORED, Failpoint.BULK_PUBLISHING_STORED, Failpoint.BULK_PART_PUBLISHED]
+)
+def test_a_page_that_is_published_beside_a_build_stays(
+    engine: Engine, deaths: Deaths, editor: Editor, page: str, build_id: BuildId | None, at: Failpoint
+) -> None:
+    site = editor.site
+    build(engine, site)
+    switch(site, "r2")
+    deaths.plan(at, happen=lambda: editor.edit(page))
+    build(engine, site, build_id)
+    assert editor.edits == 1
+    assert_imported(engine, site)
+    assert build(engine, site).published == 0
+
+
+def test_a_build_looks_once_more_for_what_was_published_beside_it_and_builds_only_that(
+    engine: Engine, deaths: Deaths, site: Path, editor: Editor
+) -> None:
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, 2, happen=editor.edit)
+    stages = LocalStages(engine.blobs)
+    run(engine, BuildOrder(recipe_for(engine, site), is_all=True), stages)
+    first = LocalStages(engine.blobs)
+    assert len(stages.built) < 2 * sum(1 for _ in first.cut(recipe_for(engine, site)))
+    assert_imported(engine, site)
+
+
+def test_a_build_that_is_never_alone_with_its_paths_says_so(
+    engine: Engine, deaths: Deaths, site: Path, editor: Editor
+) -> None:
+    def edit_again() -> None:
+        editor.edit()
+        deaths.plan(Failpoint.BULK_PART_PUBLISHED, happen=edit_again)
+
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, happen=edit_again)
+    with pytest.raises(BuildOvertakenError, match="beside it and its 3 further rounds"):
+        build(engine, site)
+    assert editor.edits > FURTHER_ROUNDS
+    deaths.plan(Failpoint.BULK_COMPLETE_STORED, happen=lambda: None)
+    build(engine, site)
+    assert_imported(engine, site)
+
+
+def test_what_others_publish_elsewhere_beside_a_build_brings_no_further_round(
+    engine: Engine, deaths: Deaths, site: Path
+) -> None:
+    deaths.plan(Failpoint.BULK_PART_PUBLISHED, happen=lambda: ask(engine, Action.DELETE, "/elsewhere"))
+    engine.parts.clock.wait(threading.Event(), 1.0)
+    report = run(engine, BuildOrder(recipe_for(engine, site, ["/a", "/b"])))
+    assert report.published == report.total == len(engine.records()) - 1
+
+
+@pytest.mark.parametrize("build_id", [None, NAMED])
+def test_an_attempt_builds_again_what_a_sweep_took_of_the_one_before(
+    engine: Engine, deaths: Deaths, site: Path, build_id: BuildId | None
+) -> None:
+    die(engine, deaths, site, (Failpoint.BULK_ROWS_STORED, 1), build_id)
+    swept = next(iter(engine.blobs.list())).digest
+    engine.blobs.delete(swept)
+    build(engine, site, build_id)
+    assert_imported(engine, site)
+
+
+def test_an_attempt_publishes_nothing_more_when_a_sweep_took_what_is_to_be_published(
+    engine: Engine, deaths: Deaths, site: Path
+) -> None:
+    die(engine, deaths, site, (Failpoint.BULK_PUBLISHING_STORED, 1))
+    engine.blobs.delete(next(iter(engine.blobs.list())).digest)
+    with pytest.raises(BlobMissingError, match="nothing more was published"):
+        build(engine, site)
+    assert engine.records() == []

@@ -32,7 +32,8 @@ from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
-from mailboat.bulk.running import BuildConflictError, BuildIncompleteError, BuildOrder
+from mailboat.bulk.refusals import BuildConflictError, BuildIncompleteError
+from mailboat.bulk.running import BuildOrder
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError, MailboatError, UsageError

@@ -40,8 +40,11 @@ class BuildPublication:
         self._parts = parts
         self._blobs = blobs
 
-    def places(self, now_ms: int) -> Iterator[Placed]:
+    def places(self, *, is_doubted: bool) -> Iterator[Placed]:
         """Publish step by step, as the places are asked for; what stands in the log already is found.
+
+        Args:
+            is_doubted: Look first whether all that is to be published is still in the blob store.
 
         Raises:
             BlobMissingError: What an old build stored was swept before it was published; nothing more is published.
@@ -50,7 +53,7 @@ class BuildPublication:
         """
         build = self._build
         known = self._parts.published_parts(build.build_id, build.scan_from or Offset(0))
-        if now_ms - build.created_ms > RESUME_SECONDS * 1000:
+        if is_doubted:
             self._check_stored(row for sequence, row in enumerate(self._fresh()) if sequence not in known)
         parts = ((part_of(build, sequence, row), known.get(sequence)) for sequence, row in enumerate(self._fresh()))
         return self._parts.ship(parts, build.recipe.source)
@@ -61,12 +64,8 @@ class BuildPublication:
 
     def _check_stored(self, rows: Iterable[BuiltBin]) -> None:
         """Look for each blob that rows refer to, before any of them is published: half a tree is worse than none."""
-        digests = (digest for row in rows for digest in _blobs_of(row))
-        with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="bulk-blobs") as pool:
-            while some := frozenset(islice(digests, _LOOKS)):
-                for digest, found in zip(some, pool.map(self._blobs.stat, some), strict=True):
-                    if found is None:
-                        raise self._swept(digest)
+        for _, digest in rows_without_blobs(rows, self._blobs):
+            raise self._swept(digest)
 
     def _swept(self, digest: bytes) -> BlobMissingError:
         build_id = self._build.build_id
@@ -77,6 +76,16 @@ class BuildPublication:
             build=build_id,
             digest=digest.hex(),
         )
+
+
+def rows_without_blobs(rows: Iterable[BuiltBin], blobs: BlobStore) -> Iterator[tuple[BuiltBin, bytes]]:
+    """The rows whose packages need what is not in the blob store, each with the digest of what it needs."""
+    needs = ((row, digest) for row in rows for digest in _blobs_of(row))
+    with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="bulk-blobs") as pool:
+        while some := list(islice(needs, _LOOKS)):
+            for need, found in zip(some, pool.map(blobs.stat, [digest for _, digest in some]), strict=True):
+                if found is None:
+                    yield need
 
 
 def _blobs_of(row: BuiltBin) -> Iterator[bytes]:

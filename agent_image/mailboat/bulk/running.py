@@ -20,13 +20,13 @@ from mailboat.bulk.fencing import BuildClaim, Claimed, Driver, claimed_build, cl
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.library import Build, BuildState, Library
 from mailboat.bulk.manifest import Manifest, marked_present
-from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication
+from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
+from mailboat.bulk.refusals import conflict, incomplete, overtaken
 from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.bulk.shelf import ArrangedBins, BinShelf
 from mailboat.clock import Clock
 from mailboat.content.listing import Unlisted
-from mailboat.errors import PermanentError, UsageError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec
@@ -37,20 +37,8 @@ WAVES: Final = 25
 LEAST_WAVE: Final = 4_000
 """Packages are built in waves: what a wave has built is in the manifest before the next one begins."""
 
-
-class BuildIncompleteError(PermanentError):
-    """Some packages of a build could not be made, so nothing was published; the others are built and kept.
-
-    The report names each path and its reason. Repair what is named and run the same command again: it builds what is
-    missing and publishes all. A source that changed while it was read needs nothing but the second run.
-    """
-
-
-class BuildConflictError(UsageError):
-    """A build of that id was begun for another source, other paths, another budget, or another log.
-
-    Give another `--build-id`, or none: then the id is made of what is built.
-    """
+FURTHER_ROUNDS: Final = 3
+"""How often a build looks at its source again because something of it was published meanwhile."""
 
 
 class BuildStages(Protocol):
@@ -110,10 +98,14 @@ class BuildRun:
         """Nothing happens yet."""
         self._order = order
         self._recipe = order.recipe
+        self._is_all = order.is_all
         self._ports = ports
         self._library = Library(ports.blobs.builds)
         self._seconds: dict[str, float] = {}
         self._tally = Tally()
+        self._began_ms = self._now_ms()
+        self._cut_from: Offset | None = None
+        self._beside: Build | None = None  # the last one beside which something of its paths was published
         self._claims = list[BuildClaim]()
         self._opened = ExitStack()
 
@@ -124,12 +116,22 @@ class BuildRun:
             BuildConflictError: The id is that of another build.
             BuildBusyError, BuildLostError: Another driver has this build, or another one of this source.
             BuildIncompleteError: Something could not be built; nothing was published.
+            BuildOvertakenError: Others published of the same paths all the time.
             SourceMissingError: A root is not in the source.
         """
-        given = self._order.build_id
         with self._opened, self._claimed(claimed_source(self._recipe)):
-            if given is None:
-                return self._cut_and_build()
+            report = self._first_round()
+            for _ in range(FURTHER_ROUNDS):
+                if self._beside is None:
+                    return report
+                report = self._further_round(self._beside)
+            if self._beside is not None:
+                raise overtaken(self._beside.build_id, FURTHER_ROUNDS)
+            return report
+
+    def _first_round(self) -> BuildReport:
+        given = self._order.build_id
+        if given is not None:
             with self._claimed(claimed_build(given)):
                 self._ports.failpoints.reach(Failpoint.BULK_CLAIMED)
                 known = self._known(given)
@@ -141,7 +143,14 @@ class BuildRun:
                 self._remembered()
                 if known.state is BuildState.PUBLISHING and not self._is_overtaken(known):
                     return self._publish(known)
-            return self._cut_and_build()
+        bins, problems = self._cut()
+        return self._build_derived(bins, problems, self._remembered())
+
+    def _further_round(self, before: Build) -> BuildReport:
+        """Bring what was published beside a build, and turned back by it, to what the source has now."""
+        self._beside, self._is_all = None, False
+        bins, problems = self._cut()
+        return self._build_derived(bins, problems, before)
 
     @contextmanager
     def _claimed(self, what: Claimed) -> Iterator[None]:
@@ -165,18 +174,12 @@ class BuildRun:
     def _known(self, build_id: BuildId) -> Build | None:
         found = self._library.read(build_id)
         if found is not None and recipe_fingerprint(found.recipe) != recipe_fingerprint(self._recipe):
-            raise BuildConflictError(
-                f"the build {build_id} was begun for {found.recipe.source} {' '.join(found.recipe.roots)[:200]}",
-                next_step="give another --build-id, or none",
-                build=build_id,
-            )
+            raise conflict(found)
         return found
 
-    def _cut_and_build(self) -> BuildReport:
+    def _build_derived(self, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None) -> BuildReport:
         """A build whose id is made of what is built."""
-        bins, problems = self._cut()
-        latest = self._remembered()
-        if latest is not None and _is_same(latest, bins, problems) and not self._order.is_all:
+        if latest is not None and _is_same(latest, bins, problems) and not self._is_all:
             return self._report(latest, problems)
         build_id = self._id_of(bins, problems)
         with self._claimed(claimed_build(build_id)):
@@ -212,6 +215,7 @@ class BuildRun:
 
     def _cut(self) -> tuple[ArrangedBins, list[Problem]]:
         shelf, problems = self._opened.enter_context(closing(BinShelf())), list[Problem]()
+        self._cut_from = self._ports.parts.next_offset()
         with self._stage("cut"):
             for one in self._ports.stages.cut(self._recipe):
                 if isinstance(one, Bin):
@@ -258,15 +262,17 @@ class BuildRun:
         self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
         manifest = self._library.manifest(build)
         wanted = frozenset(bins.signatures)
-        earlier = None if self._order.is_all else latest
+        earlier = None if self._is_all else latest
         have = wanted & _stored(manifest)
+        if self._is_resumed(build):
+            have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs)}
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
         failed = self._build_missing(manifest, bins, wanted - have)
         if failed:
             build = replace(build, problems=(*problems, *failed))
             self._library.write(build)
-            raise _incomplete(build, failed)
+            raise incomplete(build, failed)
         return self._publish(self._made_ready(build, manifest, bins))
 
     def _without_swept(self, build: Build) -> Build:
@@ -319,7 +325,7 @@ class BuildRun:
             bins=len(bins) + len(last),
             present=present,
             total=len(bins) + len(last) - present,
-            scan_from=self._ports.parts.next_offset(),
+            scan_from=self._cut_from,
             last_package_id=None if end is None else end.package_id,
             last_offset=None if end is None else end.offset,
         )
@@ -342,7 +348,7 @@ class BuildRun:
         ports = self._ports
         publication = BuildPublication(build, self._library.manifest(build), ports.parts, ports.blobs)
         with self._stage("publish", build.total):
-            for placed in publication.places(self._now_ms()):
+            for placed in publication.places(is_doubted=self._is_resumed(build)):
                 ports.failpoints.reach(Failpoint.BULK_PART_PUBLISHED)
                 self._tally.publish(placed)
                 ports.progress.advance(1)
@@ -352,7 +358,20 @@ class BuildRun:
         self._library.write(build)
         ports.failpoints.reach(Failpoint.BULK_COMPLETE_STORED)
         self._library.prune(self._recipe)
+        self._beside = build if self._was_beside(build) else None
         return self._report(build, build.problems)
+
+    def _was_beside(self, build: Build) -> bool:
+        """Whether anything else of its paths was published since its source was listed."""
+        parts, since = self._ports.parts, build.scan_from or Offset(0)
+        if parts.next_offset() - since == build.total:
+            return False  # the log has nothing but this build from there on: it need not be read
+        known = {build.build_id, *self._of_other_sources()}
+        return parts.has_published_since(since, self._recipe.roots, known)
+
+    def _is_resumed(self, build: Build) -> bool:
+        """Whether something of a build may have been stored so long ago that a sweep has taken it since."""
+        return build.created_ms < self._began_ms or self._now_ms() - build.created_ms > RESUME_SECONDS * 1000
 
     def _report(self, build: Build, problems: Sequence[Problem]) -> BuildReport:
         return self._tally.report(build, self._seconds, problems)
@@ -369,14 +388,3 @@ def _stored(manifest: Manifest) -> frozenset[bytes]:
 def _is_same(build: Build, bins: ArrangedBins, problems: Sequence[Problem]) -> bool:
     """Whether a build is of the tree that was cut: what can't be listed has no part in the revision."""
     return build.revision == bins.revision.hex() and build.problems == tuple(problems)
-
-
-def _incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:
-    first = failed[0]
-    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return BuildIncompleteError(
-        f"{first.path} could not be built: {first.name}: {first.message}{more}; nothing was published",
-        next_step="repair what is named, then run the same command again: it builds what is missing",
-        build=build.build_id,
-        path=first.path,
-    )
