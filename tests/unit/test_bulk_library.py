@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk.cutting import Bin
-from mailboat.bulk.fencing import BuildClaim, claimed_source, this_driver
+from mailboat.bulk.fencing import BuildClaim, Driver, claimed_build, claimed_source, this_driver
 from mailboat.bulk.library import Build, BuildState, Library
-from mailboat.bulk.records import BinResult, Recipe
+from mailboat.bulk.manifest import ManifestDamagedError
+from mailboat.bulk.records import BinResult, Problem, Recipe
 from mailboat.bulk.running import BuildOrder
+from mailboat.content.keys import ROOT_KEY
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PermanentError
-from mailboat.model.identifiers import AgentName, BuildId
-from mailboat.model.paths import ROOT
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
+from mailboat.model.paths import ROOT, NodePath
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
+from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import Engine, memory_engine, write_site
 
 SECOND = AgentName("second")
@@ -139,3 +146,129 @@ def test_a_build_goes_on_at_any_revision_until_it_is_published(
     library.write(Build(BuildId("b"), recipe, 1, revision, state))
     assert (library.unfinished(recipe, "listed") is not None) == goes_on
     assert library.unfinished(replace(recipe, publisher=SECOND), "listed") is None
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+WHOLE = Build(
+    BuildId("b"),
+    Recipe("/srv/site", (NodePath("/a"), NodePath("/b")), log="a log", publisher="author"),
+    1,
+    "00" * 32,
+    BuildState.COMPLETE,
+    ((1, ROOT_KEY),),
+    3,
+    problems=(Problem(NodePath("/a/x"), "SourceChanged", "a path vanished"),),
+    scan_from=Offset(3),
+    last_package_id=PackageId("dstrpck-1"),
+    last_offset=Offset(4),
+    completed_ms=2,
+    stored_ms=1,
+)
+
+
+def places(found: Any) -> Iterator[tuple[str | int, ...]]:
+    """The places of all values of a document, the document itself first."""
+    yield ()
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    for name, value in inner:
+        yield from ((name, *place) for place in places(value))
+
+
+def placed(found: Any, place: tuple[str | int, ...], value: Any) -> Any:
+    """A document with another value in a place."""
+    if not place:
+        return value
+    changed = found.copy()
+    changed[place[0]] = placed(found[place[0]], place[1:], value)
+    return changed
+
+
+def stored(record: Any) -> Any:
+    return json.loads(json.dumps(asdict(record)))
+
+
+def library_of(document: Any) -> Library:
+    library = Library(MemoryBlobStore(SkippingClock()).builds)
+    library.documents.write("b.build", json.dumps(document).encode())
+    return library
+
+
+def test_a_build_is_read_as_it_was_written_also_by_a_version_that_knows_less_or_more_of_it() -> None:
+    library = Library(MemoryBlobStore(SkippingClock()).builds)
+    library.write(WHOLE)
+    assert library.read(WHOLE.build_id) == WHOLE
+    document = stored(WHOLE)
+    del document["stored_ms"]
+    assert library_of({**document, "later": [1]}).read(WHOLE.build_id) == replace(WHOLE, stored_ms=None)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("created_ms",), None),
+        (("created_ms",), True),
+        (("created_ms",), -1),
+        (("completed_ms",), "soon"),
+        (("last_offset",), 1 << 63),
+        (("state",), "done"),
+        (("build_id",), "another"),
+        (("recipe", "roots"), "/a"),
+        (("recipe", "budget", "max_nodes"), 1.5),
+        (("recipe",), {"source": "/a", "roots": [], "unheard": 1}),
+        (("borders", 0), [1]),
+        (("problems", 0, 0), 7),
+    ],
+)
+def test_a_build_whose_document_can_not_be_understood_is_damaged_and_passed_over(
+    place: tuple[str | int, ...], value: object
+) -> None:
+    library = library_of(placed(stored(WHOLE), place, value))
+    with pytest.raises(ManifestDamagedError, match="what is known of the build b can't be read") as raised:
+        library.read(BuildId("b"))
+    assert raised.value.next_step == "mailboat bulk forget b, then build anew"
+    assert library.builds() == []
+
+
+@given(st.sampled_from([*places(stored(WHOLE))]), ANY_JSON)
+def test_whatever_a_document_says_a_build_is_read_or_damaged(place: tuple[str | int, ...], value: Any) -> None:
+    library = library_of(placed(stored(WHOLE), place, value))
+    with suppress(ManifestDamagedError):
+        library.read(BuildId("b"))
+    library.latest(WHOLE.recipe)
+    library.unfinished(WHOLE.recipe, WHOLE.revision)
+    library.prune(WHOLE.recipe)
+
+
+def test_a_document_that_is_nested_without_end_is_damaged() -> None:
+    library = library_of({})
+    library.documents.write("b.build", b'{"created_ms":' + b"[" * 100_000)
+    with pytest.raises(ManifestDamagedError):
+        library.read(BuildId("b"))
+
+
+CLAIM = Driver("one", "there", 4_000_000, "1", 0)
+
+
+@given(st.sampled_from([*places(stored(CLAIM))]), ANY_JSON)
+def test_whatever_a_claim_says_it_is_free_when_nobody_renews_it(place: tuple[str | int, ...], value: Any) -> None:
+    clock = SkippingClock()
+    claim = replace(CLAIM, renewed_ms=int(clock.now().timestamp() * 1000))
+    documents = MemoryBlobStore(clock).builds
+    documents.write("b.claim-000007", json.dumps(placed(stored(claim), place, value)).encode())
+    with BuildClaim(documents, claimed_build(BuildId("b")), this_driver(), clock).held():
+        assert documents.names() == ["b.claim-000008"]
+    assert documents.names() == []
+
+
+def test_what_has_the_name_of_a_claim_but_no_number_is_passed_over(engine: Engine) -> None:
+    documents = engine.blobs.builds
+    for name in ("b.claim-abc", "b.claim-1", "b.claim-0000001"):
+        documents.write(name, json.dumps(stored(CLAIM)).encode())
+    claim = BuildClaim(documents, claimed_build(BuildId("b")), this_driver(), engine.parts.clock)
+    with claim.held():
+        assert "b.claim-000001" in documents.names()
+        claim.check()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mailboat.blobs.port import NamedDocuments
+from mailboat.bulk.documents import record_of
 from mailboat.bulk.records import Recipe
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError, RetryableError, StopError
@@ -30,6 +31,8 @@ from mailboat.model.identifiers import BuildId
 LEASE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
 _RENEWALS: Final = 4
+_DIGITS: Final = 6
+"""Of a claim's number: so the order of names is that of numbers."""
 
 
 class BuildBusyError(RetryableError):
@@ -139,7 +142,7 @@ class BuildClaim:
     def _take(self) -> None:
         names = self._dead_claims()
         number = int(names[-1].removeprefix(self._prefix)) + 1 if names else 1
-        self._name = f"{self._prefix}{number:06d}"
+        self._name = f"{self._prefix}{number:0{_DIGITS}d}"
         mine = replace(self._driver, renewed_ms=self._now_ms())
         if not self._documents.create(self._name, json.dumps(asdict(mine)).encode()) and not self._is_mine():
             raise self._busy(None)
@@ -153,15 +156,23 @@ class BuildClaim:
         Raises: BuildBusyError, as soon as its owner is heard of.
         """
         seen: tuple[str, int] | None = None
-        while names := list(self._documents.names(self._prefix)):
+        end = self._clock.monotonic() + LEASE_SECONDS  # whatever the other machine's clock says
+        while names := self._names():
             found = _decoded(self._documents.read(names[-1]))
             if found is None or not is_alive(found, self._driver, self._now_ms(), _started(found.pid)):
+                return names
+            if found.host != self._driver.host and self._clock.monotonic() >= end:
                 return names
             if found.host == self._driver.host or seen not in {None, (names[-1], found.renewed_ms)}:
                 raise self._busy(found)
             seen = names[-1], found.renewed_ms
             self._clock.wait(threading.Event(), LOOK_SECONDS)
         return []
+
+    def _names(self) -> list[str]:
+        """The claims that are there, the newest last; what has no number behind the prefix is none."""
+        names = [(name, name.removeprefix(self._prefix)) for name in self._documents.names(self._prefix)]
+        return [name for name, number in names if len(number) == _DIGITS and number.isascii() and number.isdecimal()]
 
     def _busy(self, by: Driver | None) -> BuildBusyError:
         where = "" if by is None else f", process {by.pid} on {by.host},"
@@ -173,7 +184,7 @@ class BuildClaim:
         )
 
     def _is_mine(self) -> bool:
-        names = self._documents.names(self._prefix)
+        names = self._names()
         found = _decoded(self._documents.read(names[-1])) if names else None
         return found is not None and found.token == self._driver.token
 
@@ -197,8 +208,8 @@ class BuildClaim:
 def _decoded(document: bytes | None) -> Driver | None:
     """The claim in a document; None where there is none or it can't be understood, which nobody renews."""
     try:
-        return None if document is None else Driver(**json.loads(document))
-    except (ValueError, TypeError):
+        return None if document is None else record_of(Driver, document)
+    except ValueError:
         return None
 
 

@@ -6,14 +6,14 @@ import enum
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import Final
 
 from mailboat.blobs.port import NamedDocuments
-from mailboat.bulk.cutting import Budget, Order
+from mailboat.bulk.cutting import Order
+from mailboat.bulk.documents import record_of
 from mailboat.bulk.manifest import Manifest, ManifestDamagedError
 from mailboat.bulk.records import Problem, Recipe
-from mailboat.content.keys import Key
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"
@@ -145,19 +145,13 @@ def _can_go_on(build: Build, revision: str) -> bool:
 
 def _decoded(stored: bytes, build_id: BuildId) -> Build:
     try:
-        document: dict[str, Any] = json.loads(stored)
-        recipe: dict[str, Any] = document["recipe"]
-        build = Build(**{one.name: document[one.name] for one in fields(Build) if one.name in document})
-        return replace(
-            build,
-            recipe=Recipe(**{**recipe, "roots": tuple(recipe["roots"]), "budget": Budget(**recipe["budget"])}),
-            state=BuildState(document["state"]),
-            borders=tuple((rank, Key(key)) for rank, key in document["borders"]),
-            problems=tuple(Problem(*one) for one in document["problems"]),
-        )
-    except (ValueError, TypeError, KeyError) as error:
+        build = record_of(Build, stored)
+        if build.build_id != build_id:
+            raise ValueError(f"it is of the build {build.build_id!r:.60}")
+    except ValueError as error:
         raise ManifestDamagedError(
-            f"what is known of the build {build_id} can't be read: {error!r}",
+            f"what is known of the build {build_id} can't be read: {error}",
             next_step=f"mailboat bulk forget {build_id}, then build anew",
             build=build_id,
         ) from error
+    return build
