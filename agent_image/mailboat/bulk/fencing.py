@@ -36,7 +36,7 @@ _DIGITS: Final = 6
 
 
 class BuildBusyError(RetryableError):
-    """Another driver is at work on this build, or on another one of the same source, so this one did nothing.
+    """Another driver is at work on this build, or on another one of the same paths, so this one did nothing.
 
     Wait until it is done (`mailboat bulk status`). The claim of a driver that died elsewhere is free after a minute,
     which a new one waits for; on the machine where it ran it is free at once.
