@@ -24,7 +24,7 @@ from mailboat.bulk.assembly import BuildWish, recipe_for
 from mailboat.bulk.cutting import Bin, Budget, Cut
 from mailboat.bulk.listing import Branch, cut_whole
 from mailboat.bulk.records import BuiltBin, Problem, Recipe
-from mailboat.bulk.spark import pipeline
+from mailboat.bulk.spark import pipeline, sink
 from mailboat.bulk.spark.columns import Column, batch_of
 from mailboat.bulk.spark.pipeline import (
     CUT_COLUMNS,
@@ -242,6 +242,27 @@ def test_a_page_that_came_after_the_cut_is_not_removed_by_a_sink(boat: Any, site
     with pytest.raises(FrameMismatchError, match="cut the source anew if it changed"):
         writer.commit([done])
     assert published(boat) == before
+
+
+def test_a_page_that_is_published_beside_a_sink_stays(
+    boat: Any, site: Path, order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings = list[int]()
+
+    def cut_then_publish(*asked: Any) -> Iterator[Bin | Unlisted]:
+        yield from cut_whole(*asked)
+        listings.append(published(boat))
+        if len(listings) == 1:
+            (site / "late.html").write_text("later")
+            boat.do("publish", site, "/late.html")
+
+    monkeypatch.setattr(sink, "cut_whole", cut_then_publish)
+    writer = sink_of(boat, site)
+    writer.commit([writer.write(rows_of(order[2]))])
+    assert listings[0] == 0
+    assert len(listings) > 1
+    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
+    boat.do("content", "diff", site, f"files:{tmp_path / 'web'}")
 
 
 def test_a_sink_tells_a_source_that_changed_before_its_bins_were_built(boat: Any, site: Path, order: Any) -> None:

@@ -13,7 +13,7 @@ large as the manifest; for trees of millions of nodes there is the command.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.columns import batch_of, default_ddl
 from mailboat.bulk.spark.log_reading import LogPlace, place_of
 from mailboat.bulk.spark.options import number_of, texts_of
-from mailboat.bulk.spark.pipeline import CUT_COLUMNS, SparkPipeline, WorkPlace, build_work, cut_of, cut_row
+from mailboat.bulk.spark.pipeline import CUT_COLUMNS, BuildRow, SparkPipeline, WorkPlace, build_work, cut_of, cut_row
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, SourceChangedError, UsageError
@@ -116,11 +116,7 @@ class PackageWriter(DataSourceArrowWriter):
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
         bins = {one.signature: one for one in kept if isinstance(one, Bin)}
-        results = list[BinResult]()
-        for row in build_work(pickle.dumps((self._order.work, self._order.recipe, [*bins.values()]))):
-            if isinstance(row.result, MailboatError):
-                raise row.result
-            results.append(row.result)
+        results = _results_of(build_work(pickle.dumps((self._order.work, self._order.recipe, [*bins.values()]))))
         return BuiltTask(dict(zip(bins, results, strict=True)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -134,17 +130,19 @@ class PackageWriter(DataSourceArrowWriter):
         done = [one for one in messages if isinstance(one, BuiltTask)]
         with self._order.place.open() as workspace:
             order = BuildOrder(self._order.recipe, self._order.build_id)
-            BuildRun(order, ports_for(workspace, _Done(done))).run()
+            BuildRun(order, ports_for(workspace, _Done(done, self._order.work))).run()
 
 
 class _Done:
-    """The stages of a build whose packages were built by the tasks of a sink."""
+    """The stages of a build whose packages were built by the tasks of a sink; what changed since is built here."""
 
-    def __init__(self, tasks: Sequence[BuiltTask]) -> None:
+    def __init__(self, tasks: Sequence[BuiltTask], work: WorkPlace) -> None:
         self._results = {signature: result for task in tasks for signature, result in task.results.items()}
+        self._work = work
+        self._is_first = True
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
-        """Cut the source here. Raises, at the end: FrameMismatchError, SourceChangedError; see `commit`."""
+        """Cut the source here. Raises, at the end of the first cut: FrameMismatchError, SourceChangedError."""
         strange, total, missing = set(self._results), 0, 0
         with closing(open_source(recipe.source)) as source:
             for item in cut_whole(source, recipe.roots, recipe.budget):
@@ -153,7 +151,8 @@ class _Done:
                     missing += item.signature not in self._results
                     strange.discard(item.signature)
                 yield item
-        if missing or strange:
+        is_first, self._is_first = self._is_first, False
+        if is_first and (missing or strange):
             raise self._changed(recipe) or FrameMismatchError(
                 f"{missing} of the {total} bins of {recipe.source} are not among the rows, and {len(strange)} of the"
                 " rows are none of them, so none is published: write all rows of `bins_frame`, with roots,"
@@ -170,5 +169,17 @@ class _Done:
                 )
         return None
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:  # noqa: ARG002  # see `BuildStages`
-        return (self._results[one.signature] for one in bins)
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        """What the tasks built, and by this process what a further round of the build finds to be different."""
+        yield from (self._results[one.signature] for one in bins if one.signature in self._results)
+        changed = [one for one in bins if one.signature not in self._results]
+        if changed:
+            yield from _results_of(build_work(pickle.dumps((self._work, recipe, changed))))
+
+
+def _results_of(rows: Iterable[BuildRow]) -> Iterator[BinResult]:
+    """What was built. Raises: what ended it."""
+    for row in rows:
+        if isinstance(row.result, MailboatError):
+            raise row.result
+        yield row.result
