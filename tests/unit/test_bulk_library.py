@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
@@ -12,7 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
 from mailboat.blobs.memory import MemoryBlobStore
+from mailboat.bulk.assembly import BuildWish
+from mailboat.bulk.assembly import recipe_for as recipe_of_home
 from mailboat.bulk.cutting import Bin
 from mailboat.bulk.fencing import BuildClaim, Driver, claimed_build, claimed_source, this_driver
 from mailboat.bulk.library import Build, BuildState, Library
@@ -92,6 +97,13 @@ def test_two_publishers_build_under_ids_of_their_own(engine: Engine, other: Engi
     assert [(one.published, one.build_id) for one in again] == [(0, one.build_id) for one in reports]
 
 
+def test_a_recipe_names_the_publisher_that_is_asked_for_or_configured(boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        wish = BuildWish(str(site), [ROOT])
+        found = [recipe_of_home(workspace, wish, name).publisher for name in (None, SECOND)]
+        assert found == [workspace.home.config.publisher.name, SECOND]
+
+
 def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, site: Path) -> None:
     recipe, library = recipe_for(engine, site), Library(engine.blobs.builds)
     report = run(engine, BuildOrder(recipe))
@@ -101,6 +113,9 @@ def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, s
     library.documents.write(name, json.dumps(document).encode())
     assert [one.build_id for one in library.builds()] == [report.build_id]
     assert library.latest(recipe) is None
+
+
+UNNAMED = f"bulk-{24 * '0'}"
 
 
 class ChangingStages(LocalStages):
@@ -129,21 +144,39 @@ def test_a_build_whose_source_changed_meanwhile_goes_on_under_its_id_and_builds_
     assert imported(engine, at="edge") == {node.path for node in FolderSource(site).walk(ROOT)}
 
 
+def test_what_was_built_and_never_published_is_not_taken_for_present_by_the_next_build(
+    engine: Engine, site: Path
+) -> None:
+    order = BuildOrder(recipe_for(engine, site))
+    gone = site.with_name("gone")
+    with pytest.raises(PermanentError, match="SourceChanged"):
+        run(engine, order, ChangingStages(engine, site / "a/3.html"))
+    site.rename(gone)
+    write_site(site, {"other.html": "another release"})
+    assert run(engine, order).present == 0
+    shutil.rmtree(site)
+    gone.rename(site)
+    assert run(engine, order).present == 0
+    assert imported(engine, at="edge") == {node.path for node in FolderSource(site).walk(ROOT)}
+
+
 @pytest.mark.parametrize(
-    ("state", "revision", "goes_on"),
+    ("build_id", "state", "revision", "goes_on"),
     [
-        (BuildState.BUILDING, "listed", True),
-        (BuildState.BUILDING, "another", True),
-        (BuildState.PUBLISHING, "listed", True),
-        (BuildState.PUBLISHING, "another", False),
-        (BuildState.COMPLETE, "listed", False),
+        (UNNAMED, BuildState.BUILDING, "listed", True),
+        (UNNAMED, BuildState.BUILDING, "another", True),
+        (UNNAMED, BuildState.PUBLISHING, "listed", True),
+        (UNNAMED, BuildState.PUBLISHING, "another", False),
+        (UNNAMED, BuildState.COMPLETE, "listed", False),
+        ("release-7", BuildState.BUILDING, "listed", True),
+        ("release-7", BuildState.BUILDING, "another", False),
     ],
 )
-def test_a_build_goes_on_at_any_revision_until_it_is_published(
-    engine: Engine, site: Path, state: BuildState, revision: str, *, goes_on: bool
+def test_a_build_that_nobody_named_goes_on_at_any_revision_until_it_is_published(
+    engine: Engine, site: Path, build_id: str, state: BuildState, revision: str, *, goes_on: bool
 ) -> None:
     recipe, library = recipe_for(engine, site), Library(engine.blobs.builds)
-    library.write(Build(BuildId("b"), recipe, 1, revision, state))
+    library.write(Build(BuildId(build_id), recipe, 1, revision, state))
     assert (library.unfinished(recipe, "listed") is not None) == goes_on
     assert library.unfinished(replace(recipe, publisher=SECOND), "listed") is None
 

@@ -15,6 +15,7 @@ from mailboat.model.identifiers import BuildId, PackageId, RequestId, parse_buil
 
 MAX_LENGTH: Final = 45
 """Of a build's id: the names of its manifest's parts begin with it."""
+_DERIVED: Final = re.compile(r"bulk-[0-9a-f]{24}")
 _RESERVED: Final = re.compile(r"\.(rows-|claim-|build|order)")
 
 
@@ -56,6 +57,11 @@ def derived_build_id(recipe: Recipe, revision: bytes, after: str, problems: Sequ
     said = json.dumps([after, problems])
     total = hashlib.sha256(recipe_fingerprint(recipe) + revision + said.encode())
     return BuildId(f"bulk-{total.hexdigest()[:24]}")
+
+
+def is_derived(build_id: BuildId) -> bool:
+    """Whether a build was given no id, so that nobody asks for it by its name."""
+    return _DERIVED.fullmatch(build_id) is not None
 
 
 def request_id_of(build_id: BuildId, sequence: int) -> RequestId:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -12,8 +12,9 @@ from typing import Final
 from mailboat.blobs.port import NamedDocuments
 from mailboat.bulk.cutting import Order
 from mailboat.bulk.documents import record_of
+from mailboat.bulk.identity import is_derived
 from mailboat.bulk.manifest import Manifest, ManifestDamagedError
-from mailboat.bulk.records import Problem, Recipe
+from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"
@@ -68,6 +69,14 @@ class Build:
     stored_ms: int | None = None
 
 
+class _CompleteManifest(Manifest):
+    """Without what attempts at earlier revisions of the source built: nothing of it was published."""
+
+    def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
+        ordered = frozenset(self._read(self._order_name).column("signature").to_pylist())
+        return super().rows(wanted & ordered)
+
+
 class Library:
     """The builds of one blob store."""
 
@@ -85,8 +94,9 @@ class Library:
         self.documents.write(f"{build.build_id}{_SUFFIX}", json.dumps(asdict(build)).encode())
 
     def manifest(self, build: Build) -> Manifest:
-        """Its manifest."""
-        return Manifest(self.documents, build.build_id, build.borders)
+        """Its manifest; of a complete build, with the rows that it published or found present, and no others."""
+        kind = _CompleteManifest if build.state is BuildState.COMPLETE else Manifest
+        return kind(self.documents, build.build_id, build.borders)
 
     def ids(self) -> Sequence[BuildId]:
         """The ids of all of them, also of those of which nothing can be read."""
@@ -109,7 +119,8 @@ class Library:
     def unfinished(self, recipe: Recipe, revision: str) -> Build | None:
         """A build of the same that was begun and not ended, the newest one that can go on.
 
-        While it is built, what it has of an earlier revision serves any other; what it publishes is of one revision.
+        While it is built, what it has of an earlier revision serves any other. What it publishes is of one revision,
+        and so is what somebody gave a name.
         """
         begun = (one for one in reversed(self.builds()) if one.recipe == recipe)
         return next((one for one in begun if _can_go_on(one, revision)), None)
@@ -136,7 +147,7 @@ class Library:
 def _can_go_on(build: Build, revision: str) -> bool:
     match build.state:
         case BuildState.BUILDING:
-            return True
+            return build.revision == revision or is_derived(build.build_id)
         case BuildState.PUBLISHING:
             return build.revision == revision
         case BuildState.COMPLETE:
