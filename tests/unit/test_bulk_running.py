@@ -216,7 +216,7 @@ def test_a_source_that_changes_while_it_is_read_fails_by_name_and_publishes_noth
 
 def test_a_build_id_belongs_to_one_order(engine: Engine, site: Path) -> None:
     run(engine, BuildOrder(recipe_for(engine, site), BuildId("release-7")))
-    with pytest.raises(BuildConflictError, match="release-7 was begun for"):
+    with pytest.raises(BuildConflictError, match="release-7 was begun by the publisher author for"):
         run(engine, BuildOrder(recipe_for(engine, site, ["/a"]), BuildId("release-7")))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -14,7 +14,7 @@ from mailboat.bulk.cutting import Order
 from mailboat.bulk.documents import record_of
 from mailboat.bulk.identity import is_derived
 from mailboat.bulk.manifest import Manifest, ManifestDamagedError
-from mailboat.bulk.records import BuiltBin, Problem, Recipe
+from mailboat.bulk.records import Problem, Recipe
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 
 _SUFFIX: Final = ".build"
@@ -69,14 +69,6 @@ class Build:
     stored_ms: int | None = None
 
 
-class _CompleteManifest(Manifest):
-    """Without what attempts at earlier revisions of the source built: nothing of it was published."""
-
-    def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
-        ordered = frozenset(self._read(self._order_name).column("signature").to_pylist())
-        return super().rows(wanted & ordered)
-
-
 class Library:
     """The builds of one blob store."""
 
@@ -94,9 +86,8 @@ class Library:
         self.documents.write(f"{build.build_id}{_SUFFIX}", json.dumps(asdict(build)).encode())
 
     def manifest(self, build: Build) -> Manifest:
-        """Its manifest; of a complete build, with the rows that it published or found present, and no others."""
-        kind = _CompleteManifest if build.state is BuildState.COMPLETE else Manifest
-        return kind(self.documents, build.build_id, build.borders)
+        """Its manifest."""
+        return Manifest(self.documents, build.build_id, build.borders)
 
     def ids(self) -> Sequence[BuildId]:
         """The ids of all of them, also of those of which nothing can be read."""

@@ -143,6 +143,13 @@ class Manifest:
         table = pa.table([pa.array(list(signatures), _DIGEST)], schema=ORDER_SCHEMA)
         self._documents.write(self._order_name, _parquet(table))
 
+    def order(self) -> frozenset[bytes]:
+        """Which rows the build has, by signature. Attempts at earlier revisions may have left others beside them.
+
+        Raises: ManifestDamagedError, also before `store_order`; as `NamedDocuments.read`.
+        """
+        return frozenset(self._read(self._order_name).column("signature").to_pylist())
+
     def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
         """The rows of these signatures, each once, in the order of publication. Memory is that of a bucket.
 
@@ -165,7 +172,7 @@ class Manifest:
             ManifestDamagedError: Before the first row, when any is gone or can't be read.
             RetryableError: As `NamedDocuments.read`.
         """
-        wanted = frozenset(self._read(self._order_name).column("signature").to_pylist())
+        wanted = self.order()
         found = dict[bytes, bool]()
         for name in self._documents.names(self._prefix):
             table = self._read(name)  # with the columns that tell nothing here: they are read before any is published

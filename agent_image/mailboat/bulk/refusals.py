@@ -18,7 +18,7 @@ class BuildIncompleteError(PermanentError):
 
 
 class BuildConflictError(UsageError):
-    """A build of that id was begun for another source, other paths, another budget, or another log.
+    """A build of that id was begun for another source, other paths, another budget or log, or by another publisher.
 
     Give another `--build-id`, or none: then the id is made of what is built.
     """
@@ -46,8 +46,10 @@ def incomplete(build: Build, failed: Sequence[Problem]) -> BuildIncompleteError:
 
 def conflict(found: Build) -> BuildConflictError:
     """The error for a build's id that is taken."""
+    recipe = found.recipe
+    by = f" by the publisher {recipe.publisher}" if recipe.publisher else ""
     return BuildConflictError(
-        f"the build {found.build_id} was begun for {found.recipe.source} {' '.join(found.recipe.roots)[:200]}",
+        f"the build {found.build_id} was begun{by} for {recipe.source} {' '.join(recipe.roots)[:200]}",
         next_step="give another --build-id, or none",
         build=found.build_id,
     )

@@ -285,8 +285,8 @@ class BuildRun:
 
     def _take_present(self, earlier: Build, manifest: Manifest, wanted: frozenset[bytes]) -> frozenset[bytes]:
         """Take over the rows of bins that the log has, as the newest complete build published them."""
-        taken = set[bytes]()
-        for row in self._library.manifest(earlier).rows(wanted):
+        taken, published = set[bytes](), self._library.manifest(earlier)
+        for row in published.rows(wanted & published.order()):
             if row.kind is not BinKind.CLOSING:
                 manifest.add(marked_present(row))
                 taken.add(row.signature)
