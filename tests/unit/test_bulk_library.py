@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,11 +18,10 @@ from mailboat.agent.home import Home
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk.assembly import BuildWish
 from mailboat.bulk.assembly import recipe_for as recipe_of_home
-from mailboat.bulk.cutting import Bin
 from mailboat.bulk.fencing import BuildClaim, Driver, claimed_build, claimed_source, this_driver
 from mailboat.bulk.library import Build, BuildState, Library
 from mailboat.bulk.manifest import ManifestDamagedError
-from mailboat.bulk.records import BinResult, Problem, Recipe
+from mailboat.bulk.records import Problem, Recipe
 from mailboat.bulk.running import BuildOrder
 from mailboat.content.keys import ROOT_KEY
 from mailboat.content.sources.folder import FolderSource
@@ -30,7 +29,7 @@ from mailboat.errors import PermanentError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
+from mailboat.testing.bulk_scenario import ChangingStages, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import Engine, memory_engine, write_site
 
@@ -116,18 +115,6 @@ def test_a_build_that_says_nothing_of_its_publisher_is_nobodys(engine: Engine, s
 
 
 UNNAMED = f"bulk-{24 * '0'}"
-
-
-class ChangingStages(LocalStages):
-    """While the tree is built, a file of it changes."""
-
-    def __init__(self, engine: Engine, file: Path) -> None:
-        super().__init__(engine.blobs)
-        self._file = file
-
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
-        self._file.write_text("changed under the reader")
-        yield from super().build(recipe, bins)
 
 
 def test_a_build_whose_source_changed_meanwhile_goes_on_under_its_id_and_builds_what_is_missing(

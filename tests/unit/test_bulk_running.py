@@ -7,7 +7,7 @@ import json
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from mailboat.bulk.library import Library
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
-from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
+from mailboat.bulk.records import BuiltBin, Problem
 from mailboat.bulk.refusals import BuildConflictError, BuildIncompleteError
 from mailboat.bulk.running import BuildOrder
 from mailboat.content.digest import source_digest
@@ -45,7 +45,7 @@ from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.requests import add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import BUDGET, LocalStages, recipe_for, run
+from mailboat.testing.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.crashes import CrashError, RaisingFailpoints
 from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
@@ -187,18 +187,6 @@ def test_what_can_not_be_read_is_left_out_and_not_removed(engine: Engine, site: 
     with closing(engine.target("sqlite", "fresh")) as target:
         engine.subscriber(target).run(Until.CAUGHT_UP)
         assert target.source().node(NodePath("/a/3.html")) is not None
-
-
-class ChangingStages(LocalStages):
-    """Changes the source between the cut and the build, once."""
-
-    def __init__(self, engine: Engine, file: Path) -> None:
-        super().__init__(engine.blobs)
-        self._file = file
-
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
-        self._file.write_text("changed under the reader")
-        yield from super().build(recipe, bins)
 
 
 def test_a_source_that_changes_while_it_is_read_fails_by_name_and_publishes_nothing(engine: Engine, site: Path) -> None:

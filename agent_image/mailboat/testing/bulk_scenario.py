@@ -65,6 +65,20 @@ class LocalStages:
                 yield builder.build(one)
 
 
+class ChangingStages(LocalStages):
+    """While the tree is built, a file of it changes."""
+
+    def __init__(self, engine: Engine, file: Path) -> None:
+        """Change this one."""
+        super().__init__(engine.blobs)
+        self._file = file
+
+    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+        """See `BuildStages`."""
+        self._file.write_text("changed under the reader")
+        yield from super().build(recipe, bins)
+
+
 def recipe_for(engine: Engine, site: Path, roots: Sequence[str] = ("/",), budget: Budget = BUDGET) -> Recipe:
     """How a site is built for an engine; packages above 1,000 bytes are stored as blobs."""
     return Recipe(
