@@ -97,7 +97,7 @@ def claimed_build(build_id: BuildId) -> Claimed:
 def claimed_source(recipe: Recipe) -> Claimed:
     """All builds of the same of a source: what one finds to be present, no other one may change meanwhile.
 
-    Roots count, as drivers in pods have all their sources at the same place.
+    Roots count: builds of different paths of a source need not wait for each other.
     """
     digest = hashlib.sha256(json.dumps(recipe.subject).encode()).hexdigest()
     return Claimed(f"source-{digest[:24]}", f"a build of {recipe.source}")

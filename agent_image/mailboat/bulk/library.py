@@ -44,7 +44,7 @@ class Build:
         bins: How many packages the tree is cut into.
         present: Those of them that the log had from an earlier build.
         total: Packages that the build publishes.
-        scan_from: None of them stands before this offset.
+        scan_from: Where the log ended as the source was listed: none of them stands before.
         problems: What could not be listed or built.
         last_package_id: The last package published of the source, by this build or before it.
         last_offset: And its offset.
