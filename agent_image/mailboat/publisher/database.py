@@ -23,6 +23,7 @@ from mailboat.errors import (
     StorageReadOnlyError,
 )
 from mailboat.faults import Fault, fault_of
+from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D425042  # "MBPB"
 SCHEMA_VERSION: Final = 3
@@ -97,7 +98,7 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
         file.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            turn_on_write_ahead_log(connection)
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.execute("PRAGMA trusted_schema = OFF")
             _prepare(connection, file)

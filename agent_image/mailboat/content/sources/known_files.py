@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from mailboat.content.sources.folder_entries import FileSignature
 from mailboat.model.paths import NodePath
+from mailboat.write_ahead import turn_on_write_ahead_log
 
 MAX_FILES: Final = 1_000_000
 """With more of them, most are of folders that are gone: all are forgotten."""
@@ -71,7 +72,7 @@ class KnownFiles:
         self._connection = connection = sqlite3.connect(
             file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        turn_on_write_ahead_log(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
             connection.execute("DROP TABLE IF EXISTS file")

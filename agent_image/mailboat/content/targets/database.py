@@ -15,6 +15,7 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.targets.command_ledger import COMMAND_SCHEMA
 from mailboat.content.targets.durability import Durability
 from mailboat.errors import TargetCorruptError, UsageError
+from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
 SCHEMA_VERSION: Final = 3
@@ -101,7 +102,7 @@ def connect_database(file: Path, uri: str) -> sqlite3.Connection:
     with TranslatedFailures(uri):
         connection = _connect(file, "mode=rw")
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            turn_on_write_ahead_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             _bring_up_to_date(connection)
