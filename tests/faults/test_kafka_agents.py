@@ -23,8 +23,9 @@ from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.journal_harness import PATIENCE_SECONDS, in_background, read_to_end, wait_until
+from mailboat.testing.journal_harness import in_background, read_to_end
 from mailboat.testing.kafka_broker import KafkaBroker
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 STOPPED = 6
 TRY_AGAIN = 75

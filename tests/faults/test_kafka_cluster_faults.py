@@ -19,16 +19,15 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Position
 from mailboat.testing.journal_harness import (
     FOREVER,
-    PATIENCE_SECONDS,
     in_background,
     new_topic_name,
     read_to_end,
     some_records,
     values_of,
-    wait_until,
 )
 from mailboat.testing.kafka_broker import BrokerSettings
 from mailboat.testing.kafka_cluster import KafkaCluster
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 FAIL_OVER_SECONDS = 60.0
 

@@ -32,17 +32,15 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Bounds, Position
 from mailboat.testing.journal_harness import (
     FOREVER,
-    LONG_WAIT_SECONDS,
-    PATIENCE_SECONDS,
     in_background,
     new_topic_name,
     read_count,
     read_to_end,
     some_records,
     values_of,
-    wait_until,
 )
 from mailboat.testing.kafka_broker import KafkaBroker
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture

@@ -20,15 +20,14 @@ from mailboat.model.identifiers import TopicName
 from mailboat.testing.free_ports import LOOPBACK, free_ports
 from mailboat.testing.journal_harness import (
     FOREVER,
-    PATIENCE_SECONDS,
     in_background,
     new_topic_name,
     read_to_end,
     some_records,
     values_of,
-    wait_until,
 )
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.testing.tcp_proxy import TcpProxy
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from mailboat.cli.main import main
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 SITE = Path(__file__).resolve().parents[2] / "examples" / "site"
-PATIENCE_SECONDS = 60
 END = "== end of the command: "
 
 

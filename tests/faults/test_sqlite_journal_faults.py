@@ -29,7 +29,8 @@ from mailboat.journal.sqlite_connection import map_sqlite_error, mapped_errors
 from mailboat.journal.sqlite_writer import SqliteWriter
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import Position
-from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background, wait_until
+from mailboat.testing.journal_harness import in_background
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 TOPIC = TopicName("package")
 IMPATIENT = SqliteSettings(busy_timeout_seconds=0.02, look_again_seconds=0.02)

@@ -21,7 +21,7 @@ from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, St
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
 from mailboat.testing.engines import page_source
-from mailboat.testing.journal_harness import wait_until
+from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
 
 PACKAGES = 200
@@ -96,7 +96,7 @@ def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_
     process = start(home, running)
     wait_until(lambda: position(home) > 0, "the first commit")
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors.decode()
     reached = position(home)
     assert 0 < reached < PACKAGES, "it was to be stopped in the midst"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +29,7 @@ from mailboat.http.audit import AuditTrail
 from mailboat.http.client import HttpControl
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
-
-
-def until(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `look` gives once it is true."""
-    ends = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < ends, "it did not come in time"
-        time.sleep(0.02)
-    return seen
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -78,7 +68,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         server.start()
         try:
             with HttpControl(server.url) as control:
-                until(lambda: len(control.status().subscribers) == 2)
+                wait_until(lambda: len(control.status().subscribers) == 2)
                 order = DistributionOrder("ADD", ("/index.html",), request_id="first")
                 sent = control.distribute("author", order)
                 done = control.distribution("author", "first", wait_seconds=20.0)
@@ -90,7 +80,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
                 assert {one.role for one in archive.topics()} >= {"package", "status", "discovery", "command", "event"}
             assert (tmp_path / "edge-1/index.html").read_text() == "<p>hello"
             assert process.liveness().is_alive
-            until(lambda: process.readiness().is_ready)
+            wait_until(lambda: process.readiness().is_ready)
         finally:
             deadline = process.deadline()
             server.stop(deadline)
@@ -105,13 +95,13 @@ def test_a_subscriber_that_stops_leaves_the_others_running_and_tells_by_the_exit
     other = AgentProcess(made(tmp_path / "other", replace(edge(tmp_path, "stranger"), target=bad.target)))
     with other:
         other.start()
-        until(lambda: other.readiness().agents[0].state == "running")
+        wait_until(lambda: other.readiness().agents[0].state == "running")
     home = made(tmp_path, good, bad, publisher=PublisherAgentConfig("author", str(source)))
     with AgentProcess(home) as process:
         process.start()
-        stopped = until(lambda: [one for one in process.readiness().agents if one.state == "stopped"])
+        stopped = wait_until(lambda: [one for one in process.readiness().agents if one.state == "stopped"])
         assert [(one.name, one.reason) for one in stopped] == [("bad", "TargetOwned")]
-        until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.is_ready])
+        wait_until(lambda: [one for one in process.readiness().agents if one.name == "good" and one.is_ready])
         assert not process.readiness().is_ready
         assert process.liveness().is_alive
         assert process.stop(process.deadline()) == 5
@@ -141,14 +131,14 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
     }
     with AgentProcess(home) as process:
         process.start()
-        until(lambda: process.readiness().is_ready)
+        wait_until(lambda: process.readiness().is_ready)
 
         def stuck() -> set[str]:
             for one in list(process._pulse._watched.values()):
                 one.stall_seconds = -1e9
             return {name.removeprefix("mailboat-") for name in process.liveness().stuck}
 
-        until(lambda: stuck() == expected)
+        wait_until(lambda: stuck() == expected)
         scraped = process.observability.render().content.decode()
         assert "mailboat_retention_turns_total 1.0" in scraped
         assert "mailboat_sweep_failures_total 0.0" in scraped
@@ -167,7 +157,7 @@ def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) 
     )
     with first, second:
         first.start()
-        until(lambda: first.readiness().agents[0].state == "running")
+        wait_until(lambda: first.readiness().agents[0].state == "running")
         second.start()
         second.wait()
         assert second.exit_code == 5
@@ -181,12 +171,12 @@ def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: 
     clock = SystemClock()
     with AgentProcess(home) as process:
         process.start()
-        until(lambda: process.readiness().is_ready)
+        wait_until(lambda: process.readiness().is_ready)
         waiting = threading.Thread(target=process.wait)
         waiting.start()
         began = clock.monotonic()
         process.ask_to_stop()
-        waiting.join(5.0)
+        waiting.join(PATIENCE_SECONDS)
         assert not waiting.is_alive()
         assert not process.readiness().is_ready
         assert process.stop(Deadline(clock, 15.0)) == 0

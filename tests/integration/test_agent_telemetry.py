@@ -5,8 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from mailboat.config.storage import Secret
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import DistributionRequest
+from mailboat.testing.patience import wait_until
 from mailboat.wire.events import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -44,14 +44,6 @@ METRICS_OF_ONE = {
     'mailboat_publisher_queue_packages{clearable="false",publisher="author"} 0.0',
     'mailboat_subscriber_imported_package_bytes_count{subscriber="edge-2"} 1.0',
 }
-
-
-def until(look: Callable[[], Any], seconds: float = 30.0) -> Any:
-    ends = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < ends, "it did not come in time"
-        time.sleep(0.02)
-    return seen
 
 
 class Receiver:
@@ -128,18 +120,18 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
         process.start()
         room = process.room
         assert room is not None
-        until(lambda: len(room.status().subscribers) == 2)
+        wait_until(lambda: len(room.status().subscribers) == 2)
         sent = room.distribute("author", DistributionOrder("ADD", ("/index.html",), trace_parent=TRACE))
-        (event,) = until(lambda: events_of(process))
+        (event,) = wait_until(lambda: events_of(process))
         assert (event.package_id, event.offset, event.paths, event.missed) == (
             sent.package_id,
             sent.offset,
             ("/index.html",),
             (),
         )
-        until(lambda: taken.events)
+        wait_until(lambda: taken.events)
         observability = process.observability
-        until(lambda: METRICS_OF_ONE.issubset(observability.render().content.decode().splitlines()))
+        wait_until(lambda: METRICS_OF_ONE.issubset(observability.render().content.decode().splitlines()))
         text = observability.render().content.decode()
         assert process.stop(process.deadline()) == 0
     assert [one["id"] for one in taken.events] == [sent.package_id]
@@ -158,13 +150,13 @@ def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
         process.start()
         assert process.room is not None
         process.room.distribute("author", DistributionOrder("ADD", ("/index.html",), request_id="first"))
-        until(lambda: len(taken.events) == 1)
+        wait_until(lambda: len(taken.events) == 1)
     with AgentProcess(home) as process:  # another process of the same home publishes, and the agent is not there
         publisher = process.workspace.publisher("author")
         publisher.publish(DistributionRequest(Action.DELETE, (NodePath("/index.html"),)))
     with AgentProcess(home) as process:
         process.start()
-        until(lambda: len(taken.events) == 2)
+        wait_until(lambda: len(taken.events) == 2)
         assert [one.offset for one in events_of(process)] == [0, 1]
     assert [one["data"]["offset"] for one in taken.events] == [0, 1]
 

@@ -8,16 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
-DEADLINE_SECONDS = 60.0
 
 
 class Agent:
@@ -39,7 +38,7 @@ class Agent:
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.communicate(timeout=DEADLINE_SECONDS)
+        self.process.communicate(timeout=PATIENCE_SECONDS)
         return self.process.returncode
 
 
@@ -55,13 +54,6 @@ def ask(agent: Agent, *words: object) -> Any:
     done = mailboat("--url", agent.url, *words, "-o", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    """Poll until it is so."""
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not look():
-        assert time.monotonic() < until, "it did not come to that"
 
 
 @pytest.fixture
@@ -136,14 +128,14 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     patience = {"announce_seconds": 0.2, "max_retries": None, "longest_pause_seconds": 0.5}
     edges = start(write("edges", {"subscribers": [golden, edge]}, subscriber=patience))
     assert (edges.ready["subscribers"], edges.ready["pid"]) == (["golden", "edge"], edges.process.pid)
-    eventually(lambda: {one["name"] for one in ask(author, "status")["subscribers"]} == {"golden", "edge"})
+    wait_until(lambda: {one["name"] for one in ask(author, "status")["subscribers"]} == {"golden", "edge"})
 
     done = mailboat("--url", author.url, "publish", "/en", "/index.html", "--wait", "30")
     assert (done.returncode, done.stdout.splitlines()[1].partition(" in ")[0]) == (0, "imported by 2/2"), done.stderr
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
 
     (wrong,) = ask(author, "delete", "/en", "--request-id", "wrong")["packages"]
-    eventually(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queue", "ls")}["golden"] == "BLOCKED")
+    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queue", "ls")}["golden"] == "BLOCKED")
     queues = {one["subscriber"]: one for one in ask(author, "queue", "ls")}
     assert queues["golden"]["head"]["error"]["code"] == "ProcessorFailed"
     assert (queues["golden"]["capabilities"], queues["edge"]["capabilities"]) == (["clearable", "removable"], [])
@@ -166,13 +158,13 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
 def test_a_killed_agent_goes_on_where_it_was(author: Agent, write: Any, start: Any, tmp_path: Path) -> None:
     config = write("edges", {"subscribers": [{"name": "edge", "target": "files:edge"}]})
     first = start(config)
-    eventually(lambda: bool(ask(author, "status")["subscribers"]))
+    wait_until(lambda: bool(ask(author, "status")["subscribers"]))
     assert mailboat("--url", author.url, "publish", "/en", "--wait", "30").returncode == 0
     assert first.stop(signal.SIGKILL) == -signal.SIGKILL
     ask(author, "publish", "/index.html")
     identity = (tmp_path / "edges" / "instance").read_text()
     start(config)
-    eventually((tmp_path / "edges" / "edge" / "index.html").exists)
+    wait_until((tmp_path / "edges" / "edge" / "index.html").exists)
     assert (tmp_path / "edges" / "instance").read_text() == identity
 
 
@@ -210,7 +202,7 @@ def test_a_subscriber_that_stops_by_itself_ends_an_agent_with_its_exit_code(
     config = write("edges", {"subscribers": [{"name": "edge", "target": "files:edge"}]})
     first = start(config)
     ask(author, "publish", "/en")
-    eventually((tmp_path / "edges" / "edge" / "en").exists)
+    wait_until((tmp_path / "edges" / "edge" / "en").exists)
     first.stop()
     author.stop()
     for file in tmp_path.glob("journal.db*"):
@@ -235,7 +227,7 @@ def test_a_home_runs_its_own_configuration(new_boat: Any, site: Path, tmp_path: 
     assert process.stdout is not None
     line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=DEADLINE_SECONDS)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert line.startswith("ready: publisher author; API at http://127.0.0.1:")
     assert line.endswith(f"; home {new_boat.home}; pid {process.pid}\n")
     assert process.returncode == 130

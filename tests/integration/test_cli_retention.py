@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.retaining import retention_worker
-from mailboat.clock import Deadline, SystemClock
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -61,10 +60,8 @@ def test_an_agent_does_it_by_itself(kept: Any) -> None:
     with Workspace(Home(kept.home)) as workspace:
         worker = retention_worker(workspace)
         worker.start()
-        deadline = Deadline(SystemClock(), 20.0)
-        while workspace.journal.bounds(workspace.package_topic).earliest_offset == 0 and not deadline.is_over():
-            threading.Event().wait(0.01)
-        assert worker.stop(deadline.remaining_seconds())
+        wait_until(lambda: workspace.journal.bounds(workspace.package_topic).earliest_offset > 0)
+        assert worker.stop(PATIENCE_SECONDS)
     assert head_of(kept) == 2
 
 

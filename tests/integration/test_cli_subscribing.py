@@ -17,7 +17,7 @@ from mailboat.agent.home import Home
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, SlingId
 from mailboat.model.messages import DiscoveryMessage, TopicRole
-from mailboat.testing.journal_harness import wait_until
+from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import encode_message
 
 LARGE = bytes(range(256)) * 1000

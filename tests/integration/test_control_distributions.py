@@ -31,14 +31,13 @@ from mailboat.testing.control_harbour import (
     FAILED,
     IMPORTED,
     OTHER,
-    PATIENCE_SECONDS,
     REMOVED,
     Harbour,
-    await_until,
     count_records,
     publish,
     settle,
 )
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 class TestDistribute:
@@ -139,7 +138,7 @@ class TestThrottle:
         harbour.subscriber(is_editable=True).announce(-1)
         harbour.subscriber("quick", is_editable=True).announce(5)
         room = harbour.room(is_running=True)
-        await_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        wait_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
         with pytest.raises(ThrottledError) as refused:
             publish(room)
         assert refused.value.retry_after_seconds == 10.0
@@ -153,9 +152,9 @@ class TestThrottle:
         edge = harbour.subscriber(is_editable=True, publishers=())
         edge.announce(follows_all=True, next_offset=Offset(0))
         room = harbour.room(is_running=True)
-        await_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
+        wait_until(lambda: room.status().publishers[0].delay_seconds == 10.0)
         edge.announce(follows_all=True, next_offset=Offset(6))
-        await_until(lambda: room.status().publishers[0].delay_seconds == 0)
+        wait_until(lambda: room.status().publishers[0].delay_seconds == 0)
 
     def test_one_that_can_not_be_cleared_slows_nobody_down(self, harbour: Harbour, room: ControlRoom) -> None:
         publish(room, 50)
@@ -169,7 +168,7 @@ class TestThrottle:
         publish(room, 10)
         harbour.subscriber(is_editable=True).announce(-1)
         room = harbour.room(is_running=True)
-        await_until(lambda: room.status().publishers[0].delay_seconds > 0)
+        wait_until(lambda: room.status().publishers[0].delay_seconds > 0)
         assert room.distribute(AUTHOR, order).is_repeat
 
 

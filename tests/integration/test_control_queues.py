@@ -26,16 +26,15 @@ from mailboat.testing.control_harbour import (
     CAUSE,
     FAILED,
     OTHER,
-    PATIENCE_SECONDS,
     SLING_ID,
     Harbour,
     PlayedSubscriber,
-    await_until,
     count_records,
     publish,
     queue_of,
     seen,
 )
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(
@@ -161,10 +160,10 @@ class TestClear:
         self, harbour: Harbour, edge: PlayedSubscriber, is_running: bool
     ) -> None:
         room = harbour.room(is_running=is_running)
-        await_until(lambda: bool(room.status().subscribers))
+        wait_until(lambda: bool(room.status().subscribers))
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS)
-            await_until(lambda: bool(harbour.commands()))
+            wait_until(lambda: bool(harbour.commands()))
             edge.answer(harbour.commands()[0], 2, "2 packages dropped")
             done = waiting.result(PATIENCE_SECONDS)
         assert (done.state, done.removed, done.message) == ("done", 2, "2 packages dropped")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import readable, records_of
-from mailboat.clock import Deadline, SystemClock
+from mailboat.clock import SystemClock
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.journal.port import NewRecord
@@ -29,11 +28,11 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 
 AUTHOR, EDGE = AgentName("author"), AgentName("edge")
 SLING_ID = SlingId("5a1e0000-0000-4000-8000-000000000001")
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -57,13 +56,6 @@ def announce(workspace: Workspace, last_done: int) -> None:
     append(workspace, TopicRole.DISCOVERY, DiscoveryMessage(SLING_ID, EDGE, states, is_editable=True, max_retries=3))
 
 
-def await_until(is_so: Callable[[], bool]) -> None:
-    deadline, never = Deadline(SystemClock(), PATIENCE_SECONDS), threading.Event()
-    while not is_so():
-        assert not deadline.is_over()
-        never.wait(0.02)
-
-
 @pytest.mark.parametrize("is_running", [True, False])
 def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, is_running: bool) -> None:
     room = ControlRoom(workspace, [PublisherAgentConfig(AUTHOR)])
@@ -73,15 +65,15 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
         order = DistributionOrder("DELETE", ("/old",), user_id="ann")
         first, *_, last = [room.distribute(AUTHOR, order) for _ in range(4)]
         announce(workspace, 0)
-        await_until(lambda: [one.lag for one in room.status().subscribers] == [3])
-        await_until(lambda: [one.offset for one in room.queue(AUTHOR, "edge").items] == [1, 2, 3])
-        await_until(lambda: room.distribution(AUTHOR, first.package_id).imported == ("edge",))
+        wait_until(lambda: [one.lag for one in room.status().subscribers] == [3])
+        wait_until(lambda: [one.offset for one in room.queue(AUTHOR, "edge").items] == [1, 2, 3])
+        wait_until(lambda: room.distribution(AUTHOR, first.package_id).imported == ("edge",))
         with ThreadPoolExecutor(2) as pool:
             clearing = pool.submit(room.clear, AUTHOR, "edge", 2, PATIENCE_SECONDS) if is_running else None
             command = CommandMessage(SLING_ID, EDGE, Offset(room.clear(AUTHOR, "edge", 2).offset), AUTHOR)
             assert command.clear_up_to_offset == 2
             if clearing is not None:
-                await_until(lambda: len(list(records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)))) == 2)
+                wait_until(lambda: len(list(records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)))) == 2)
                 for record in records_of(workspace.journal, workspace.topic(TopicRole.COMMAND)):
                     answer(workspace, readable(record))
                 assert clearing.result(PATIENCE_SECONDS).removed == 2
@@ -89,7 +81,7 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
             announce(workspace, 3)
             if waiting is not None:
                 assert waiting.result(PATIENCE_SECONDS).state == "distributed"
-        await_until(lambda: room.queue(AUTHOR, "edge").queue.state == "IDLE")
+        wait_until(lambda: room.queue(AUTHOR, "edge").queue.state == "IDLE")
     finally:
         room.close()
 

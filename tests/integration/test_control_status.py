@@ -31,15 +31,14 @@ from mailboat.testing.control_harbour import (
     CAUSE,
     FAILED,
     OTHER,
-    PATIENCE_SECONDS,
     SLING_ID,
     Harbour,
-    await_until,
     count_records,
     publish,
     queue_of,
     seen,
 )
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 
 
@@ -119,7 +118,7 @@ class TestStatus:
         room = harbour.room(is_running=is_running)
         publish(room, 2)
         harbour.subscriber().announce(-1, next_offset=Offset(0))
-        await_until(lambda: [one.lag for one in room.status().subscribers] == [2])
+        wait_until(lambda: [one.lag for one in room.status().subscribers] == [2])
 
     def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
         self, harbour: Harbour, room: ControlRoom
@@ -136,7 +135,7 @@ class TestStatus:
         room = harbour.room(is_running=True)
         for number in range(50):
             harbour.subscriber(f"edge-{number}").announce(-1)
-        await_until(lambda: len(room.queues(AUTHOR)) == 100)
+        wait_until(lambda: len(room.queues(AUTHOR)) == 100)
         looks: list[int] = []
         look = type(room._audience).members
         monkeypatch.setattr(type(room._audience), "members", lambda one: (looks.append(1), look(one))[1])
@@ -145,7 +144,7 @@ class TestStatus:
             room.queue(AUTHOR, one.name)
         assert len(looks) == 1
         harbour.subscriber("late").announce(-1)
-        await_until(lambda: len(room.queues(AUTHOR)) == 102)
+        wait_until(lambda: len(room.queues(AUTHOR)) == 102)
 
     def test_absurd_announcements_are_shown_and_do_no_harm(self, harbour: Harbour, room: ControlRoom) -> None:
         publish(room, 3)
@@ -195,7 +194,7 @@ class TestTopologyAfterARestart:
         room = harbour.room(is_running=True)
         publish(room, 2)
         harbour.subscriber().announce(0)
-        await_until(lambda: [one.name for one in room.status().subscribers] == ["edge"])
+        wait_until(lambda: [one.name for one in room.status().subscribers] == ["edge"])
         assert queue_of(room).count == 1
 
     def test_first_pages_come_without_reading_all_of_a_long_log(
@@ -234,10 +233,10 @@ class TestAnAgentsRoom:
         edge = harbour.subscriber()
         edge.announce(-1)
         publish(room, 3)
-        await_until(lambda: [one.count for one in room.queues(AUTHOR)] == [3, 0])
+        wait_until(lambda: [one.count for one in room.queues(AUTHOR)] == [3, 0])
         edge.tell(0, FAILED)
         edge.announce(1)
-        await_until(lambda: [one.count for one in room.queues(AUTHOR)] == [1, 1])
+        wait_until(lambda: [one.count for one in room.queues(AUTHOR)] == [1, 1])
 
     def test_a_journal_that_fails_for_a_while_is_followed_again(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -253,5 +252,5 @@ class TestAnAgentsRoom:
         monkeypatch.setattr(SqliteReader, "read", failing)
         room = harbour.room(is_running=True)
         harbour.subscriber().announce(-1)
-        await_until(lambda: bool(room._picture.roster.subscribers()))
+        wait_until(lambda: bool(room._picture.roster.subscribers()))
         assert "the disk is away" in caplog.text

@@ -29,15 +29,7 @@ from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings, Passwo
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity
-from mailboat.testing.journal_harness import (
-    FOREVER,
-    PATIENCE_SECONDS,
-    new_topic_name,
-    read_to_end,
-    some_records,
-    values_of,
-    wait_until,
-)
+from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
 from mailboat.testing.kafka_broker import (
     BrokerFailedError,
     BrokerSettings,
@@ -45,6 +37,7 @@ from mailboat.testing.kafka_broker import (
     KafkaBroker,
     resolve_jars,
 )
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 WRONG = "not the password"
 

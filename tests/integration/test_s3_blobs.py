@@ -24,7 +24,7 @@ from mailboat.clock import SystemClock
 from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.fault_proxy import Fault, FaultProxy
-from mailboat.testing.journal_harness import wait_until
+from mailboat.testing.patience import wait_until
 from mailboat.testing.s3_server import ADMIN, S3Server
 
 if TYPE_CHECKING:

@@ -62,13 +62,13 @@ from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
+from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event
 from mailboat.wire.messages import encode_message
 
 AUTHOR, EDGE, SLING_AUTHOR, SLING_EDGE = map(AgentName, ("author", "edge", "sling-author", "sling-edge"))
 SLING_ID = SlingId("5a1e0000-0000-4000-8000-00000000000a")
 BUILDER = "journal"
-PATIENCE_SECONDS = 30.0
 
 
 def await_value(look: Callable[[], Any], is_so: Callable[[Any], bool] = bool) -> Any:
@@ -154,7 +154,7 @@ class Members:
         for process, _ in self._running:
             process.stop()
         for process, thread in self._running:
-            thread.join(30)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
             process.close()
         self.room.close()

@@ -16,7 +16,8 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.testing.journal_harness import in_background, read_to_end, wait_until
+from mailboat.testing.journal_harness import in_background, read_to_end
+from mailboat.testing.patience import wait_until
 
 TOPIC = TopicName("package")
 

@@ -19,7 +19,8 @@ from mailboat.clock import SystemClock
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal, SqliteSettings
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.journal_harness import PATIENCE_SECONDS, read_to_end
+from mailboat.testing.journal_harness import read_to_end
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 TOPIC = TopicName("package")
 RECORDS_OF_A_BATCH = 7

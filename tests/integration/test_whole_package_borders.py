@@ -26,8 +26,8 @@ from mailboat.retention.borders import whole_package_border
 from mailboat.retention.keeping import RetentionFigures
 from mailboat.retention.plan import Reason
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.journal_harness import wait_until
 from mailboat.testing.kafka_broker import KafkaBroker
+from mailboat.testing.patience import wait_until
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, encode_package
 from mailboat.wire.pieces import encode_piece

@@ -11,8 +11,7 @@ from mailboat.agent.tasks import SubscriberTask
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
-
-SECONDS = 10.0
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 
 class Scripted:
@@ -28,7 +27,7 @@ class Scripted:
         self.began.set()
         if self.failure is not None:
             raise self.failure
-        assert self.stopped.wait(SECONDS)
+        assert self.stopped.wait(PATIENCE_SECONDS)
         return None
 
     def stop(self) -> None:
@@ -50,10 +49,10 @@ def test_it_runs_until_it_is_stopped_and_releases_its_target() -> None:
     task = task_of(lambda: subscriber)
     assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="starting")
     task.worker.start()
-    assert subscriber.began.wait(SECONDS)
+    assert subscriber.began.wait(PATIENCE_SECONDS)
     assert task.view() == AgentView("edge", "subscriber", "running", is_ready=True, reason="idle")
     task.worker.ask_to_stop()
-    assert task.worker.join(SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
     assert (task.view().state, task.view().reason, task.exit_code) == ("stopped", "stopped", 0)
     assert task.is_over
@@ -63,7 +62,7 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
     subscriber = Scripted(JournalTrimmedError("20 packages are gone"))
     task = task_of(lambda: subscriber)
     task.worker.start()
-    assert task.worker.join(SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
     assert subscriber.is_closed
     assert task.view() == AgentView("edge", "subscriber", "stopped", is_ready=False, reason="JournalTrimmed")
     assert task.exit_code == 6
@@ -72,7 +71,7 @@ def test_a_named_state_ends_it_and_stays_visible() -> None:
 def test_a_defect_is_logged_with_its_trace_and_takes_nobody_along(caplog: pytest.LogCaptureFixture) -> None:
     task = task_of(lambda: Scripted(ZeroDivisionError()))
     task.worker.start()
-    assert task.worker.join(SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
     assert (task.view().reason, task.exit_code) == ("defect", 1)
     assert [one.exc_info is not None for one in caplog.records] == [True]
 
@@ -87,10 +86,10 @@ def test_what_is_only_missing_for_a_while_is_waited_for() -> None:
 
     task = task_of(open_it)
     task.worker.start()
-    assert subscriber.began.wait(SECONDS)
+    assert subscriber.began.wait(PATIENCE_SECONDS)
     assert task.view().is_ready
     task.worker.ask_to_stop()
-    assert task.worker.join(SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
 
 
 def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
@@ -105,5 +104,5 @@ def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
     assert clock.await_waiters()
     assert task.view() == AgentView("edge", "subscriber", "starting", is_ready=False, reason="StorageReadOnly")
     task.worker.ask_to_stop()
-    assert task.worker.join(SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
     assert task.exit_code == 0

@@ -19,8 +19,8 @@ from mailboat.publisher.distributed_run import EventSettings
 from mailboat.subscriber.listening import Addressee, CommandListener
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.patience import PATIENCE_SECONDS
 
-SECONDS = 10.0
 AUTHOR, EDGE, TOPIC = AgentName("author"), AgentName("edge"), TopicName("topic")
 
 
@@ -50,8 +50,8 @@ def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixt
     memory: Any = FailingMemory()
     notifier = DistributedNotifier(EventSettings(AUTHOR), NotifierPorts(log(), memory, SkippingClock()))
     notifier.start()
-    assert memory.again.wait(SECONDS)
-    notifier.stop(SECONDS)
+    assert memory.again.wait(PATIENCE_SECONDS)
+    notifier.stop(PATIENCE_SECONDS)
     assert notifier.statistics.failures == 1
     assert "RecursionError" in caplog.text
 
@@ -62,8 +62,8 @@ def test_a_defect_does_not_end_a_webhook(caplog: pytest.LogCaptureFixture, monke
     settings = WebhookSettings(AUTHOR, "http://127.0.0.1:9/", event_topic=TOPIC)
     webhook = Webhook(settings, WebhookPorts(log(), memory, SkippingClock()))
     webhook.start()
-    assert memory.again.wait(SECONDS)
-    webhook.stop(SECONDS)
+    assert memory.again.wait(PATIENCE_SECONDS)
+    webhook.stop(PATIENCE_SECONDS)
     assert webhook.statistics.failed == 1
     assert "RecursionError" in caplog.text
 
@@ -79,8 +79,8 @@ def test_a_defect_does_not_end_announcements(caplog: pytest.LogCaptureFixture) -
 
     announcer = Announcer(log(), compose, AnnouncerSettings(TOPIC), SkippingClock())
     announcer.start()
-    assert again.wait(SECONDS)
-    announcer.stop(SECONDS)
+    assert again.wait(PATIENCE_SECONDS)
+    announcer.stop(PATIENCE_SECONDS)
     assert announcer.failures == 1
     assert "RecursionError" in caplog.text
 
@@ -99,6 +99,6 @@ def test_a_defect_does_not_end_the_hearing_of_commands(caplog: pytest.LogCapture
 
     listener._read = reading  # type: ignore[method-assign]  # a defect can't be made from outside
     listener.start()
-    assert again.wait(SECONDS)
+    assert again.wait(PATIENCE_SECONDS)
     listener.close()
     assert "RecursionError" in caplog.text

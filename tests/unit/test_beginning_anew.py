@@ -23,7 +23,7 @@ from mailboat.subscriber.listening import Addressee, CommandListener
 from mailboat.subscriber.settings import StagingSettings
 from mailboat.subscriber.staging import GoldenWatch
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.journal_harness import PATIENCE_SECONDS
+from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
 
 TOPIC = TopicName("topic")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from mailboat.bulk.running import BuildOrder
-from mailboat.clock import Deadline, SystemClock
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import AppendUncertainError
 from mailboat.failpoints import Failpoint
@@ -25,9 +24,8 @@ from mailboat.publisher.requests import add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.bulk_scenario import STEP_PARTS, recipe_for, run
 from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
-
-_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -76,18 +74,18 @@ class OnePublication:
 
     def end(self) -> None:
         """Wait until it is done."""
-        self._worker.join(_SECONDS)
+        self._worker.join(PATIENCE_SECONDS)
 
     def _begin(self) -> None:
         if not self._has_begun.is_set():
             self._worker.start()
-            assert self._has_begun.wait(_SECONDS)
+            assert self._has_begun.wait(PATIENCE_SECONDS)
 
     def _publish(self) -> None:
         publisher = self._engine.publisher()
         with closing(PublisherState(self._engine.state.path)) as state, state.locks.publication_under_way():
             self._has_begun.set()
-            assert self._may_append.wait(_SECONDS)
+            assert self._may_append.wait(PATIENCE_SECONDS)
             end = publisher.parts.next_offset()
             with state.locks.exclusive():
                 self.waited.append(publisher.parts.next_offset() - end)
@@ -97,9 +95,7 @@ class OnePublication:
             self._begin()
             self._may_append.set()
             waiting = self._engine.state.path.with_name(f"{self._engine.state.path.name}.append-waiting")
-            deadline = Deadline(SystemClock(), _SECONDS)
-            while not is_held(waiting) and not deadline.is_over():
-                threading.Event().wait(0.005)
+            wait_until(lambda: is_held(waiting))
         return self._append(topic, records)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from mailboat.discovery.announcements import states_for
@@ -13,6 +12,7 @@ from mailboat.journal.port import Edge, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
 
 DISCOVERY = TopicName("discovery")
@@ -40,13 +40,6 @@ class Agent:
         return [message.announced_ms for message in messages if isinstance(message, DiscoveryMessage)]
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 @pytest.fixture
 def agent() -> Iterator[Agent]:
     made = Agent()
@@ -56,7 +49,7 @@ def agent() -> Iterator[Agent]:
 
 def test_it_announces_at_the_start_and_then_every_period(agent: Agent) -> None:
     agent.announcer.start()
-    eventually(lambda: agent.heard() == [1])
+    wait_until(lambda: agent.heard() == [1])
     for expected in (2, 3):
         before = agent.clock.monotonic()
 
@@ -64,24 +57,24 @@ def test_it_announces_at_the_start_and_then_every_period(agent: Agent) -> None:
             agent.clock.advance(0.1)
             return len(agent.heard()) >= expected
 
-        eventually(waited_for)
+        wait_until(waited_for)
         assert agent.clock.monotonic() - before > 9.5
     assert agent.heard() == [1, 2, 3]
 
 
 def test_news_are_announced_at_once_and_those_close_together_as_one(agent: Agent) -> None:
     agent.announcer.start()
-    eventually(lambda: len(agent.heard()) == 1)
+    wait_until(lambda: len(agent.heard()) == 1)
     for _ in range(50):
         agent.announcer.announce_soon()
     agent.clock.await_waiters()
     agent.clock.advance(0.2)
-    eventually(lambda: len(agent.heard()) == 2)
+    wait_until(lambda: len(agent.heard()) == 2)
 
 
 def test_it_announces_a_last_time_when_it_is_stopped(agent: Agent) -> None:
     agent.announcer.start()
-    eventually(lambda: len(agent.heard()) == 1)
+    wait_until(lambda: len(agent.heard()) == 1)
     agent.announcer.stop()
     assert len(agent.heard()) == 2
     agent.announcer.stop()
@@ -91,12 +84,12 @@ def test_it_announces_a_last_time_when_it_is_stopped(agent: Agent) -> None:
 def test_a_journal_that_fails_is_counted_and_announced_to_again(agent: Agent) -> None:
     agent.journal.delete_topic(DISCOVERY)
     agent.announcer.start()
-    eventually(lambda: agent.announcer.failures == 1)
+    wait_until(lambda: agent.announcer.failures == 1)
     agent.journal.ensure_topic(DISCOVERY, TopicSettings())
     agent.clock.await_waiters()
     agent.clock.advance(0.2)
     agent.announcer.announce_soon()
-    eventually(lambda: len(agent.heard()) == 1)
+    wait_until(lambda: len(agent.heard()) == 1)
 
 
 def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from mailboat.journal.wakeup import Listener, ring
-from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
+from mailboat.testing.journal_harness import in_background
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from mailboat.publisher.counter import MAX_BATCH, MAX_WAITING_OF_ONE, Publishing
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.receipts import Receipt
 from mailboat.publisher.requests import DistributionRequest
-from mailboat.testing.journal_harness import PATIENCE_SECONDS
 from mailboat.testing.memory_content import MemorySource
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 class PlayedPublisher:
@@ -96,12 +96,7 @@ def in_line(counter: PublishingCounter, publisher: PlayedPublisher, pool: Thread
 
 
 def await_line(counter: PublishingCounter, length: int) -> None:
-    deadline = threading.Event()
-    for _ in range(int(PATIENCE_SECONDS * 200)):
-        if len(counter._turns) == length:
-            return
-        deadline.wait(0.005)
-    raise AssertionError(f"{len(counter._turns)} in line instead of {length}")
+    wait_until(lambda: len(counter._turns) == length, f"{length} in line")
 
 
 def test_those_who_come_while_one_is_at_work_are_published_together(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from mailboat.model.messages import (
 from mailboat.publisher.distributed_memory import EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.testing.event_world import SETTINGS, World
+from mailboat.testing.patience import wait_until
 
 
 def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:
@@ -23,28 +24,30 @@ def notifier(world: World, memory: EventMemory | None = None, **changes: object)
     return DistributedNotifier(SETTINGS, ports)
 
 
-def await_true(condition: object, world: World) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]  # a function of the test
-        assert time.monotonic() < deadline
+def wait_in(world: World, condition: Callable[[], bool]) -> None:
+    """Wait until it is so, while the world's time goes on."""
+
+    def look() -> bool:
         world.clock.advance(0.5)
-        time.sleep(0.01)
+        return condition()
+
+    wait_until(look)
 
 
 def test_of_two_processes_one_raises_events_and_the_other_takes_over(world: World, tmp_path: Path) -> None:
     second_memory = EventMemory(tmp_path / "author.db", "OFF")
     first, second = notifier(world), notifier(world, second_memory)
     first.start()
-    await_true(lambda: first.statistics.is_raising, world)
+    wait_in(world, lambda: first.statistics.is_raising)
     second.start()
     world.publish()
     world.announce("a", 1)
-    await_true(lambda: len(world.events()) == 1, world)
+    wait_in(world, lambda: len(world.events()) == 1)
     assert not second.statistics.is_raising
     first.stop()
     world.publish()
     world.announce("a", 2)
-    await_true(lambda: second.statistics.is_raising and len(world.events()) == 2, world)
+    wait_in(world, lambda: second.statistics.is_raising and len(world.events()) == 2)
     second.stop()
     second_memory.close()
     assert [one.offset for one in world.events()] == [0, 1]
@@ -64,10 +67,10 @@ def test_a_journal_that_fails_is_waited_out(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(world.journal, "append", append)
     one = notifier(world, listener=heard.extend)
     one.start()
-    await_true(lambda: one.statistics.is_raising, world)
+    wait_in(world, lambda: one.statistics.is_raising)
     world.publish()
     world.announce("a", 1)
-    await_true(lambda: bool(heard), world)
+    wait_in(world, lambda: bool(heard))
     one.stop()
     assert one.statistics.failures == 2
     assert one.statistics.raised == 1

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mailboat.clock import Deadline, SystemClock
 from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId, SlingId
 from mailboat.model.paths import ROOT, NodePath
@@ -23,6 +22,7 @@ from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import SkippingClock
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 VERSION_1 = """
 CREATE TABLE intents (
@@ -387,10 +387,10 @@ def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path:
             fcntl.flock(waiting, fcntl.LOCK_SH)
             worker = threading.Thread(target=give_way)
             worker.start()
-            assert began.wait(10)
+            assert began.wait(PATIENCE_SECONDS)
             assert not is_through.wait(0.1)
             fcntl.flock(waiting, fcntl.LOCK_UN)
-            assert is_through.wait(10)
+            assert is_through.wait(PATIENCE_SECONDS)
             worker.join()
             fcntl.flock(waiting, fcntl.LOCK_SH)
             state.locks.give_way(patience_seconds=0.0)
@@ -409,11 +409,9 @@ def test_who_waits_to_append_is_seen_by_who_gives_way(tmp_path: Path) -> None:
             worker = threading.Thread(target=append)
             worker.start()
             waiting = file.with_name("author.db.append-waiting")
-            deadline = Deadline(SystemClock(), 10)
-            while not (waiting.exists() and is_held(waiting)) and not deadline.is_over():
-                threading.Event().wait(0.005)
+            wait_until(lambda: waiting.exists() and is_held(waiting))
         one.locks.give_way()
-        assert taken.wait(10)
+        assert taken.wait(PATIENCE_SECONDS)
         worker.join()
         assert not is_held(waiting)
 

@@ -29,7 +29,8 @@ from mailboat.queues.standing import QueueState, Standing, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
+from mailboat.testing.journal_harness import in_background
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.wire.messages import encode_message
 
 PACKAGES, STATUSES = TopicName("package"), TopicName("status")

@@ -15,7 +15,7 @@ from mailboat.model.messages import CommandResult, CommandState, CommandVerb, Pa
 from mailboat.queues.names import QueueName
 from mailboat.queues.removals import RemovedPackages
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.journal_harness import PATIENCE_SECONDS
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 AUTHOR, OTHER = AgentName("author"), AgentName("other")
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")

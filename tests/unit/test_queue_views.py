@@ -21,7 +21,8 @@ from mailboat.queues.pages import PageLimits, PageReader
 from mailboat.queues.standing import QueueState, Standing
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.journal_harness import LONG_WAIT_SECONDS, PATIENCE_SECONDS, in_background
+from mailboat.testing.journal_harness import in_background
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 from mailboat.testing.queue_log import (
     FOREIGN,
     GARBAGE,

@@ -39,6 +39,7 @@ from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber, Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
+from mailboat.testing.patience import wait_until
 
 OTHER = AgentName("other")
 STRANGER = SlingId("ffffffff-0000-4000-8000-000000000001")
@@ -133,13 +134,6 @@ def statuses(engine: Engine) -> dict[int, PackageStatus]:
     found: dict[int, PackageStatus] = {one.offset: one.status for one in told}
     assert len(found) == len(told), "a package was confirmed twice"
     return found
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 def has_results(engine: Engine, count: int) -> bool:
@@ -303,7 +297,7 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
                 attempts.append(package.offset)
                 guard.woken.clear()
                 held_up.set()
-                eventually(guard.woken.is_set)
+                wait_until(guard.woken.is_set)
 
     def hooked(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(before=Hook()))
@@ -311,12 +305,12 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
     subscriber = engine.subscriber(target, engine.with_settings(retry=RetryPolicy(0)), hooked)
     guard = subscriber._guard  # the thread that hears commands wakes it
     with Running(subscriber):
-        eventually(lambda: len(engine.statuses()) == 2)
+        wait_until(lambda: len(engine.statuses()) == 2)
         is_asked_for.set()
         engine.send(COMMANDS, redrive(failed))
-        eventually(held_up.is_set)
+        wait_until(held_up.is_set)
         engine.send(COMMANDS, clear(done))
-        eventually(lambda: has_results(engine, 2))
+        wait_until(lambda: has_results(engine, 2))
     assert attempts == [failed]
     assert paths_in(target) == {"/page", "/next"}
     assert {one.command_id: (one.state, one.removed) for one in engine.results()} == {
@@ -435,10 +429,10 @@ def test_a_clear_ends_the_pause_of_the_package_that_it_drops(engine: Engine, tar
     failed = poison(engine)
     publish(engine, "/behind")
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
         engine.send(COMMANDS, clear(failed))
-        eventually(lambda: len(engine.results()) == 1)
-        eventually(lambda: len(statuses(engine)) == 2)
+        wait_until(lambda: len(engine.results()) == 1)
+        wait_until(lambda: len(statuses(engine)) == 2)
     assert statuses(engine) == {failed: PackageStatus.REMOVED, failed + 1: PackageStatus.IMPORTED}
     assert paths_in(target) == {"/behind"}
     assert target.ledger.attempt() is None
@@ -447,21 +441,21 @@ def test_a_clear_ends_the_pause_of_the_package_that_it_drops(engine: Engine, tar
 def test_a_clear_ends_the_pause_that_an_earlier_run_began(engine: Engine, target: Target) -> None:
     failed = poison(engine)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
         engine.send(COMMANDS, clear(failed))
-        eventually(lambda: len(engine.results()) == 1)
+        wait_until(lambda: len(engine.results()) == 1)
     assert statuses(engine) == {failed: PackageStatus.REMOVED}
 
 
 def test_other_commands_are_answered_during_a_pause_and_do_not_use_up_attempts(engine: Engine, target: Target) -> None:
     poison(engine)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
         for number in range(3):
             engine.send(COMMANDS, clear(99, f"wrong-{number}"))
-            eventually(partial(has_results, engine, number + 1))
+            wait_until(partial(has_results, engine, number + 1))
         assert subscriber.statistics().attempts == 1
         assert subscriber.statistics().phase is SubscriberPhase.RETRYING
     assert {one.state for one in engine.results()} == {CommandState.REFUSED}
@@ -474,7 +468,7 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
     class Hook:
         def process(self, package: ProcessedPackage) -> None:  # noqa: ARG002  # part of the port
             hooked.set()
-            eventually(heard.is_set)
+            wait_until(heard.is_set)
 
     heard = threading.Event()
 
@@ -484,11 +478,11 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
     subscriber = engine.subscriber(target, None, change)
     guard = subscriber._guard  # the thread that hears commands tells it, and nobody else can know
     with Running(subscriber):
-        eventually(hooked.is_set)
+        wait_until(hooked.is_set)
         engine.send(COMMANDS, clear(offset))
-        eventually(lambda: guard.is_cleared is not None and guard.is_cleared())
+        wait_until(lambda: guard.is_cleared is not None and guard.is_cleared())
         heard.set()
-        eventually(lambda: len(engine.results()) == 1)
+        wait_until(lambda: len(engine.results()) == 1)
     assert statuses(engine) == {offset: PackageStatus.REMOVED}
     assert paths_in(target) == set()
 
@@ -496,7 +490,7 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
 def test_a_stop_is_heard_during_a_pause(engine: Engine, target: Target) -> None:
     poison(engine)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.RETRYING)
         began = time.monotonic()
     assert time.monotonic() - began < 5
 
@@ -511,7 +505,7 @@ def test_a_listener_holds_no_more_than_its_bound(engine: Engine) -> None:
     try:
         for _ in range(5):
             engine.send(COMMANDS, *(clear(0, f"clear-{number}") for number in range(500)))
-        eventually(lambda: held(listener) >= MOST_UNTAKEN)
+        wait_until(lambda: held(listener) >= MOST_UNTAKEN)
         assert held(listener) < 2 * MOST_UNTAKEN + 1
         total = 0
         while total < 2500:
@@ -567,10 +561,10 @@ def test_a_listener_hears_what_was_sent_during_an_outage(engine: Engine) -> None
     listener.start()
     try:
         journal.is_down = True
-        eventually(lambda: journal.refusals > 0)
+        wait_until(lambda: journal.refusals > 0)
         engine.send(COMMANDS, clear(0))
         journal.is_down = False
-        eventually(lambda: held(listener) == 1)
+        wait_until(lambda: held(listener) == 1)
     finally:
         listener.close()
 

@@ -42,6 +42,7 @@ from mailboat.testing.engines import (
     Engine,
     page_source,
 )
+from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package
 
 GOLDEN = AgentName("golden")
@@ -148,13 +149,6 @@ def own_statuses(engine: Engine) -> dict[int, PackageStatus]:
     return {one.offset: one.status for one in engine.statuses() if one.sub_agent_name == EDGE}
 
 
-def eventually(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
-
-
 class Running:
     """A subscriber in a thread of its own."""
 
@@ -224,14 +218,14 @@ def test_a_package_waits_for_the_golden_subscriber_and_the_wait_is_no_attempt(en
     second = publish(engine, "/page-1")
     announces(engine, 0)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         figures = subscriber.statistics()
         assert (figures.state, figures.attempts, figures.cause) == ("waiting-for golden", 0, None)
         says(engine, first)
-        eventually(lambda: waits(subscriber, 1))
+        wait_until(lambda: waits(subscriber, 1))
         assert paths_in(target) == {"/page-0"}
         says(engine, second)
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
     assert paths_in(target) == {"/page-0", "/page-1"}
     assert target.ledger.attempt() is None
 
@@ -241,9 +235,9 @@ def test_a_gap_is_not_taken_for_an_import(engine: Engine, target: Target) -> Non
     says(engine, second)
     announces(engine, 2)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         says(engine, first, FAILED)
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
     assert paths_in(target) == {"/page-1"}
 
 
@@ -261,7 +255,7 @@ def test_a_wait_that_may_be_in_vain_says_so(
     publish(engine, "/page")
     announce(engine)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         cause = subscriber.statistics().cause
         assert cause is not None
         assert (cause.code, cause.message) == ("GoldenSilent", reason)
@@ -270,9 +264,9 @@ def test_a_wait_that_may_be_in_vain_says_so(
 def test_a_clear_ends_the_wait(engine: Engine, target: Target) -> None:
     offset = publish(engine, "/page")
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         engine.send(COMMANDS, CommandMessage(SLING_ID, EDGE, Offset(offset), AUTHOR, "clear-1"))
-        eventually(lambda: len(engine.results()) == 1)
+        wait_until(lambda: len(engine.results()) == 1)
     assert own_statuses(engine) == {offset: REMOVED}
 
 
@@ -280,11 +274,11 @@ def test_each_look_ends_and_the_next_begins(engine: Engine, target: Target) -> N
     offset = publish(engine, "/page")
     short = engine.with_settings(staging=StagingSettings(GOLDEN, look_seconds=0.05, announcement_seconds=0.0))
     with Running(engine.subscriber(target, short)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         announces(engine, 0, is_editable=False)
-        eventually(lambda: "not editable" in str(subscriber.statistics().cause))
+        wait_until(lambda: "not editable" in str(subscriber.statistics().cause))
         says(engine, offset)
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
 
 
 def test_tests_and_invalidations_are_handled(engine: Engine, target: Target) -> None:
@@ -300,9 +294,9 @@ def test_what_others_or_oneself_confirmed_does_not_count(engine: Engine, target:
     says(engine, offset, IMPORTED, AgentName("golden-2"))
     says(engine, offset, IMPORTED, EDGE)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         says(engine, offset)
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
 
 
 def test_a_forged_status_of_a_package_far_beyond_the_log_costs_nothing(engine: Engine, target: Target) -> None:
@@ -332,7 +326,7 @@ def test_without_an_announcement_nothing_is_made_up(engine: Engine, target: Targ
     says(engine, publish(engine, "/page"))
     trimmed_statuses(engine)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber))
+        wait_until(lambda: waits(subscriber))
         assert paths_in(target) == set()
 
 
@@ -343,14 +337,14 @@ def test_a_package_younger_than_the_oldest_status_that_is_left_waits_for_its_own
     trimmed_statuses(engine)
     says(engine, 0, IMPORTED, AgentName("another"))  # what is left begins here
     before_ms = int(time.time() * 1000)
-    eventually(lambda: int(time.time() * 1000) > before_ms + 1)  # the next package is younger, by the clock
+    wait_until(lambda: int(time.time() * 1000) > before_ms + 1)  # the next package is younger, by the clock
     offset = publish(engine, "/page-1")
     announces(engine, 2)
     with Running(engine.subscriber(target)) as subscriber:
-        eventually(lambda: waits(subscriber, 1))
+        wait_until(lambda: waits(subscriber, 1))
         assert paths_in(target) == {"/page-0"}
         says(engine, offset)
-        eventually(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
+        wait_until(lambda: subscriber.statistics().phase is SubscriberPhase.CURRENT)
 
 
 def test_one_that_goes_back_looks_at_all_statuses_again(engine: Engine, target: Target) -> None:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 from mailboat.agent.pulse import PulsingClock
 from mailboat.errors import JournalUnavailableError
 from mailboat.testing.clocks import ManualClock, SkippingClock
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.workers import Care, Worker
-
-SECONDS = 10.0
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Turns:
@@ -49,11 +39,11 @@ def test_it_takes_turns_with_pauses_and_at_once_when_it_is_woken() -> None:
     clock.advance(4.9)
     assert turns.count == 1
     clock.advance(0.2)
-    eventually(lambda: turns.count == 2)
+    wait_until(lambda: turns.count == 2)
     clock.await_waiters()
     worker.wake()
-    eventually(lambda: turns.count == 3)
-    assert worker.stop(SECONDS)
+    wait_until(lambda: turns.count == 3)
+    assert worker.stop(PATIENCE_SECONDS)
     assert not worker.is_running
 
 
@@ -61,7 +51,7 @@ def test_what_is_done_ends_and_says_farewell() -> None:
     said: list[str] = []
     worker = Worker("w", Turns(pause=None), ManualClock(), Care("working", farewell=lambda: said.append("bye")))
     worker.start()
-    assert worker.join(SECONDS)
+    assert worker.join(PATIENCE_SECONDS)
     assert said == ["bye"]
 
 
@@ -82,8 +72,8 @@ def test_failures_are_waited_out_with_growing_pauses_and_told_once(caplog: pytes
     before = clock.monotonic()
     worker = Worker("w", turns, clock, care)
     worker.start()
-    assert turns.went_well.wait(SECONDS)
-    worker.stop(SECONDS)
+    assert turns.went_well.wait(PATIENCE_SECONDS)
+    worker.stop(PATIENCE_SECONDS)
     assert clock.monotonic() - before >= 1 + 2 + 4 + 4 + 4
     assert (worker.failures, len(seen)) == (5, 5)
     warnings = [one for one in caplog.records if one.levelname == "WARNING"]
@@ -96,8 +86,8 @@ def test_a_defect_is_told_with_its_trace_and_does_not_end_it(caplog: pytest.LogC
     turns = Turns(RecursionError("a defect"))
     worker = Worker("w", turns, SkippingClock(), Care("working"))
     worker.start()
-    assert turns.went_well.wait(SECONDS)
-    worker.stop(SECONDS)
+    assert turns.went_well.wait(PATIENCE_SECONDS)
+    worker.stop(PATIENCE_SECONDS)
     (line,) = [one for one in caplog.records if one.levelname == "ERROR"]
     assert line.exc_info is not None
     assert "working failed by a defect: RecursionError('a defect')" in line.getMessage()
@@ -109,8 +99,8 @@ def test_a_wish_of_the_failed_side_is_heard_but_not_for_ever() -> None:
     worker = Worker("w", turns, clock, Care("working", jitter=random.Random(1)))
     began = clock.monotonic()
     worker.start()
-    assert turns.went_well.wait(SECONDS)
-    worker.stop(SECONDS)
+    assert turns.went_well.wait(PATIENCE_SECONDS)
+    worker.stop(PATIENCE_SECONDS)
     assert clock.monotonic() - began >= 120
 
 
@@ -123,8 +113,8 @@ def test_a_stop_ends_a_pause_after_a_failure_and_interrupts_a_turn() -> None:
         Care("working", interrupt=interrupted.set),
     )
     worker.start()
-    eventually(lambda: worker.failures == 1)
-    assert worker.stop(SECONDS)
+    wait_until(lambda: worker.failures == 1)
+    assert worker.stop(PATIENCE_SECONDS)
     assert interrupted.is_set()
 
 
@@ -134,7 +124,7 @@ def test_a_farewell_that_fails_does_no_harm() -> None:
 
     worker = Worker("w", Turns(pause=None), SkippingClock(), Care("working", farewell=fails))
     worker.start()
-    assert worker.join(SECONDS)
+    assert worker.join(PATIENCE_SECONDS)
     assert worker.failures == 1
 
 
@@ -146,7 +136,7 @@ class Stuck:
 
     def __call__(self) -> None:
         self.began.set()
-        assert self.release.wait(SECONDS)
+        assert self.release.wait(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(("stall_seconds", "limit"), [(None, 10.0), (100.0, 100.0)])
@@ -157,13 +147,13 @@ def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
     clock = PulsingClock(inner, stall_seconds=10.0)
     worker = Worker("w", stuck, clock, Care("working", stall_seconds=stall_seconds))
     worker.start()
-    assert stuck.began.wait(SECONDS)
+    assert stuck.began.wait(PATIENCE_SECONDS)
     inner.advance(limit)
     assert clock.stuck() == []
     inner.advance(0.1)
     assert clock.stuck() == ["mailboat-w"]
     stuck.release.set()
-    assert worker.join(SECONDS)
+    assert worker.join(PATIENCE_SECONDS)
     assert clock.stuck() == []
 
 
@@ -175,12 +165,12 @@ def test_a_worker_that_waits_is_quiet_for_as_long_as_it_said() -> None:
     assert inner.await_waiters()
     inner.advance(900.0)
     assert clock.stuck() == []
-    worker.stop(SECONDS)
+    worker.stop(PATIENCE_SECONDS)
 
 
 def test_a_thread_that_ended_as_it_should_not_is_stuck() -> None:
     clock = PulsingClock(ManualClock())
     thread = threading.Thread(target=lambda: clock.began("gone", None))
     thread.start()
-    thread.join(SECONDS)
+    thread.join(PATIENCE_SECONDS)
     assert clock.stuck() == ["gone"]

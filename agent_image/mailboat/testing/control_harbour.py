@@ -5,7 +5,6 @@ For tests of what publishers know of subscribers, and of what a person can do ab
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.control.views import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import records_of
-from mailboat.clock import Deadline, SystemClock
+from mailboat.clock import SystemClock
 from mailboat.config.document import (
     Config,
     PublisherAgentConfig,
@@ -50,7 +49,6 @@ SLING_ID = SlingId("5a1e0000-0000-4000-8000-000000000001")
 AUTHOR, OTHER = AgentName("author"), AgentName("other")
 CAUSE = FailureCause("StorageFull", "no space left on device", "/a", "Traceback …")
 IMPORTED, REMOVED, FAILED = PackageStatus.IMPORTED, PackageStatus.REMOVED, PackageStatus.REMOVED_FAILED
-PATIENCE_SECONDS = 20.0
 
 
 @dataclass
@@ -190,12 +188,3 @@ def count_records(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
     monkeypatch.setattr(SqliteReader, "read", counting)
     return counts
-
-
-def await_until(is_so: Callable[[], bool]) -> None:
-    """Wait until it is so. Raises: TimeoutError: It is not, after `PATIENCE_SECONDS`."""
-    deadline, never = Deadline(SystemClock(), PATIENCE_SECONDS), threading.Event()
-    while not is_so():
-        if deadline.is_over():
-            raise TimeoutError(f"it was not so within {PATIENCE_SECONDS:g} seconds")
-        never.wait(0.005)

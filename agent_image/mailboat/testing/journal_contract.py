@@ -30,8 +30,6 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.journal_harness import (
     FOREVER,
-    LONG_WAIT_SECONDS,
-    PATIENCE_SECONDS,
     JournalHarness,
     in_background,
     new_topic_name,
@@ -43,6 +41,7 @@ from mailboat.testing.journal_harness import (
     values_of,
 )
 from mailboat.testing.journal_model import check_against_model
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 class JournalContract:

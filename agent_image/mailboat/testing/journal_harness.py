@@ -1,11 +1,7 @@
-"""What the contract suite of the journal needs around its tests: a harness for each adapter, and waiting with patience.
-
-Everything waits for what it wants to see, at most `PATIENCE_SECONDS`; nothing sleeps for a fixed time.
-"""
+"""What the contract suite of the journal needs around its tests: a harness for each adapter."""
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +13,9 @@ from typing import Final, TypeVar
 from mailboat.errors import MailboatError
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.model.identifiers import TopicName
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 _T = TypeVar("_T")
-
-PATIENCE_SECONDS: Final = 20.0
-"""How long a test waits for what should come at once. Only a failing test takes that long."""
-
-LONG_WAIT_SECONDS: Final = 300.0
-"""Longer than the patience: a read that waits so long must be ended by something else."""
 
 FOREVER: Final = TopicSettings(retention_seconds=None)
 
@@ -107,13 +98,3 @@ def outcome_of(read: Callable[[], object]) -> str:
     except MailboatError:
         return "refused"
     return "nothing"
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Look until something is true, at most as long as the patience lasts."""
-    look = threading.Event()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what}")
-        look.wait(0.005)
