@@ -1,4 +1,4 @@
-"""What becomes of PackageBuilds: attempts, deadlines, timetables, and both Spark operators' states, decided purely."""
+"""What becomes of PackageBuilds: attempts, deadlines, and what their applications look like, decided purely."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode, decode_as
@@ -22,8 +20,6 @@ from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.build import plan_build
 from mailboat_operator.plan.build_ground import BuildProgress, BuildSurroundings
 from mailboat_operator.plan.finishing import LONGEST_SLEEP_SECONDS
-from mailboat_operator.plan.spark_state import APACHE_STATES, KUBEFLOW_STATES, ApplicationState, application_of
-from mailboat_operator.plan.timetable import plan_timetable, run_of
 from mailboat_operator.plan.workload import SecretFound, Surroundings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -407,191 +403,6 @@ def test_every_pod_is_a_restricted_one_and_only_the_driver_has_a_token(engine: S
 
 def test_the_version_that_is_named_is_the_one_that_is_locked() -> None:
     assert f"pyspark=={SPARK_VERSION} " in (ROOT / "requirements" / "spark.txt").read_text()
-
-
-@pytest.mark.parametrize(("word", "state"), KUBEFLOW_STATES.items())
-def test_every_state_of_kubeflow_s_operator_has_a_meaning(word: str, state: ApplicationState) -> None:
-    manifest = told({"metadata": {}}, word, **RUNNING)
-    assert application_of(SparkOperator.KUBEFLOW, manifest).state is state
-
-
-def test_the_states_are_those_of_kubeflow_s_own_source() -> None:
-    assert set(KUBEFLOW_STATES) == {
-        "",
-        "SUBMITTED",
-        "RUNNING",
-        "COMPLETED",
-        "FAILED",
-        "SUBMISSION_FAILED",
-        "PENDING_RERUN",
-        "INVALIDATING",
-        "SUCCEEDING",
-        "FAILING",
-        "SUSPENDING",
-        "SUSPENDED",
-        "RESUMING",
-        "UNKNOWN",
-    }
-
-
-def apache(*words: str) -> dict[str, Any]:
-    """An application of Apache's after these states."""
-    history = {str(number): {"currentStateSummary": word} for number, word in enumerate(words)}
-    status = {"currentState": {"currentStateSummary": words[-1]}, "stateTransitionHistory": history}
-    return {"metadata": {"creationTimestamp": NOW.isoformat()}, "status": status}
-
-
-@pytest.mark.parametrize(("word", "state"), APACHE_STATES.items())
-def test_every_state_of_apache_s_operator_has_a_meaning(word: str, state: ApplicationState) -> None:
-    assert application_of(SparkOperator.APACHE, apache("Submitted", word)).state is state
-
-
-@pytest.mark.parametrize("last", ["ResourceReleased", "TerminatedWithoutReleaseResources"])
-@pytest.mark.parametrize("outcome", ["Succeeded", "Failed", "DriverEvicted", "SchedulingFailure"])
-def test_how_it_went_is_read_from_the_history_once_all_is_tidied(outcome: str, last: str) -> None:
-    words = [*["Submitted", "DriverRequested", "DriverStarted", "DriverReady"] * 3, outcome, last]
-    assert application_of(SparkOperator.APACHE, apache(*words)).state is APACHE_STATES[outcome]
-
-
-def test_an_application_that_is_tidied_without_an_outcome_did_not_succeed() -> None:
-    assert (
-        application_of(SparkOperator.APACHE, apache("Submitted", "ResourceReleased")).state is ApplicationState.FAILED
-    )
-
-
-@given(
-    engine=st.sampled_from(SparkOperator),
-    status=st.recursive(
-        st.none() | st.integers() | st.text(max_size=5),
-        lambda inner: st.dictionaries(
-            st.sampled_from(["applicationState", "state", "executorState", "currentState", "currentStateSummary"]),
-            inner,
-        ),
-        max_leaves=5,
-    ),
-)
-def test_a_status_of_any_form_breaks_nothing(engine: SparkOperator, status: Any) -> None:
-    manifest = {"metadata": {"creationTimestamp": NOW.isoformat()}, "status": status}
-    assert application_of(engine, manifest).state in ApplicationState
-
-
-NIGHTLY = {"cron": "30 2 * * *", "timeZone": "Europe/Zurich"}
-NIGHT = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)
-"""When it is 02:30 in Zurich."""
-
-
-def nightly(status: dict[str, Any] | None = None, **schedule: Any) -> Any:
-    return build(status, schedule={**NIGHTLY, **schedule})
-
-
-def run(time: datetime, phase: BuildPhase | None = None) -> Any:
-    """A run of the timetable."""
-    is_over = phase in {BuildPhase.COMPLETED, BuildPhase.FAILED}
-    status = {"phase": phase, "finished_at": time if is_over else None}
-    one = build(status)
-    name = f"first-{int(time.timestamp()) // 60}"
-    found = run_of(one, replace(one, metadata=replace(one.metadata, name=name)))
-    assert found is not None
-    return found
-
-
-def runs_of(plan: Plan) -> list[str]:
-    """Names of the runs that begin."""
-    return [one.manifest["metadata"]["name"] for one in plan.actions if isinstance(one, Apply)]
-
-
-def removed(plan: Plan) -> list[str]:
-    return [one.key.name for one in plan.actions if isinstance(one, Delete)]
-
-
-def test_a_time_becomes_one_run_that_is_called_by_its_minute() -> None:
-    plan = plan_timetable(nightly(), [], NIGHT)
-    assert runs_of(plan) == [f"first-{int(NIGHT.timestamp()) // 60}"]
-    (manifest,) = [one.manifest for one in plan.actions if isinstance(one, Apply)]
-    assert "schedule" not in manifest["spec"]
-    assert manifest["metadata"]["ownerReferences"][0]["uid"] == UID
-    assert plan.status is not None
-    assert plan.status["lastScheduleTime"] == "2026-11-21T01:30:00Z"
-    assert plan.status["nextScheduleTime"] == "2026-11-22T01:30:00Z"
-
-
-def test_nothing_begins_before_its_time_nor_for_a_time_before_the_build_was_made() -> None:
-    before = plan_timetable(nightly(), [], NIGHT - timedelta(seconds=10))
-    assert runs_of(plan_timetable(nightly(), [], NIGHT - timedelta(microseconds=1))) == []
-    assert (runs_of(before), before.again_seconds) == ([], 10.0)
-
-
-@pytest.mark.parametrize("status", [{}, {"last_schedule_at": NIGHT}])
-def test_an_operator_that_starts_anew_runs_nothing_twice(status: dict[str, Any]) -> None:
-    later = NIGHT + timedelta(minutes=5)
-    assert runs_of(plan_timetable(nightly(status), [run(NIGHT)], later)) == []
-    assert runs_of(plan_timetable(nightly({"last_schedule_at": NIGHT}), [], later)) == []
-
-
-def test_of_times_that_passed_unseen_the_last_one_becomes_a_run() -> None:
-    plan = plan_timetable(nightly({"last_schedule_at": NIGHT}), [], NIGHT + timedelta(days=3, hours=2))
-    assert runs_of(plan) == [f"first-{int((NIGHT + timedelta(days=3)).timestamp()) // 60}"]
-
-
-def test_a_time_beyond_its_starting_deadline_is_missed_and_told_once() -> None:
-    one, later = nightly(startingDeadline="1h"), NIGHT + timedelta(hours=2)
-    plan = plan_timetable(one, [], later)
-    assert (runs_of(plan), reasons(plan)) == ([], ["ScheduleMissed"])
-    assert plan_timetable(replace(one, status=replace(one.status, last_missed_at=NIGHT)), [], later).actions == ()
-
-
-def test_a_time_waits_for_an_earlier_run_unless_told_otherwise() -> None:
-    active = run(NIGHT - timedelta(days=1), BuildPhase.RUNNING)
-    waiting = plan_timetable(nightly(), [active], NIGHT)
-    assert (runs_of(waiting), condition(waiting)["reason"], condition(waiting)["status"]) == ([], "Waiting", "True")
-    beside = plan_timetable(nightly(concurrencyPolicy="Allow"), [active], NIGHT)
-    assert (len(runs_of(beside)), removed(beside)) == (1, [])
-    instead = plan_timetable(nightly(concurrencyPolicy="Replace"), [active], NIGHT)
-    assert (len(runs_of(instead)), removed(instead)) == (1, [active.name])
-
-
-def test_a_suspended_timetable_begins_nothing() -> None:
-    one = nightly()
-    plan = plan_timetable(replace(one, spec=replace(one.spec, suspend=True)), [], NIGHT)
-    assert (plan.actions, condition(plan)["status"]) == ((), "Unknown")
-
-
-def test_finished_runs_beyond_the_limits_go_the_oldest_first() -> None:
-    days = [NIGHT - timedelta(days=number) for number in range(1, 7)]
-    runs = [run(day, BuildPhase.COMPLETED) for day in days[:4]] + [run(day, BuildPhase.FAILED) for day in days[4:]]
-    plan = plan_timetable(
-        nightly({"last_schedule_at": NIGHT}, successfulHistoryLimit=3, failedHistoryLimit=0), runs, NIGHT
-    )
-    assert removed(plan) == [runs[3].name, runs[5].name, runs[4].name]
-
-
-@pytest.mark.parametrize(
-    "schedule", [{"cron": "0 0 30 2 *"}, {"timeZone": "Europe/Nowhere"}, {"cron": "30-20 1 * * *"}]
-)
-def test_a_timetable_that_never_comes_stalls(schedule: dict[str, str]) -> None:
-    plan = plan_timetable(nightly(**schedule), [], NOW)
-    assert (condition(plan)["reason"], condition(plan, "Stalled")["status"]) == ("ScheduleImpossible", "True")
-
-
-@given(minutes=st.integers(min_value=0, max_value=3 * 24 * 60))
-def test_looking_at_any_moment_and_again_makes_each_run_once(minutes: int) -> None:
-    one, now = nightly({"last_schedule_at": NIGHT}), NIGHT + timedelta(minutes=minutes)
-    begun = runs_of(plan_timetable(one, [], now))
-    known = [run(datetime.fromtimestamp(int(name.rsplit("-", 1)[1]) * 60, UTC)) for name in begun]
-    assert len(begun) == (1 if minutes >= 24 * 60 else 0)
-    assert runs_of(plan_timetable(one, known, now)) == []
-
-
-def test_a_night_with_no_half_past_two_still_has_its_run() -> None:
-    spring = datetime(2026, 3, 29, 12, 0, tzinfo=UTC)
-    one = replace(nightly(), metadata=replace(nightly().metadata, created_at=spring - timedelta(hours=20)))
-    assert len(runs_of(plan_timetable(one, [], spring))) == 1
-
-
-def test_a_build_of_another_name_is_no_run() -> None:
-    one = build()
-    for name in ("first-by-hand", "other-29395710", "first-", "first-99999999999"):
-        assert run_of(one, replace(one, metadata=replace(one.metadata, name=name))) is None
 
 
 def test_conditions_keep_their_time_while_nothing_changes() -> None:
