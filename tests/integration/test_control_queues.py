@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -11,6 +13,7 @@ from mailboat.agent.control.views import DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
+    JournalUnavailableError,
     QueueNotClearableError,
     UsageError,
 )
@@ -19,6 +22,7 @@ from mailboat.model.messages import (
     RedriveMessage,
     TopicRole,
 )
+from mailboat.queues.following import LogFollower
 from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.queues.subscriber_queue import RemovalRefusedError
 from mailboat.testing.control_harbour import (
@@ -167,6 +171,41 @@ class TestClear:
             edge.answer(harbour.commands()[0], 2, "2 packages dropped")
             done = waiting.result(PATIENCE_SECONDS)
         assert (done.state, done.removed, done.message) == ("done", 2, "2 packages dropped")
+
+    @pytest.fixture
+    def log_is_read(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+        """Until this is set, the thread that follows the log hears nothing."""
+        opened, follow = threading.Event(), LogFollower.follow
+        monkeypatch.setattr(
+            LogFollower, "follow", lambda self, seconds: follow(self, seconds) if opened.wait(0.01) else 0
+        )
+        yield opened
+        opened.set()
+
+    @pytest.mark.usefixtures("edge")
+    def test_what_was_published_a_moment_ago_is_cleared_too(
+        self, harbour: Harbour, log_is_read: threading.Event
+    ) -> None:
+        room = harbour.room(is_running=True)
+        wait_until(lambda: bool(room.status().subscribers))
+        publish(room)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(room.clear, AUTHOR, "edge")
+            assert not wait([waiting], 0.1).done
+            log_is_read.set()
+            assert waiting.result(PATIENCE_SECONDS).offset == 6
+
+    @pytest.mark.usefixtures("edge", "log_is_read")
+    def test_nothing_is_cleared_while_the_end_of_the_log_can_not_be_seen(
+        self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mailboat.agent.control.room._PATIENCE_SECONDS", 0.1)
+        room = harbour.room(is_running=True)
+        wait_until(lambda: bool(room.status().subscribers))
+        publish(room)
+        with pytest.raises(JournalUnavailableError, match=r"the queues end at offset 6 .* and the log at 7"):
+            room.clear(AUTHOR, "edge")
+        assert harbour.commands() == []
 
     def test_what_became_of_a_command_can_be_asked_later_by_anybody(
         self, harbour: Harbour, room: ControlRoom, edge: PlayedSubscriber

@@ -16,6 +16,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.answers import CommandAnswers
 from mailboat.agent.control.news import News
 from mailboat.discovery.roster import Roster, RosterFollower
+from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import TopicRole
 from mailboat.queues.claims import Confirmations
@@ -126,6 +127,22 @@ class Picture:
     def hear_packages(self) -> None:
         """Read what is new on the package topic. Not while a thread does."""
         _read_all(self.log_follower)
+
+    def await_packages(self, seconds: float) -> None:
+        """While a thread follows the log: wait until the view has what the log has now.
+
+        Raises:
+            JournalUnavailableError: It has not within so many seconds.
+        """
+        topic = self._workspace.package_topic
+        end = self._workspace.journal.bounds(topic).next_offset
+        known_to = self.news.wait_until(lambda: self.view.known_to, lambda known_to: known_to >= end, seconds)
+        if known_to < end:
+            raise JournalUnavailableError(
+                f"the queues end at offset {known_to} after {seconds:g} seconds, and the log at {end}",
+                next_step="try again; mailboat status tells whether the journal answers",
+                topic=topic,
+            )
 
     def close(self) -> None:
         """Release the readers. Not while a thread reads."""

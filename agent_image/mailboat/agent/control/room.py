@@ -1,8 +1,8 @@
 """The control room: answers the control port from the journal itself.
 
 On a home it is one-shot: each verb first reads what is new on the topics that it needs. In an agent `start` makes
-threads that keep the picture current, and no verb waits for any of them. Called by the command line and the HTTP
-server.
+threads that keep the picture current, and no verb waits for any of them but those that drop what is in a queue. Called
+by the command line and the HTTP server.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
 MAX_LISTED: Final = 100
 _CLOSE_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 10.0
+"""How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
+
 _MOST_COUNTED: Final = 5_000
 """A command on a home reads so much of the log at most, to tell packages from pieces of packages."""
 
@@ -160,14 +163,14 @@ class ControlRoom:
         """See `Control`."""
         if max_items is not None and max_items < 1:
             raise UsageError(f"a clear drops at least one package, not {max_items}")
-        queue = clearable(self._queues_of(publisher), name)
+        queue = clearable(self._whole_queues_of(publisher), name)
         return self._clear(queue, queue.plan_clear(max_items), wait_seconds)
 
     def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
         """See `Control`."""
         if not item_ids:
             raise UsageError("a removal names at least one item")
-        queue = clearable(self._queues_of(publisher), name)
+        queue = clearable(self._whole_queues_of(publisher), name)
         return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
 
     def command(self, publisher: str, command_id: str) -> CommandView:
@@ -230,6 +233,12 @@ class ControlRoom:
         if not is_running:
             self.catch_up()
         return self._queues.of(name, is_counted=is_running)
+
+    def _whole_queues_of(self, publisher: str) -> PublisherQueues:
+        """With all that was published before the call, also by this process and a moment ago."""
+        if self._followers.are_running:
+            self._picture.await_packages(_PATIENCE_SECONDS)
+        return self._queues_of(publisher)
 
     def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:
         publisher = queue.standing.publisher
