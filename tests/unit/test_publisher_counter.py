@@ -203,7 +203,9 @@ def test_a_journal_that_fails_fails_all_who_wait_instead_of_each_after_the_other
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
         in_line(counter, publisher, pool)
-        done = [pool.submit(counter.publish, request(str(number)), "ann") for number in range(5)]
+        done = [pool.submit(counter.publish, request("0"), "ann")]
+        await_line(counter, 1)
+        done += [pool.submit(counter.publish, request(str(number)), "ann") for number in range(1, 5)]
         await_line(counter, 5)
         publisher.failures["/0"] = JournalUnavailableError("no broker")
         publisher.gate.set()
