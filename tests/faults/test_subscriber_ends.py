@@ -96,7 +96,7 @@ def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_
     process = start(home, running)
     wait_until(lambda: position(home) > 0, "the first commit")
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=15)
     assert process.returncode == 0, errors.decode()
     reached = position(home)
     assert 0 < reached < PACKAGES, "it was to be stopped in the midst"

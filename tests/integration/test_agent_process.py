@@ -29,7 +29,7 @@ from mailboat.http.audit import AuditTrail
 from mailboat.http.client import HttpControl
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.patience import wait_until
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: 
         waiting.start()
         began = clock.monotonic()
         process.ask_to_stop()
-        waiting.join(PATIENCE_SECONDS)
+        waiting.join(5.0)
         assert not waiting.is_alive()
         assert not process.readiness().is_ready
         assert process.stop(Deadline(clock, 15.0)) == 0

@@ -80,7 +80,7 @@ def test_a_client_that_sends_its_head_drop_by_drop_is_cut_off_and_others_are_ser
         thread.start()
         assert httpx.get(f"{url}/healthz").status_code == 200
         assert rest_of(slow) == b""
-        assert time.monotonic() - began < PATIENCE_SECONDS / 2
+        assert time.monotonic() - began < 5.0
         thread.join(PATIENCE_SECONDS)
 
 
@@ -422,7 +422,7 @@ def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(control: F
     thread.join(PATIENCE_SECONDS)
     assert answers == ["queued"]
     assert not server.is_serving
-    assert time.monotonic() - began < 30.0
+    assert time.monotonic() - began < 5.0
 
 
 class Blocked(FakeControl):
@@ -452,7 +452,7 @@ def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_fr
         assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE_SECONDS).status_code == 200
         began = time.monotonic()
         server.stop(Deadline(SystemClock(), 1.0))
-        assert time.monotonic() - began < 30.0
+        assert time.monotonic() - began < 5.0
         workers = [one for one in threading.enumerate() if one.name.startswith("AnyIO")]
         assert workers
         assert all(one.daemon for one in workers)

@@ -28,7 +28,7 @@ ROOTS = {
 OURS = ("Journal", "Topic", "Publisher", "SubscriberPool")
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "5Gi"}}}}
 MOST_ROUNDS = 12
-GONE_SECONDS = 60.0
+GONE_SECONDS = 20.0
 
 
 class KilledError(BaseException):

@@ -21,7 +21,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.processors import ProcessedPackage
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.patience import wait_until
 
 EDGE = AgentName("edge")
 CLOCK = SystemClock()
@@ -127,7 +127,7 @@ def test_a_command_does_not_outlive_the_time_to_stop() -> None:
     began = time.monotonic()
     with pytest.raises(StopAskedError):
         slow.process(PACKAGE)
-    assert time.monotonic() - began < PATIENCE_SECONDS
+    assert time.monotonic() - began < 10
 
 
 def test_a_command_that_ends_in_the_time_to_stop_has_succeeded() -> None:
