@@ -19,6 +19,7 @@ from mailboat.errors import (
     JournalCorruptError,
     JournalReplacedError,
     JournalUnavailableError,
+    MailboatError,
     MessageTooLargeError,
     PositionOutOfRangeError,
     TopicMissingError,
@@ -225,6 +226,26 @@ def test_an_append_to_a_deleted_topic_says_so(journal: KafkaJournal, other: Kafk
     other.delete_topic(topic)
     with pytest.raises(TopicMissingError, match=topic):
         journal.append(topic, some_records(1))
+
+
+def test_appends_to_many_deleted_topics_say_so_in_whichever_way_the_library_tells(
+    journal: KafkaJournal, other: KafkaJournal
+) -> None:
+    """How a record ends depends on where it is just when the client learns that its partition is gone."""
+
+    def append_after_deletion(topic: TopicName) -> MailboatError:
+        journal.ensure_topic(topic, FOREVER)
+        journal.append(topic, some_records(1))
+        other.delete_topic(topic)
+        with pytest.raises(MailboatError) as refused:
+            journal.append(topic, some_records(1))
+        return refused.value
+
+    with ThreadPoolExecutor(8) as threads:
+        errors = list(
+            threads.map(append_after_deletion, (new_topic_name() for _ in range(64)), timeout=LONG_WAIT_SECONDS)
+        )
+    assert [error for error in errors if type(error) is not TopicMissingError] == []
 
 
 def test_what_is_appended_after_a_topic_was_made_anew_is_there(

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 from mailboat.clock import SystemClock
-from mailboat.errors import AppendUncertainError, JournalAccessDeniedError, MailboatError
+from mailboat.errors import AppendUncertainError, JournalAccessDeniedError, MailboatError, TopicMissingError
 from mailboat.journal.kafka_appender import KafkaAppender, _Outcome
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import NewRecord
@@ -22,12 +22,11 @@ class QuietLog:
         return None
 
 
-def failure(offsets: list[int]) -> MailboatError:
+def failure(offsets: list[int], code: int = KafkaError.TOPIC_AUTHORIZATION_FAILED) -> MailboatError:
     appender = KafkaAppender(KafkaSettings("broker:9092"), SystemClock(), cast("Any", QuietLog()))
     outcome = _Outcome(3)
     outcome.offsets = offsets
-    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    return appender._failure(TopicName("package"), [NewRecord(b"")] * 3, outcome, error)
+    return appender._failure(TopicName("package"), [NewRecord(b"")] * 3, outcome, KafkaError(code))
 
 
 @pytest.mark.parametrize(("offsets", "kind"), [([], JournalAccessDeniedError), ([7, 8], AppendUncertainError)])
@@ -35,3 +34,12 @@ def test_a_refusal_counts_as_nothing_sent_only_while_no_record_was_confirmed(
     offsets: list[int], kind: type[MailboatError]
 ) -> None:
     assert type(failure(offsets)) is kind
+
+
+@pytest.mark.parametrize(("offsets", "kind"), [([], TopicMissingError), ([7, 8], AppendUncertainError)])
+def test_records_that_the_library_dropped_with_their_partition_tell_of_a_topic_that_is_gone(
+    offsets: list[int], kind: type[MailboatError]
+) -> None:
+    raised = failure(offsets, KafkaError._DESTROY)
+    assert type(raised) is kind
+    assert raised.where["kafka"] == "_UNKNOWN_PARTITION"

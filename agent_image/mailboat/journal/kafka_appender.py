@@ -38,6 +38,12 @@ _GIVEN_UP: Final = frozenset(
 )
 """What we did, or the library did for us, when the time was over; the reason is another."""
 
+_LEFT_BEHIND: Final = KafkaError._DESTROY
+"""A record was queued, or came back to be sent again, just when its partition was gone from the cluster's metadata: the
+library drops it with the partition (`rd_kafka_toppar_destroy_final`), as if the whole client were ending. Ours never
+ends before its last report, so this is how it says that the topic is gone; in most cases it says `_UNKNOWN_PARTITION`.
+"""
+
 
 def size_in_log_bytes(record: NewRecord) -> int:
     """The largest size that a record can have in the log, as the only one of its batch."""
@@ -224,6 +230,8 @@ class KafkaAppender:
         self, topic: TopicName, records: Sequence[NewRecord], outcome: _Outcome, error: KafkaError
     ) -> MailboatError:
         """The error to raise: a decision of the brokers as it is, anything else as an unknown outcome."""
+        if error.code() == _LEFT_BEHIND:
+            error = KafkaError(KafkaError._UNKNOWN_PARTITION)
         refusal = self._log.refusal()
         if refusal is not None and not outcome.offsets:
             return mapped(refusal, "appending to", topic)
