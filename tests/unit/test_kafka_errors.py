@@ -135,5 +135,14 @@ def test_trouble_that_may_pass_is_no_refusal(error: KafkaError) -> None:
     assert not is_distrust(error)
 
 
+def test_a_topic_that_can_be_placed_nowhere_while_no_broker_is_in_service_is_worth_another_try() -> None:
+    told = "Unable to replicate the partition 1 time(s): "
+    for reason, kind in (
+        ("All brokers are currently fenced, or have all their log directories cordoned.", JournalUnavailableError),
+        ("The target replication factor of 3 cannot be reached because only 1 broker(s) are registered.", UsageError),
+    ):
+        assert type(mapped(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, told + reason), "making", TOPIC)) is kind
+
+
 def test_a_token_server_that_does_not_answer_is_worth_another_try() -> None:
     assert type(mapped(NO_TOKEN_SERVER, "listing the topics")) is JournalUnavailableError

@@ -14,6 +14,7 @@ from mailboat.clock import SystemClock
 from mailboat.journal.kafka_settings import KafkaTls
 from mailboat.journal.kafka_trust import distrust_reason
 from mailboat.testing.certificates import Authority, Identity
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -60,14 +61,14 @@ def test_an_expired_certificate_is_told_from_a_good_one(
     authority: Authority, servers: list[TlsServer], days: int, reason: str | None
 ) -> None:
     servers.append(TlsServer(authority.issue("broker", days=days)))
-    found = distrust_reason(servers[0].said, KafkaTls(authority.file), 5.0)
+    found = distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS)
     assert (found is None) if reason is None else (found is not None and found.endswith(reason))
 
 
 def test_a_stranger_is_told(authority: Authority, servers: list[TlsServer], tmp_path: Path) -> None:
     stranger = Authority(tmp_path, SystemClock(), "stranger")
     servers.append(TlsServer(stranger.issue("broker")))
-    assert "self-signed" in str(distrust_reason(servers[0].said, KafkaTls(authority.file), 5.0))
+    assert "self-signed" in str(distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("said", ["certificate verify failed", "ssl://127.0.0.1:1/1: certificate verify failed"])

@@ -21,6 +21,7 @@ from mailboat.errors import (
     JournalAccessDeniedError,
     JournalUnavailableError,
     MessageTooLargeError,
+    TopicMissingError,
 )
 from mailboat.journal.kafka_appender import KafkaAppender, size_in_log_bytes
 from mailboat.journal.kafka_log import ClientLog
@@ -149,6 +150,9 @@ class KafkaJournal:
                 with suppress(JournalUnavailableError):
                     self._topics.state(topic)  # says so when the topic was deleted
             raise
+        except TopicMissingError:
+            self._doubt(topic, is_refused=True)
+            raise
 
     def reader(self, topic: TopicName, start: Start) -> KafkaReader:
         """See `Journal.reader`."""
@@ -222,12 +226,16 @@ class KafkaJournal:
             self._known[topic] = _Known(topic_id, value_bytes, record_bytes, now)
             return self._known[topic]
 
-    def _doubt(self, topic: TopicName) -> None:
-        """Ask for the topic before the next append; its id stays known, to be compared."""
+    def _doubt(self, topic: TopicName, *, is_refused: bool = False) -> None:
+        """Ask for the topic before the next append; its id stays known, to be compared.
+
+        A topic that the producer took for missing gets a new one if it is there: this one may do so for minutes.
+        """
         with self._lock:
             known = self._known.get(topic)
             if known is not None:
-                self._known[topic] = known._replace(asked_at=float("-inf"))
+                topic_id = "" if is_refused else known.topic_id
+                self._known[topic] = known._replace(topic_id=topic_id, asked_at=float("-inf"))
 
     def _record_limit_bytes(self, topic: TopicName) -> int:
         try:

@@ -28,6 +28,7 @@ _POLL_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 1.0  # how often errors and log lines are taken off the client while nothing is appended
 _PAUSE_SECONDS: Final = 0.005
 _MEETING_SECONDS: Final = 1.0
+_NEWS_ROUNDS: Final = 10
 _BATCH_HEADER_BYTES: Final = 61
 _RECORD_HEADER_BYTES: Final = 36  # length, attributes, time, offset, lengths of key and value, number of headers
 _HEADER_BYTES: Final = 10
@@ -56,6 +57,7 @@ class _Outcome:
 
     def __init__(self, count: int) -> None:
         self._missing = count
+        self.is_begun = False  # something of it was put into the client's queue
         self.offsets: list[int] = []
         self.error: KafkaError | None = None
         self.is_known = threading.Event()
@@ -82,7 +84,7 @@ class _Client:
         self.failure: KafkaError | None = None  # from which a producer does not recover
         self.producer = Producer({**producer_options(settings), **hooks})
         self._has_met = False
-        self._is_over = False
+        self.is_over = False  # nobody hands out reports any more but the one who ends it
         self._appends = 0
         self._is_wanted = threading.Event()  # something is being appended, or it is over
         self._thread = threading.Thread(target=self._serve, name="kafka-deliveries", daemon=True)
@@ -110,13 +112,13 @@ class _Client:
         finally:
             with self._counting:
                 self._appends -= 1
-                if self._appends == 0 and not self._is_over:
+                if self._appends == 0 and not self.is_over:
                     self._is_wanted.clear()
 
     def end(self) -> None:
         """Give up what is not delivered; every record that was sent before gets its report."""
         with self._counting:
-            self._is_over = True
+            self.is_over = True
             self._is_wanted.set()
         self._thread.join()
         with self._ending:
@@ -124,9 +126,19 @@ class _Client:
             while self._poll(0):
                 pass
 
+    def reason_of(self, error: KafkaError) -> KafkaError:
+        """Why an ended producer took no record. That it is beyond recovery is told before the news of the reason."""
+        if error.code() == KafkaError._FATAL:
+            with self._ending:
+                for _ in range(_NEWS_ROUNDS):
+                    if self.failure is not None:
+                        break
+                    self._poll(_POLL_SECONDS)
+        return self.failure or error
+
     def _serve(self) -> None:
-        while not self._is_over and self.failure is None:
-            self._poll(_POLL_SECONDS if self._is_wanted.wait(_IDLE_SECONDS) and not self._is_over else 0)
+        while not self.is_over and self.failure is None:
+            self._poll(_POLL_SECONDS if self._is_wanted.wait(_IDLE_SECONDS) and not self.is_over else 0)
 
     def _poll(self, wait_seconds: float) -> int:
         """Hand out reports; how many there were, or were before the news that the producer is beyond recovery."""
@@ -166,8 +178,10 @@ class KafkaAppender:
             try:
                 self._send(client, topic, records, outcome, deadline)
             except (KafkaException, BufferError) as raised:
-                self._give_up(client)
-                raise self._failure(topic, records, outcome, error_of(raised)) from raised
+                error = error_of(raised)
+                if outcome.is_begun or error.code() not in DECISIONS:  # else it is about this topic, and not the client
+                    self._give_up(client)
+                raise self._failure(topic, records, outcome, client.reason_of(error)) from raised
             if not self._is_known(client, outcome, deadline):
                 self._give_up(client)
         if len(outcome.offsets) < len(records):
@@ -189,6 +203,11 @@ class KafkaAppender:
         self.renew()
 
     def _current(self) -> _Client:
+        """The producer to take: a new one for the first append, and after a failure that met no append."""
+        with self._lock:
+            client = self._client
+        if client is not None and client.failure is not None:
+            self._give_up(client)
         with self._lock:
             if self._closing.is_set():
                 raise journal_closed(f"kafka {self._settings.bootstrap_servers}")
@@ -216,12 +235,13 @@ class KafkaAppender:
                         raise
                     self._clock.wait(self._closing, _PAUSE_SECONDS)
                 else:
+                    outcome.is_begun = True
                     break
 
     def _is_known(self, client: _Client, outcome: _Outcome, deadline: Deadline) -> bool:
         """Wait for the last report, the end of the time, or news after which there will be none."""
         while not self._clock.wait(outcome.is_known, min(deadline.remaining_seconds(), _POLL_SECONDS)):
-            is_hopeless = client.failure is not None or self._log.refusal() is not None
+            is_hopeless = client.is_over or client.failure is not None or self._log.refusal() is not None
             if is_hopeless or deadline.is_over() or self._closing.is_set():
                 return False
         return client.failure is None

@@ -96,6 +96,9 @@ _CERTIFICATE_REFUSED: Final = re.compile(
 _NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - what the library says
 _TOKEN_REFUSED: Final = '"error"'  # noqa: S105 - RFC 6749, 5.2: what a server says that answers
 
+_OUT_OF_SERVICE: Final = "All brokers are currently fenced"
+"""What a controller says of a topic that it can place nowhere at this moment: it has not heard of any broker lately."""
+
 _LOGIN_CODES: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
 )
@@ -104,7 +107,7 @@ _LOGIN_CODES: Final = frozenset(
 def kind_of(error: KafkaError) -> type[MailboatError]:
     """The class that carries the decision; what the code leaves open, the library's words tell."""
     text = error.str()
-    if _NO_TOKEN in text and _TOKEN_REFUSED not in text:
+    if (_NO_TOKEN in text and _TOKEN_REFUSED not in text) or _OUT_OF_SERVICE in text:
         return JournalUnavailableError
     if _CERTIFICATE_REFUSED.search(text):
         return JournalAccessDeniedError

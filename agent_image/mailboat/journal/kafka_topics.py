@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import JournalUnavailableError, MailboatError, TopicMissingError, UsageError
-from mailboat.journal.kafka_errors import DECISIONS, MISSING, OUT_OF_RANGE, error_of, is_distrust, mapped
+from mailboat.journal.kafka_errors import MISSING, OUT_OF_RANGE, error_of, is_distrust, kind_of, mapped
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings, client_options, consumer_options
 from mailboat.journal.kafka_trust import distrust_reason
@@ -144,17 +144,15 @@ class KafkaTopics:
         while True:
             try:
                 self.state(topic)
-            except TopicMissingError:
-                self._make(topic, configuration)
-            try:
                 return self._configure(topic, configuration)
-            except TopicMissingError:  # it is just being deleted, and not all brokers know so
+            except TopicMissingError:  # or it is just being made or deleted, and not all brokers know so
                 if deadline.is_over():
                     raise
-            self._clock.wait(self._closing, _PAUSE_SECONDS)
+            if not self._make(topic, configuration):
+                self._clock.wait(self._closing, _PAUSE_SECONDS)
 
-    def _make(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
-        """Make a topic, and return when it can be used. One that is there already is left as it is."""
+    def _make(self, topic: TopicName, configuration: Mapping[str, str]) -> bool:
+        """Make a topic, and return when it can be used. One that is there already is left as it is: False."""
         new = NewTopic(
             topic,
             num_partitions=1,
@@ -171,8 +169,10 @@ class KafkaTopics:
                 return False
             return True
 
-        if self._repeat(create, "making", topic):
+        is_made = self._repeat(create, "making", topic)
+        if is_made:
             self._settle(topic)
+        return is_made
 
     def _configure(self, topic: TopicName, configuration: Mapping[str, str]) -> None:
         """Change what differs from `configuration`; the topic's other settings stay as they are."""
@@ -211,9 +211,18 @@ class KafkaTopics:
 
     def delete(self, topic: TopicName) -> None:
         """Remove a topic with its records, and return when the brokers know so. Raises: TopicMissingError."""
-        self._repeat(
-            lambda: _only(self._admin.delete_topics([topic], request_timeout=self._attempt_seconds)), "deleting", topic
-        )
+        attempts = 0
+
+        def delete() -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                _only(self._admin.delete_topics([topic], request_timeout=self._attempt_seconds))
+            except KafkaException as raised:
+                if attempts == 1 or error_of(raised).code() not in MISSING:
+                    raise  # what is missing later was removed by an attempt whose answer came too late
+
+        self._repeat(delete, "deleting", topic)
         deadline = Deadline(self._clock, self._settings.request_seconds)
         with suppress(TopicMissingError):
             while not deadline.is_over():
@@ -307,7 +316,7 @@ class KafkaTopics:
         self._hear()
         refusal = self._log.refusal()
         if refusal is not None:
-            raise self._refused(refusal, doing, topic)
+            raise self._refused(refusal, deadline, doing, topic)
         if topic is not None and error.code() in MISSING:
             if when_missing is None:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
@@ -319,16 +328,24 @@ class KafkaTopics:
                     topic=topic,
                     kafka=error.name(),
                 )
-        elif error.code() in DECISIONS:
+        elif kind_of(error) is not JournalUnavailableError:
             raise mapped(error, doing, topic)
         if deadline.is_over():
-            raise mapped(self._log.reason() or error, doing, topic)
+            raise mapped(self._reason(error), doing, topic)
 
-    def _refused(self, refusal: KafkaError, doing: str, topic: TopicName | None) -> MailboatError:
+    def _reason(self, error: KafkaError) -> KafkaError:
+        """Why there is no answer: what the client said of a broker, or what it says of the request, with the place."""
+        said = self._log.reason() or error
+        if said is not error and said.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
+            return said
+        return KafkaError(said.code(), f"{self._settings.bootstrap_servers}: {said.str()}")
+
+    def _refused(self, refusal: KafkaError, deadline: Deadline, doing: str, topic: TopicName | None) -> MailboatError:
         """The error of a refusal; for a certificate that is not trusted with the reason."""
         error, tls = mapped(refusal, doing, topic), self._settings.security.tls
         if tls is not None and is_distrust(refusal):
-            reason = distrust_reason(refusal.str(), tls, self._attempt_seconds)
+            patience_seconds = max(self._attempt_seconds, deadline.remaining_seconds())
+            reason = distrust_reason(refusal.str(), tls, patience_seconds)
             if reason is not None:
                 error.message = f"the broker's certificate is not trusted: {reason}"
         return error

@@ -6,14 +6,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from mailboat.errors import MailboatError
+from mailboat.errors import JournalUnavailableError, MailboatError
 from mailboat.journal.port import Journal, JournalReader, NewRecord, ReadLimits, Record, TopicSettings
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.patience import PATIENCE_SECONDS
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 _T = TypeVar("_T")
 
@@ -77,6 +77,19 @@ def read_without_gap(reader: JournalReader) -> None:
         for record in records:
             if record.offset != position:
                 raise AssertionError(f"after offset {position - 1} came {record.offset}")
+
+
+def once_available(call: Callable[[], _T]) -> _T:
+    """What a call gives, made again as long as it says that the journal is away: brokers take seconds to be back."""
+    answers: list[_T] = []
+
+    def is_answered() -> bool:
+        with suppress(JournalUnavailableError):
+            answers.append(call())
+        return bool(answers)
+
+    wait_until(is_answered, "the journal to be there again")
+    return answers[0]
 
 
 @contextmanager

@@ -16,7 +16,8 @@ import signal
 import subprocess
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -266,6 +267,16 @@ class KafkaBroker:
         with self.log_path.open("rb") as log:
             log.seek(position)
             return log.read().decode(errors="replace")
+
+
+@contextmanager
+def stopped(broker: KafkaBroker) -> Iterator[None]:
+    """The broker's process stands still, its connections stay open. Afterwards it may be out of service for a while."""
+    broker.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        broker.signal(signal.SIGCONT)
 
 
 def resolve_jars(cache: Path) -> Path:
