@@ -14,10 +14,12 @@ from mailboat.agent.control.port import AgentUnreachableError
 from mailboat.agent.control.views import DistributionOrder, DistributionView
 from mailboat.errors import RetryableError
 from mailboat.http.client import HttpControl
+from mailboat.testing.patience import wait_until
 
 SHUTDOWN_SECONDS = 20.0
 CALLERS = 4
 ENOUGH = 40
+EDGES = {"edge-1", "edge-2"}
 CONFIG = """
 agents:
   publishers:
@@ -107,8 +109,9 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
             for request, before in load.accepted.items():
                 after = control.distribute("author", DistributionOrder("ADD", before.paths, request_id=request))
                 assert (after.is_repeat, after.offset) == (True, before.offset)
+            wait_until(lambda: {one.name for one in control.status().subscribers} == EDGES, "both to be known")
             last = max(load.accepted.values(), key=lambda one: one.offset)
             done = control.distribution("author", last.package_id, wait_seconds=60.0)
-            assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
+            assert (done.state, set(done.imported)) == ("distributed", EDGES)
     finally:
         assert "Traceback" not in ended(process)

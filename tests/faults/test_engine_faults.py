@@ -33,6 +33,7 @@ from mailboat.testing.engines import (
     watched_subscriber,
     write_site,
 )
+from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package
 
 _CHILD_SECONDS = 60
@@ -249,20 +250,13 @@ def test_packages_arrive_while_it_runs_and_it_stops_when_it_is_told_from_another
     engine: Engine, source: FolderSource
 ) -> None:
     target = engine.target("sqlite")
-    arrived = threading.Semaphore(0)
-
-    def note(statistics: SubscriberStatistics) -> bool:
-        if statistics.imported and statistics.phase is SubscriberPhase.CURRENT:
-            arrived.release()
-        return False
-
-    subscriber = watched_subscriber(engine, target, StopWhen(note))
+    subscriber = engine.subscriber(target)
     thread = threading.Thread(target=subscriber.run)
     thread.start()
     try:
         for number in range(3):
             engine.publisher().publish(add_request([NodePath(f"/{number}.txt")]), source)
-            assert arrived.acquire(timeout=10)
+            wait_until(lambda number=number: subscriber.statistics().imported > number, "the package is imported")
     finally:
         subscriber.stop()
         thread.join(10)

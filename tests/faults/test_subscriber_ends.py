@@ -14,7 +14,14 @@ import pytest
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.home import Home, create_home
 from mailboat.agent.inspection import records_of
-from mailboat.config.document import AgentsConfig, Config, HttpConfig, SubscriberAgentConfig, SubscriberConfig
+from mailboat.config.document import (
+    AgentsConfig,
+    Config,
+    HooksConfig,
+    HttpConfig,
+    SubscriberAgentConfig,
+    SubscriberConfig,
+)
 from mailboat.content.locations import opened_ledger
 from mailboat.journal.port import Edge
 from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
@@ -25,15 +32,23 @@ from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
 
 PACKAGES = 200
-EDGE = SubscriberAgentConfig(name="edge", target="files:edge", is_editable=True)
+GATE = """
+[ -e "$0/open" ] && exit
+read count < "$0/count"
+echo $((count + 1)) > "$0/count"
+until [ "$count" -lt 20 ] || [ -e "$0/open" ]; do sleep 0.01; done
+"""
+"""A hook that lets twenty packages of a process pass until the gate is open: its end comes in the midst, if late."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     """A home with a backlog, whose configuration runs one editable subscriber in many small commits."""
+    hooks = HooksConfig(before=("sh", "-c", GATE, str(tmp_path)))
+    edge = SubscriberAgentConfig(name="edge", target="files:edge", is_editable=True, hooks=hooks)
     config = Config(
         subscriber=SubscriberConfig(max_batch_records=2, shutdown_seconds=10.0),
-        agents=AgentsConfig(subscribers=(EDGE,)),
+        agents=AgentsConfig(subscribers=(edge,)),
         http=HttpConfig(port=0),
     )
     made = create_home(tmp_path / "home", config)
@@ -52,6 +67,7 @@ def running() -> Iterator[ExitStack]:
 
 
 def start(home: Home, running: ExitStack) -> subprocess.Popen[bytes]:
+    (home.path.parent / "count").write_text("0\n")
     command = [sys.executable, "-m", "mailboat.cli", "--home", str(home.path), "agent", "run"]
     process = subprocess.Popen(
         [*command, "--config", str(home.path / "mailboat.yaml"), "-o", "json"],
@@ -62,6 +78,10 @@ def start(home: Home, running: ExitStack) -> subprocess.Popen[bytes]:
     running.callback(process.communicate)
     running.callback(process.kill)
     return process
+
+
+def open_gate(home: Home) -> None:
+    (home.path.parent / "open").touch()
 
 
 def position(home: Home) -> int:
@@ -96,6 +116,7 @@ def test_sigterm_under_load_ends_in_time_with_exit_code_0_and_the_next_run_goes_
     process = start(home, running)
     wait_until(lambda: position(home) > 0, "the first commit")
     process.send_signal(signal.SIGTERM)
+    open_gate(home)
     _, errors = process.communicate(timeout=15)
     assert process.returncode == 0, errors.decode()
     reached = position(home)
@@ -118,6 +139,7 @@ def test_sigkill_under_load_loses_no_status_and_tells_none_twice(home: Home, run
         process.wait()
         reached = position(home)
         assert set(statuses(home)) <= set(range(reached))
+    open_gate(home)
     start(home, running)
     wait_until(lambda: len(statuses(home)) == PACKAGES, "the last confirmation")
     assert set(statuses(home).values()) == {PackageStatus.IMPORTED}
