@@ -19,6 +19,7 @@ from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
+from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.testing.s3_server import ADMIN, S3Server
 
 ROLE = "mailboat"
@@ -91,7 +92,8 @@ def environment_of(place: str, url: str, folder: Path) -> Mapping[str, str]:
         }
     if place == "container":
         return {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{url}/credentials"}
-    return {"AWS_EC2_METADATA_SERVICE_ENDPOINT": url}
+    # by itself botocore asks a machine's service once, for a second: then it takes the place for one without
+    return {"AWS_EC2_METADATA_SERVICE_ENDPOINT": url, "AWS_METADATA_SERVICE_TIMEOUT": f"{PATIENCE_SECONDS:g}"}
 
 
 @pytest.fixture

@@ -137,8 +137,6 @@ class S3Server:
             self._clock.wait(threading.Event(), _LOOK_SECONDS)
         client = self.client()
         try:
-            for bucket in {self.bucket, _PROBE} - {one["Name"] for one in client.list_buckets()["Buckets"]}:
-                client.create_bucket(Bucket=bucket)
             while not self._keeps(client):
                 if deadline.is_over():
                     raise S3ServerFailedError(f"the S3 server keeps nothing:\n{self.log_tail()}")
@@ -215,21 +213,15 @@ class S3Server:
         return True
 
     def _keeps(self, client: S3Client) -> bool:
-        """Whether what it was given, also before it died, can be had: its volumes come in later than its front."""
+        """Whether what it is given, or was before it died, can be had: all else comes in later than its front."""
         try:
-            client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()
-        except client.exceptions.NoSuchKey:
-            return self._takes(client)
-        except client.exceptions.ClientError as error:
-            if classify(error).kind is not FailureKind.PASSING:
-                raise
-            return False
-        return True
-
-    def _takes(self, client: S3Client) -> bool:
-        try:
-            client.put_object(Bucket=_PROBE, Key=_PROBE, Body=b"kept")
-        except client.exceptions.ClientError as error:
+            for bucket in {self.bucket, _PROBE} - {one["Name"] for one in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=bucket)
+            try:
+                client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()
+            except client.exceptions.NoSuchKey:
+                client.put_object(Bucket=_PROBE, Key=_PROBE, Body=b"kept")
+        except Exception as error:
             if classify(error).kind is not FailureKind.PASSING:
                 raise
             return False
