@@ -207,6 +207,7 @@ def test_an_agent_on_kafka_does_it_by_itself_and_counts_what_fails(
         raise JournalUnavailableError("away")
 
     monkeypatch.setattr(type(workspace.journal), "identity", fail)
+    assert workspace.clock.await_waiters(2)  # the worker, and whoever listens to the brokers
     workspace.clock.advance(61)
     wait_until(lambda: worker.failures == 1, "the failure to be counted")
     assert worker.stop(10)

@@ -477,7 +477,7 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
     with Running(subscriber):
         wait_until(hooked.is_set)
         engine.send(COMMANDS, clear(offset))
-        wait_until(lambda: guard.is_cleared is not None and guard.is_cleared())
+        wait_until(lambda: guard.woken.is_set() and guard.is_cleared is not None and guard.is_cleared())
         heard.set()
         wait_until(lambda: len(engine.results()) == 1)
     assert statuses(engine) == {offset: PackageStatus.REMOVED}
