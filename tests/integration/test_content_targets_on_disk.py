@@ -191,8 +191,8 @@ class TestGenerations:
         assert (tmp_path / "web/current").readlink().name.startswith(f"{3:020d}-")
         assert list((tmp_path / "web/current/").iterdir()) == []
 
-    def test_readers_see_whole_packages_only(self, generations: Target, tmp_path: Path) -> None:
-        publish(generations, [a_file(f"/{name}", b"0") for name in "abcdef"], deep("/"))
+    def test_readers_see_whole_packages_only(self, tmp_path: Path) -> None:
+        """All generations are kept, however long the reader looks at one of them."""
         torn: list[set[bytes]] = []
         stop = threading.Event()
 
@@ -204,12 +204,14 @@ class TestGenerations:
                     torn.append(seen)
 
         reader = threading.Thread(target=read)
-        with closing(open_source(f"generations:{tmp_path / 'web'}")):
-            reader.start()
-            for number in range(1, 4):
-                publish(generations, [a_file(f"/{name}", b"%d" % number) for name in "abcdef"], deep("/"), number)
-            stop.set()
-            reader.join()
+        with closing(open_generations_target(tmp_path / "web", kept_generations=5)) as target:
+            publish(target, [a_file(f"/{name}", b"0") for name in "abcdef"], deep("/"))
+            with closing(open_source(f"generations:{tmp_path / 'web'}")):
+                reader.start()
+                for number in range(1, 5):
+                    publish(target, [a_file(f"/{name}", b"%d" % number) for name in "abcdef"], deep("/"), number)
+                stop.set()
+                reader.join()
         assert torn == []
 
     def test_files_are_copied_where_the_file_system_has_no_more_links(
