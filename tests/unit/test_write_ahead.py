@@ -41,9 +41,11 @@ class TestAnotherWritesAFreshDatabase:
         create_database(file, "files") if opener is target else file.touch()
         with closing(connect(file)) as other:
             other.execute("BEGIN IMMEDIATE")
-            threading.Timer(0.2, lambda: other.execute("COMMIT")).start()
+            timer = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+            timer.start()
             with closing(opener(file)) as connection:
                 assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            timer.join()  # it may still be at the other connection, which is closed now
 
     def test_it_fails_as_busy_when_the_other_is_never_done(self, file: Path) -> None:
         create_database(file, "files")
