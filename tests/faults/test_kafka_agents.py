@@ -23,7 +23,7 @@ from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.journal_harness import in_background, read_to_end
+from mailboat.testing.journal_harness import in_background, once_available, read_to_end
 from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
@@ -102,8 +102,8 @@ def remake_topic(workspace: Workspace) -> None:
 def test_a_subscriber_outlives_a_broker_that_was_down_and_misses_nothing(
     boat: Any, site: Path, web: Path, kafka_broker: KafkaBroker
 ) -> None:
-    change(boat, "request_seconds: 10.0", "request_seconds: 1.0")  # notices, and tries again, within seconds
     boat.do("publish", site, "/a.html")
+    change(boat, "request_seconds: 10.0", "request_seconds: 1.0")  # notices, and tries again, within seconds
     with running(boat, web) as outcome:
         wait_until(lambda: pages(web) == ["a.html"], "the first page")
         kafka_broker.kill()
@@ -113,14 +113,15 @@ def test_a_subscriber_outlives_a_broker_that_was_down_and_misses_nothing(
         again = ("publish", site, "/c.html", "--request-id", "after")
         wait_until(lambda: boat.run(*again).code == 0, "publishing succeeds again")
         wait_until(lambda: "c.html" in pages(web), "the page published afterwards")
+    change(boat, "request_seconds: 1.0", "request_seconds: 10.0")
     assert boat.json("journal", "verify")["problems"] == []
 
 
 def test_a_request_whose_answer_was_lost_is_published_once(
     boat: Any, site: Path, web: Path, kafka_broker: KafkaBroker, workspace: Workspace
 ) -> None:
-    change(boat, "append_seconds: 30.0", "append_seconds: 2.0")
     boat.do("publish", site, "/a.html")
+    change(boat, "append_seconds: 30.0", "append_seconds: 2.0")
     with Workspace(Home(boat.home)) as impatient:
         append = impatient.journal.append
 
@@ -131,7 +132,7 @@ def test_a_request_whose_answer_was_lost_is_published_once(
         publisher = impatient.publisher()
         request = add_request([NodePath("/b.html")], request_id=RequestId("r-1"))
         source = FolderSource(site)
-        publisher.publish(add_request([NodePath("/a.html")]), source)
+        once_available(lambda: publisher.publish(add_request([NodePath("/a.html")]), source))
         impatient.journal.append = stop_and_append  # type: ignore[method-assign]  # the broker stands still just now
         try:
             with pytest.raises(AppendUncertainError):
@@ -139,6 +140,7 @@ def test_a_request_whose_answer_was_lost_is_published_once(
         finally:
             kafka_broker.signal(signal.SIGCONT)
             source.close()
+    change(boat, "append_seconds: 2.0", "append_seconds: 30.0")
     for _ in range(2):
         boat.do("publish", site, "/b.html", "--request-id", "r-1")
     assert catch_up(boat, web).code == 0
