@@ -113,10 +113,8 @@ def test_a_full_disk_is_waited_for_and_the_package_is_imported_whole_once_there_
 ) -> None:
     namespace.do("mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", "disk")
     namespace.begin(*subscribe(kind))
-    namespace.do("timeout", PATIENCE_SECONDS, "bash", "-c", "until grep -q StorageFull begun.log; do sleep 0.05; done")
-    status = namespace.do("mailboat", "--home", "home", "status")
-    assert "waiting" in status
-    assert "StorageFull" in status
+    told = "until mailboat --home home status > told && grep -q StorageFull told; do sleep 0.05; done; cat told"
+    assert "waiting" in namespace.do("timeout", PATIENCE_SECONDS, "bash", "-c", told)
     namespace.do("mount", "-o", "remount,size=40m", "disk")
     assert namespace.end_of_begun() == 0
     assert namespace.do("mailboat", "content", "diff", SITE, f"{kind}:disk/target") == "no difference"
