@@ -221,7 +221,7 @@ class S3Server:
                 client.get_object(Bucket=_PROBE, Key=_PROBE)["Body"].read()
             except client.exceptions.NoSuchKey:
                 client.put_object(Bucket=_PROBE, Key=_PROBE, Body=b"kept")
-        except Exception as error:
+        except Exception as error:  # of any kind that botocore has; what does not pass is raised
             if classify(error).kind is not FailureKind.PASSING:
                 raise
             return False
