@@ -193,8 +193,9 @@ def test_many_topics(
     idle_mib = costs.mib
     first = grow(fleet, costs, many // FACTOR)
     deleted_per_second = fleet.made / fleet.delete_all()
-    names = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
-    assert not [name for name in names if name.startswith("t-")]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    # a broker lists a topic for a moment after its deletion is durable
+    seldom(lambda: not any(name.startswith("t-") for name in admin.list_topics(timeout=30).topics))
     whole, mib, before = grow(fleet, costs, many), costs.mib, fleet.writes()
     lone = [fleet.change_one(fleet.made - 1 - number) for number in range(LONE_CHANGES)]
     figures = {

@@ -14,7 +14,7 @@ from mailboat_operator.api.topic import Topic
 from mailboat_operator.connections import Connection
 from mailboat_operator.observation.journal import UPSTREAM_ERRORS, connect, pause_of, problem_of
 from mailboat_operator.observation.sight import Sight
-from mailboat_operator.plan.actions import Plan, TopicAction
+from mailboat_operator.plan.actions import Plan, TopicAction, TopicWanted
 from mailboat_operator.plan.conditions import suspended, under_way
 from mailboat_operator.plan.reclaiming import (
     is_held,
@@ -65,7 +65,7 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
         brokers = await connect(sight, journal)
         plan = plan_topic(topic, wanted, await brokers.topic(wanted.name), sight.now)
         if await _act(brokers, plan):
-            found = await _seen(brokers, wanted.name)
+            found = await _seen(brokers, wanted)
             made = plan_made(topic, wanted, found, sight.now)
             plan = replace(plan, status=made.status, again_seconds=_UNSEEN_SECONDS if found is None else None)
     except UPSTREAM_ERRORS as error:
@@ -90,11 +90,11 @@ async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
     return plan
 
 
-async def _seen(brokers: Connection, name: str) -> TopicFound | None:
-    """A topic that was just made or changed; the brokers may need a moment to tell of it."""
+async def _seen(brokers: Connection, wanted: TopicWanted) -> TopicFound | None:
+    """A topic that was just made or changed; the brokers may need a moment to tell of it, or of all its partitions."""
     for pause in _PAUSES:
-        found = await brokers.topic(name)
-        if found is not None:
+        found = await brokers.topic(wanted.name)
+        if found is not None and found.partitions >= wanted.partitions:
             return found
         await brokers.pause(pause)
     return None

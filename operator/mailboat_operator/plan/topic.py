@@ -91,7 +91,7 @@ def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
 def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
     """What to say of a topic after the brokers did what the plan asked for; it asks for nothing more."""
     if found is None:
-        findings = under_way(_MADE, f"{wanted.name} is made; not all brokers know of it yet")
+        findings = under_way(_MADE, f"{wanted.name} is made, or grown; not all brokers know of it yet")
         return plan_topic_status(topic, wanted, None, findings, now)
     findings = _refusal(wanted, found) or ready(f"{wanted.name} is as asked for")
     return plan_topic_status(topic, wanted, found, findings, now)
