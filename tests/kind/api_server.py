@@ -12,18 +12,17 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 
 from builds import KUBEBOX, build
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from mailboat.testing.free_ports import free_ports
 
 READY_SECONDS = 60.0
 _SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -179,16 +178,6 @@ class ApiServer:
 def end_with_parent() -> None:
     """In a new process: have the kernel kill it when the thread that made it ends, however that ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_SIGNAL_WHEN_PARENT_ENDS, signal.SIGKILL)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        with closing(one):
-            pass
-    return ports
 
 
 def _say(word: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from mailboat.testing.free_ports import free_ports
+from mailboat_operator import resources
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "tests" / "kind"
@@ -28,7 +29,8 @@ API = "/apis/mailboat.dev/v1alpha1"
 READY_SECONDS = 60.0
 RIGHTS_API = "/apis/rbac.authorization.k8s.io/v1"
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 30.0
+"""Longer than a busy machine stands still: who loses the lease ends, and nobody starts it anew here."""
 OF_VERSION = """
 import sys, mailboat
 mailboat.__version__ = sys.argv[1]
@@ -108,6 +110,12 @@ def apply_definitions(http: httpx.Client) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture(autouse=True)
+def _no_lease_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look in this process keeps no lease, so a request may wait for an API server that is busy."""
+    monkeypatch.setattr(resources, "REQUEST_SECONDS", READY_SECONDS)
+
+
 @contextmanager
 def run_api_server(folder: Path) -> Iterator[ApiServer]:
     """A server that stores nothing of ours yet. It ends when its standard input does, so never after us."""
@@ -122,7 +130,7 @@ def run_api_server(folder: Path) -> Iterator[ApiServer]:
         known = json.loads((folder / "kubeconfig").read_text())
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=url, headers=headers, verify=False, timeout=30, trust_env=False) as http:
+        with httpx.Client(base_url=url, headers=headers, verify=False, timeout=READY_SECONDS, trust_env=False) as http:
             yield ApiServer(folder, http, process)
         process.stdin.close()
         process.wait(timeout=30)
@@ -230,8 +238,7 @@ class Replicas:
         self, name: str, server: str | None = None, version: str | None = None, **settings: object
     ) -> subprocess.Popen[bytes]:
         """Start one; `server` may be another URL of the API, `version` another one of the operator."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.ports[name] = free.getsockname()[1]
+        (self.ports[name],) = free_ports(1)
         environment = {
             **os.environ,
             **self.installation.environment(),
@@ -260,7 +267,7 @@ class Replicas:
 
     def probe(self, name: str, path: str) -> httpx.Response:
         """What it answers the kubelet."""
-        return httpx.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=10)
+        return httpx.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=READY_SECONDS)
 
     def figure(self, name: str, metric: str) -> float:
         """The sum of a metric over its labels, unless they are named with it."""
@@ -324,6 +331,16 @@ class Replicas:
 def replicas(api_server: ApiServer, helm: str, namespace: str, tmp_path: Path) -> Iterator[Replicas]:
     """Operators of one namespace. Ended after the test, whatever it does."""
     made = Replicas(Installation(api_server, helm, namespace, is_clusterwide=False), tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def lone_replicas(empty_api_server: ApiServer, helm: str, tmp_path: Path) -> Iterator[Replicas]:
+    """The same on a server of their own: it has no kinds that other tests brought."""
+    apply_definitions(empty_api_server.http)
+    namespace = empty_api_server.new_namespace()
+    made = Replicas(Installation(empty_api_server, helm, namespace, is_clusterwide=False), tmp_path)
     yield made
     made.end()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LEASE_SECONDS = 3.0  # of the fixture `replicas`
+LEASE_SECONDS = 3.0
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}
 PUBLISHER = {"journalRef": {"name": "main"}}
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
@@ -44,7 +44,8 @@ def test_one_object_that_cannot_be_served_holds_up_no_other(replicas: Any) -> No
     replicas.wait(lambda: replicas.has("/api/v1/{}/configmaps/kube-root-ca.crt"))
     replicas.server.http.post(f"{url}/resourcequotas", json=quota).raise_for_status()
     counted = f"{url}/resourcequotas/none"
-    replicas.wait(lambda: "used" in replicas.server.http.get(counted).json().get("status", {}))
+    full = {"count/configmaps": "1"}
+    replicas.wait(lambda: replicas.server.http.get(counted).json().get("status", {}).get("used") == full)
     replicas.make("Publisher", "bad", PUBLISHER)
     replicas.start("one")
     path = f"/apis/mailboat.dev/v1alpha1/namespaces/{replicas.namespace}/publishers/bad"
@@ -56,9 +57,9 @@ def test_one_object_that_cannot_be_served_holds_up_no_other(replicas: Any) -> No
 
 def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
-    first = replicas.start("one")
+    first = replicas.start("one", lease_seconds=LEASE_SECONDS)
     replicas.wait(lambda: replicas.leads("one"))
-    replicas.start("two")
+    replicas.start("two", lease_seconds=LEASE_SECONDS)
     replicas.wait(lambda: "waits for the lease" in replicas.log("two"))
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -69,9 +70,9 @@ def test_another_replica_takes_over_from_a_killed_leader_within_the_lease(replic
 
 def test_only_one_of_two_replicas_acts(replicas: Any) -> None:
     replicas.make("Journal", "main", JOURNAL)
-    replicas.start("one", lease_seconds=15)
+    replicas.start("one")
     replicas.wait(lambda: replicas.leads("one"))
-    replicas.start("two", lease_seconds=15)
+    replicas.start("two")
     for number in range(5):
         replicas.make("Publisher", f"author-{number}", PUBLISHER)
     replicas.wait(lambda: all(replicas.has_workload(f"author-{number}") for number in range(5)))
@@ -84,7 +85,7 @@ def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas
     replicas.make("Journal", "main", JOURNAL)
     replicas.make("Publisher", "author", PUBLISHER)
     replicas.make("SubscriberPool", "edge", POOL)
-    old = replicas.start("old", version="0.0.1", lease_seconds=15, resync_seconds=1)
+    old = replicas.start("old", version="0.0.1", resync_seconds=1)
     waiting = {"Publisher": "author", "SubscriberPool": "edge"}
     replicas.wait(lambda: all(replicas.reason(kind, name) == "PodsNotReady" for kind, name in waiting.items()))
     workloads = f"/apis/apps/v1/namespaces/{replicas.namespace}/statefulsets"
@@ -98,7 +99,7 @@ def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas
         return made + [one["metadata"]["resourceVersion"] for one in objects]
 
     before = versions()
-    replicas.start("new", version="99.0", lease_seconds=15, resync_seconds=1)
+    replicas.start("new", version="99.0", resync_seconds=1)
     replicas.wait(lambda: "waits for the lease" in replicas.log("new"))
     looked = replicas.figure("old", looks)
     replicas.wait(lambda: replicas.figure("old", looks) >= looked + 6)
@@ -106,7 +107,7 @@ def test_of_two_versions_one_acts_and_neither_undoes_what_the_other_did(replicas
     old.send_signal(signal.SIGTERM)
     replicas.wait(lambda: replicas.figure("new", looks) >= 9)
     assert (replicas.leads("new"), versions()) == (True, before)
-    replicas.start("old again", version="0.0.1", lease_seconds=15)
+    replicas.start("old again", version="0.0.1")
     replicas.wait(lambda: "waits for the lease" in replicas.log("old again"))
     assert "leads" not in replicas.log("old again")
 

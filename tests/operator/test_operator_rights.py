@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
@@ -32,6 +33,7 @@ ELSEWHERE = {
 """Rights that are used elsewhere."""
 EVERYBODYS = each("authentication.k8s.io", "selfsubjectreviews", "create")
 """Rights that the cluster gives to everybody: to ask who one is."""
+RENEWAL = ("coordination.k8s.io", "leases", "update")
 
 
 def rights_of(rules: list[dict[str, Any]]) -> set[Right]:
@@ -61,10 +63,10 @@ def asked(replicas: Any) -> set[Right]:
     return found
 
 
-def test_the_operator_has_the_rights_that_it_uses_and_no_others(replicas: Any, kafka_broker: Any) -> None:
-    http = replicas.server.http
-    topics = {"prefix": f"{replicas.namespace}-", "reclaimPolicy": "Delete"}
-    replicas.start("one", lease_seconds=15, resync_seconds=5)
+def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: Any, kafka_broker: Any) -> None:
+    replicas, http = lone_replicas, lone_replicas.server.http
+    topics = {"prefix": f"rights-{uuid.uuid4().hex[:8]}-", "reclaimPolicy": "Delete"}
+    replicas.start("one", resync_seconds=5)
     replicas.make(
         "Journal", "main", {"kafka": {"bootstrapServers": [kafka_broker.bootstrap_servers]}, "topics": topics}
     )
@@ -81,6 +83,7 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(replicas: Any, k
     replicas.wait(lambda: not replicas.has(scaler))
     http.delete(replicas.url("Journal", "main")).raise_for_status()
     replicas.wait(lambda: http.get(replicas.url("Journal", "main")).status_code == 404)
+    replicas.wait(lambda: RENEWAL in asked(replicas))
     given = rights_of([rule for role in replicas.installation.roles() for rule in role["rules"]])
     used = asked(replicas) - EVERYBODYS
     assert used <= given
@@ -89,7 +92,7 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(replicas: Any, k
 
 def test_a_publisher_that_gets_a_token_of_the_users_needs_no_right_to_delete_ours(replicas: Any) -> None:
     http, secrets = replicas.server.http, f"/api/v1/namespaces/{replicas.namespace}/secrets"
-    replicas.start("one", lease_seconds=15, resync_seconds=5)
+    replicas.start("one", resync_seconds=5)
     replicas.make("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     replicas.make("Publisher", "author", {"journalRef": {"name": "main"}})
     replicas.wait(lambda: replicas.reason("Publisher", "author") == "PodsNotReady")
