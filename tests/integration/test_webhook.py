@@ -55,9 +55,10 @@ def receiver() -> Iterator[Receiver]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            found.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             found.headers.append(dict(self.headers))
             found.paths.append(self.path)
+            # last: who waits for a body looks at the others then
+            found.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             status, headers = found.answers.pop(0) if found.answers else (204, {})
             self.send_response(status)
             for name, value in headers.items():

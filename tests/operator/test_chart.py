@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.testing.patience import wait_until
 from mailboat_operator.metrics import OperatorMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,6 +236,8 @@ def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_los
         assert done.returncode == 0, done.stderr
 
     release("install", "mailboat", str(PREVIOUS), "--create-namespace", "--wait=hookOnly")
+    journals = "/apis/mailboat.dev/v1alpha1/namespaces/default/journals"
+    wait_until(lambda: server.http.get(journals).status_code == 200, "the kind to be served")
     journal = server.create("default", manifest_of("Journal")).raise_for_status().json()
 
     release("upgrade", "mailboat", str(CHART), "--wait=hookOnly")
@@ -248,10 +251,10 @@ def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_los
         assert kept == ours["spec"]["versions"][0]["schema"], "the definitions come with an upgrade"
 
     release("uninstall", "mailboat", "--wait=hookOnly")
-    left = server.kubectl("get", "all,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts", "-A")
-    assert "mailboat" not in left.stdout
+    kinds = "all,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts"
+    wait_until(lambda: "mailboat" not in server.kubectl("get", kinds, "-A").stdout, "the end of what has no owner")
     assert len(definitions(server)) == len(stored)
-    again = server.http.get(f"/apis/mailboat.dev/v1alpha1/namespaces/default/journals/{journal['metadata']['name']}")
+    again = server.http.get(f"{journals}/{journal['metadata']['name']}")
     assert again.json()["metadata"]["uid"] == journal["metadata"]["uid"]
 
 

@@ -244,6 +244,9 @@ def test_without_the_engine_s_operator_the_condition_says_what_to_install(empty_
     assert empty_api_server.kubectl("apply", "--server-side", "-f", str(HERE.parents[1] / "crds")).returncode == 0
     waited = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
     assert empty_api_server.kubectl(*waited).returncode == 0
+    for plural in ("journals", "publishers", "packagebuilds"):
+        place = f"/apis/mailboat.dev/v1alpha1/{plural}"
+        eventually(lambda place=place: empty_api_server.http.get(place).status_code == 200)  # type: ignore[misc]  # one each
     yard = Yard(empty_api_server, empty_api_server.new_namespace())
     yard.make("PackageBuild", "first", BUILD)
     assert yard.look("first") == 1

@@ -163,9 +163,11 @@ class Harbour:
         self.run_agent(name, {"subscribers": [{"name": name, "target": "files:content", "is_editable": True, **more}]})
 
     def stop(self, name: str) -> None:
+        """End a member, and wait until the publisher has heard its farewell."""
         process = self._processes.pop(name)
         process.terminate()
         process.communicate(timeout=DEADLINE_SECONDS)
+        eventually(lambda: [one["state"] for one in self.ask("subscribers") if one["name"] == name] == ["stopped"])
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -174,7 +176,7 @@ class Harbour:
 
     def ask(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.get(f"{self.url}/api/v1/{path}", headers=headers, trust_env=False)
+        answer = httpx.get(f"{self.url}/api/v1/{path}", headers=headers, trust_env=False, timeout=DEADLINE_SECONDS)
         answer.raise_for_status()
         return answer.json()
 
@@ -354,6 +356,7 @@ def test_publisher_and_pool_tell_what_their_agents_announce(harbour: Harbour) ->
     harbour.know("edge-0", "edge-1")
     harbour.distribute("release", "Add", "/en")
     harbour.follow("release", "Distributed")
+    eventually(lambda: all(one["is_ready"] and one["lag"] == 0 for one in harbour.ask("subscribers")))
     harbour.let_pods_be_ready("author", 1)
     harbour.let_pods_be_ready("edge", 2)
     assert harbour.reconcile("Publisher", "author").again_seconds == 30.0
