@@ -14,6 +14,7 @@ from mailboat.journal.port import RecordBatch, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.publisher.distributed_memory import EventCursor
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventSettings
 from mailboat.subscriber.listening import Addressee, CommandListener
@@ -39,6 +40,9 @@ class FailingMemory:
         self.again.set()
         yield False
 
+    def cursor(self, *_: object) -> EventCursor:
+        return EventCursor(Offset(0), Offset(0))
+
 
 def log() -> MemoryJournal:
     journal = MemoryJournal(SkippingClock())
@@ -48,7 +52,7 @@ def log() -> MemoryJournal:
 
 def test_a_defect_does_not_end_a_publishers_events(caplog: pytest.LogCaptureFixture) -> None:
     memory: Any = FailingMemory()
-    notifier = DistributedNotifier(EventSettings(AUTHOR), NotifierPorts(log(), memory, SkippingClock()))
+    notifier = DistributedNotifier(EventSettings(AUTHOR, TOPIC), NotifierPorts(log(), memory, SkippingClock()))
     notifier.start()
     assert memory.again.wait(PATIENCE_SECONDS)
     notifier.stop(PATIENCE_SECONDS)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from mailboat.errors import JournalUnavailableError
 from mailboat.failpoints import NoFailpoints
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import TopicName
+from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import (
     DistributedEvent,
 )
-from mailboat.publisher.distributed_memory import EventMemory
+from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.testing.event_world import SETTINGS, World
-from mailboat.testing.patience import wait_until
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:
@@ -28,10 +30,38 @@ def wait_in(world: World, condition: Callable[[], bool]) -> None:
     """Wait until it is so, while the world's time goes on."""
 
     def look() -> bool:
-        world.clock.advance(0.5)
+        world.clock.advance(0.05)  # nobody is silent before a thread was held up for half a minute
         return condition()
 
     wait_until(look)
+
+
+def test_what_is_published_right_after_the_first_start_has_its_event(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, turn = threading.Event(), DistributedNotifier._turn
+
+    def late(one: DistributedNotifier) -> float:
+        assert go_on.wait(PATIENCE_SECONDS)
+        return turn(one)
+
+    monkeypatch.setattr(DistributedNotifier, "_turn", late)
+    with closing(EventMemory(tmp_path / "new.db", "OFF")) as memory:
+        one = notifier(world, memory)
+        one.start()
+        world.publish()
+        go_on.set()
+        world.announce("a", 1)
+        wait_in(world, lambda: len(world.events()) == 1)
+        one.stop()
+
+
+def test_of_two_processes_that_begin_at_once_the_first_one_says_where(world: World, tmp_path: Path) -> None:
+    identity = world.journal.identity(SETTINGS.package_topic)
+    with closing(EventMemory(tmp_path / "new.db", "OFF")) as memory:
+        for end in (5, 6):
+            memory.begin(TOPIC_READER, identity, EventCursor(Offset(end), Offset(0)))
+        assert memory.cursor(TOPIC_READER, identity) == (5, 0)
 
 
 def test_of_two_processes_one_raises_events_and_the_other_takes_over(world: World, tmp_path: Path) -> None:

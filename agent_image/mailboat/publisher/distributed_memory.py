@@ -28,6 +28,7 @@ _CURSOR: Final = (
     "SELECT next_offset, event_offset FROM event_cursors WHERE reader = ? AND cluster_id = ? AND topic_id = ?"
 )
 _PUT: Final = "INSERT OR REPLACE INTO event_cursors VALUES (?, ?, ?, ?, ?)"
+_BEGIN: Final = "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _ADVANCE: Final = (
     "INSERT INTO event_cursors VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
     " SET next_offset = max(next_offset, excluded.next_offset), event_offset = max(event_offset, excluded.event_offset)"
@@ -99,6 +100,11 @@ class EventMemory:
         """How far a reader is in that log; None when it never was there."""
         rows = self._file.rows(_CURSOR, (reader, identity.cluster_id, identity.topic_id))
         return EventCursor(Offset(rows[0][0]), Offset(rows[0][1])) if rows else None
+
+    def begin(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
+        """Put the cursor of a reader there that never was in that log; of several at once the first one counts."""
+        with self._file.transaction() as connection:
+            connection.execute(_BEGIN, (reader, identity.cluster_id, identity.topic_id, *cursor))
 
     def restart(self, reader: str, identity: LogIdentity, cursor: EventCursor) -> None:
         """Put the cursor anywhere, also back: the log has lost its end, and offsets begin anew."""

@@ -17,7 +17,7 @@ from mailboat.journal.port import Journal
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import DistributedEvent
 from mailboat.publisher.distributed_memory import EventMemory
-from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
+from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings, begin_events
 from mailboat.workers import Care, Worker
 
 _LEASE_SECONDS: Final = 2.0
@@ -79,7 +79,11 @@ class DistributedNotifier:
         return self._statistics
 
     def start(self) -> None:
-        """Raise events from now on, from where the cursor stands."""
+        """Raise the events of what is published from now on, or from where an earlier process was.
+
+        Raises: the journal's errors, and those of the publisher's state.
+        """
+        begin_events(self._settings, self._ports.journal, self._ports.memory)  # the thread may be late
         self._worker.start()
 
     def stop(self, timeout_seconds: float = _STOP_SECONDS) -> None:

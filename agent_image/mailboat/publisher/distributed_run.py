@@ -68,6 +68,21 @@ class EventPorts:
     failpoints: Failpoints
 
 
+def begin_events(settings: EventSettings, journal: Journal, memory: EventMemory) -> EventCursor:
+    """Where the cursor stands; in a log that never had one, it stands from now on where the log ends now.
+
+    Raises: the journal's errors, and those of the publisher's state.
+    """
+    identity = journal.identity(settings.package_topic)
+    found = memory.cursor(TOPIC_READER, identity)
+    if found is not None:
+        return found
+    events, packages = journal.bounds(settings.event_topic), journal.bounds(settings.package_topic)
+    first = EventCursor(packages.next_offset, events.next_offset)
+    memory.begin(TOPIC_READER, identity, first)
+    return memory.cursor(TOPIC_READER, identity) or first
+
+
 class EventRun:
     """Raises events from where the cursor stands."""
 
@@ -77,8 +92,7 @@ class EventRun:
         self._ports = ports
         journal, clock = ports.journal, ports.clock
         self._identity = journal.identity(settings.package_topic)
-        bounds = journal.bounds(settings.package_topic)
-        cursor = self._start(bounds)
+        cursor = self._start()
         self._noted = cursor.next_offset
         self._event_offset = cursor.event_offset
         self._appended = self._appended_already(cursor)
@@ -221,14 +235,10 @@ class EventRun:
 
     # ------------------------------------------------------------------------------------------------------ the start
 
-    def _start(self, bounds: Bounds) -> EventCursor:
-        memory, identity = self._ports.memory, self._identity
-        events = self._ports.journal.bounds(self._settings.event_topic)
-        found = memory.cursor(TOPIC_READER, identity)
-        if found is None:
-            first = EventCursor(bounds.next_offset, events.next_offset)
-            memory.advance(TOPIC_READER, identity, first)
-            return first
+    def _start(self) -> EventCursor:
+        journal, memory, identity = self._ports.journal, self._ports.memory, self._identity
+        found = begin_events(self._settings, journal, memory)
+        events, bounds = journal.bounds(self._settings.event_topic), journal.bounds(self._settings.package_topic)
         start = Offset(min(max(found.next_offset, bounds.earliest_offset), bounds.next_offset))
         event_offset = Offset(min(max(found.event_offset, events.earliest_offset), events.next_offset))
         if start != found.next_offset:
