@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import shutil
 import signal
 import socket
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 PACKAGES: Final = 40
 MARK: Final = "demo"
 DIFFERENT_EXIT_CODE: Final = 1
+
+_PORTS: Final = range(20_000, 28_000)
+"""Below those that systems give by themselves: a connection, or another server, could have it before the publisher."""
 
 
 def register(app: typer.Typer) -> None:
@@ -185,10 +189,16 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
 
 def _free_port() -> int:
     """A port of this machine that nobody listens at now: the API's address is to be known before and after the run."""
+    return next(filter(_is_free, random.SystemRandom().sample(_PORTS, len(_PORTS))))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _troupes(home: Path, subscribers: int) -> list[Troupe]:

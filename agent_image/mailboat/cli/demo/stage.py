@@ -150,6 +150,7 @@ class Stage:
 
     def _take_in_end(self, child: Child, code: int) -> None:
         if self._children.get(child.name) is child:  # nobody ended it
+            child.wait()  # until all that it said was heard, too
             said = child.last_words() or None
             raise DemoFailedError(f"{child.name} ended with exit code {code}", said=said)
 
