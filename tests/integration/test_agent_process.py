@@ -29,7 +29,7 @@ from mailboat.http.audit import AuditTrail
 from mailboat.http.client import HttpControl
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
-from mailboat.testing.patience import wait_until
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -59,19 +59,18 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
     home = made(tmp_path, edge(tmp_path, "edge-1", is_editable=True), edge(tmp_path, "edge-2"), publisher=publisher)
     with AgentProcess(home) as process:
         process.start()
-        assert process.room is not None
+        room = process.room
+        assert room is not None
         clock, archive = SystemClock(), JournalArchive(process.workspace)
-        ports = ApiPorts(
-            process.room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping
-        )
+        ports = ApiPorts(room, archive, process, process.observability, clock, AuditTrail(clock), process.stopping)
         server = HttpServer(create_app(ports, home.config.http, home.path), home.config.http, process.stopping)
         server.start()
         try:
+            wait_until(lambda: [one.state for one in room.status().subscribers] == ["current"] * 2)
             with HttpControl(server.url) as control:
-                wait_until(lambda: len(control.status().subscribers) == 2)
                 order = DistributionOrder("ADD", ("/index.html",), request_id="first")
                 sent = control.distribute("author", order)
-                done = control.distribution("author", "first", wait_seconds=20.0)
+                done = control.distribution("author", "first", wait_seconds=PATIENCE_SECONDS)
                 assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})
                 assert control.distribute("author", order).is_repeat
                 assert {one.subscriber for one in control.queues("author")} == {"edge-1", "edge-2"}
@@ -139,9 +138,12 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
             return {name.removeprefix("mailboat-") for name in process.liveness().stuck}
 
         wait_until(lambda: stuck() == expected)
-        scraped = process.observability.render().content.decode()
-        assert "mailboat_retention_turns_total 1.0" in scraped
-        assert "mailboat_sweep_failures_total 0.0" in scraped
+
+        def scraped() -> str:
+            return process.observability.render().content.decode()
+
+        wait_until(lambda: "mailboat_retention_turns_total 1.0" in scraped())
+        assert "mailboat_sweep_failures_total 0.0" in scraped()
         assert process.stop(process.deadline()) == 0
         assert process.liveness().is_alive
     lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.running"]
@@ -168,7 +170,7 @@ def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) 
 def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: Path, source: Path) -> None:
     publisher = PublisherAgentConfig("author", str(source))
     home = made(tmp_path, *(edge(tmp_path, f"edge-{number}") for number in range(4)), publisher=publisher)
-    clock = SystemClock()
+    clock, before = SystemClock(), set(threading.enumerate())
     with AgentProcess(home) as process:
         process.start()
         wait_until(lambda: process.readiness().is_ready)
@@ -182,7 +184,7 @@ def test_stopping_ends_within_the_deadline_and_is_not_ready_meanwhile(tmp_path: 
         assert process.stop(Deadline(clock, 15.0)) == 0
         assert clock.monotonic() - began < 15.0
         assert {one.state for one in process.readiness().agents if one.kind == "subscriber"} == {"stopped"}
-    left = {one.name for one in threading.enumerate() if one.name.startswith("mailboat-")}
+    left = {one.name for one in set(threading.enumerate()) - before if one.name.startswith("mailboat-")}
     assert left == set()
 
 

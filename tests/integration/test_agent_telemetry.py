@@ -43,6 +43,7 @@ METRICS_OF_ONE = {
     'mailboat_publisher_raises_events{publisher="author"} 1.0',
     'mailboat_publisher_queue_packages{clearable="false",publisher="author"} 0.0',
     'mailboat_subscriber_imported_package_bytes_count{subscriber="edge-2"} 1.0',
+    'mailboat_publisher_subscribers{publisher="author",state="current"} 2.0',
 }
 
 
@@ -59,8 +60,8 @@ class Receiver:
             request = ExportTraceServiceRequest.FromString(body)
             self.spans += [span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans]
         else:
-            self.events.append(json.loads(body))
             self.tokens.add(token)
+            self.events.append(json.loads(body))  # last: who has seen the event looks for its token
 
 
 @pytest.fixture
@@ -113,9 +114,10 @@ def events_of(process: AgentProcess) -> list[Any]:
 
 
 def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_and_in_spans(
-    tmp_path: Path, receiver: tuple[Receiver, str]
+    tmp_path: Path, receiver: tuple[Receiver, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken, url = receiver
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds between two posts of spans
     with AgentProcess(home_of(tmp_path, url, "edge-1", "edge-2")) as process:
         process.start()
         room = process.room
@@ -132,13 +134,12 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
         wait_until(lambda: taken.events)
         observability = process.observability
         wait_until(lambda: METRICS_OF_ONE.issubset(observability.render().content.decode().splitlines()))
-        text = observability.render().content.decode()
+        wait_until(lambda: len(taken.spans) == 3)
         assert process.stop(process.deadline()) == 0
     assert [one["id"] for one in taken.events] == [sent.package_id]
     assert taken.tokens == {"Bearer geheim"}
     assert {span.trace_id.hex() for span in taken.spans} == {TRACE.split("-")[1]}
     assert sorted(span.name for span in taken.spans) == ["import ADD", "import ADD", "publish ADD"]
-    assert 'mailboat_publisher_subscribers{publisher="author",state="current"}' in text
 
 
 def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(

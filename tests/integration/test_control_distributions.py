@@ -310,6 +310,7 @@ class TestDistribution:
         self, harbour: Harbour, room: ControlRoom
     ) -> None:
         (done,) = publish(room)
+        harbour.clock.stand_still()
         harbour.subscriber("quiet").announce(0)
         sure = harbour.subscriber("sure", is_editable=True)
         sure.announce(0)

@@ -184,8 +184,9 @@ class TestClear:
 
     @pytest.mark.usefixtures("edge")
     def test_what_was_published_a_moment_ago_is_cleared_too(
-        self, harbour: Harbour, log_is_read: threading.Event
+        self, harbour: Harbour, log_is_read: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("mailboat.agent.control.room._PATIENCE_SECONDS", PATIENCE_SECONDS)
         room = harbour.room(is_running=True)
         wait_until(lambda: bool(room.status().subscribers))
         publish(room)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,9 +30,15 @@ from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
-QUICK = HttpConfig(request_seconds=0.5, max_body_bytes=2000, max_connections=8)
+QUICK = HttpConfig(request_seconds=0.5)
+FEW = HttpConfig(max_connections=8)
+SMALL = HttpConfig(max_body_bytes=2000)
 ORDER = {"action": "ADD", "paths": ["/a"]}
 DISTRIBUTIONS = "/api/v1/publishers/author/distributions"
+
+get = partial(httpx.get, timeout=PATIENCE_SECONDS)
+post = partial(httpx.post, timeout=PATIENCE_SECONDS)
+new_client = partial(httpx.Client, timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -78,7 +85,7 @@ def test_a_client_that_sends_its_head_drop_by_drop_is_cut_off_and_others_are_ser
 
         thread = threading.Thread(target=drip)
         thread.start()
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert get(f"{url}/healthz").status_code == 200
         assert rest_of(slow) == b""
         assert time.monotonic() - began < 5.0
         thread.join(PATIENCE_SECONDS)
@@ -124,20 +131,20 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl,
             except OSError:
                 cut += 1
         assert cut
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert get(f"{server.url}/healthz").status_code == 200
 
 
 def test_more_connections_than_allowed_are_told_so_and_closed(control: FakeControl, serve: Any) -> None:
-    url = serve(control, QUICK).url
+    url = serve(control, FEW).url
     with ExitStack() as opened:
-        held = [opened.enter_context(connected(url)) for _ in range(QUICK.max_connections)]
+        held = [opened.enter_context(connected(url)) for _ in range(FEW.max_connections)]
         for one in held:
             one.sendall(b"GET /healthz HTTP/1.1\r\n")
         with connected(url) as late:
             answer = rest_of(late)
         assert status_of(answer) == 503
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 503
-    wait_until(lambda: httpx.get(f"{url}/healthz").status_code == 200)
+    wait_until(lambda: get(f"{url}/healthz").status_code == 200)
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -148,8 +155,8 @@ def test_a_body_that_is_too_large_is_refused_unread(control: FakeControl, serve:
         for start in range(0, len(body), 500):
             yield body[start : start + 500]
 
-    answer = httpx.post(
-        serve(control, QUICK).url + DISTRIBUTIONS,
+    answer = post(
+        serve(control, SMALL).url + DISTRIBUTIONS,
         content=pieces() if is_chunked else body,
         headers={"Content-Type": "application/json"},
     )
@@ -160,7 +167,7 @@ def test_a_body_that_is_too_large_is_refused_unread(control: FakeControl, serve:
 
 
 def test_a_body_that_never_ends_is_refused_too(control: FakeControl, serve: Any) -> None:
-    with connected(serve(control, QUICK).url) as endless:
+    with connected(serve(control, SMALL).url) as endless:
         endless.sendall(
             f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
         )
@@ -189,7 +196,7 @@ def test_what_is_no_http_gets_a_4xx_and_a_closed_connection(raw: bytes, control:
         strange.sendall(raw)
         answer = rest_of(strange)
     assert answer == b"" or 400 <= status_of(answer) < 500
-    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert get(f"{url}/healthz").status_code == 200
 
 
 # ------------------------------------------------------------------------------------------------------------ tokens
@@ -226,7 +233,7 @@ def test_a_token_may_do_what_its_verbs_say(
     name: str, statuses: tuple[int, ...], control: FakeControl, serve: Any, tokens: Any
 ) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer token-of-{name}"}) as client:
+    with new_client(base_url=url, headers={"Authorization": f"Bearer token-of-{name}"}) as client:
         answers = [
             client.get("/api/v1/status"),
             client.post(DISTRIBUTIONS, json=ORDER),
@@ -255,7 +262,7 @@ def test_a_stranger_is_told_nothing(headers: dict[str, str], control: FakeContro
     url = serve(control, HttpConfig(tokens=tokens)).url
     encoded = {name: value.encode("latin-1") for name, value in headers.items()}
     for method, path in (("GET", "/api/v1/status"), ("POST", CLEAR), ("GET", "/no/such/path"), ("GET", "/metrics")):
-        answer = httpx.request(method, url + path, headers=encoded)
+        answer = httpx.request(method, url + path, headers=encoded, timeout=PATIENCE_SECONDS)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert answer.json() == {"type": "about:blank", "title": "Unauthorized", "status": 401}
@@ -264,12 +271,12 @@ def test_a_stranger_is_told_nothing(headers: dict[str, str], control: FakeContro
 def test_probes_and_the_description_need_no_token(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
     for path in ("/healthz", "/readyz", "/api/docs", "/api/openapi.json"):
-        assert httpx.get(url + path).status_code == 200
+        assert get(url + path).status_code == 200
 
 
 def test_basic_authentication_takes_the_token_as_password(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    assert httpx.get(f"{url}{SLING}/queues.json", auth=("admin", "token-of-viewer")).status_code == 200
+    assert get(f"{url}{SLING}/queues.json", auth=("admin", "token-of-viewer")).status_code == 200
 
 
 def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeControl, serve: Any, tokens: Any) -> None:
@@ -341,7 +348,7 @@ def test_without_tokens_only_this_machine_may_be_served() -> None:
 def test_without_tokens_a_page_in_a_browser_is_kept_out(
     headers: dict[str, str], status: int, control: FakeControl, serve: Any
 ) -> None:
-    assert httpx.get(f"{serve(control).url}/api/v1/status", headers=headers).status_code == status
+    assert get(f"{serve(control).url}/api/v1/status", headers=headers).status_code == status
 
 
 # ------------------------------------------------------------------------------------------------- rates, audit, port
@@ -359,14 +366,14 @@ def test_a_caller_that_asks_too_much_is_told_when_to_come_back_and_others_are_no
             busy.status()
         assert caught.value.retry_after_seconds == 2.0
         assert other.status()
-    answer = httpx.get(f"{url}/api/v1/status", headers={"Authorization": "Bearer token-of-viewer"})
+    answer = get(f"{url}/api/v1/status", headers={"Authorization": "Bearer token-of-viewer"})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
-    assert httpx.get(f"{url}/healthz").status_code == 200
+    assert get(f"{url}/healthz").status_code == 200
 
 
 def test_guessing_tokens_is_slowed_down(control: FakeControl, serve: Any, tokens: Any) -> None:
     config, clock = HttpConfig(tokens=tokens, requests_per_second=0.5, burst_requests=3), ManualClock()
-    with httpx.Client(base_url=serve(control, config, clock=clock).url) as client:
+    with new_client(base_url=serve(control, config, clock=clock).url) as client:
 
         def guess(number: int) -> int:
             return client.get("/", headers={"Authorization": f"Bearer {number}"}).status_code
@@ -381,7 +388,7 @@ def test_every_mutating_call_leaves_one_audit_line(
 ) -> None:
     caplog.set_level(logging.INFO, "mailboat.audit")
     url = serve(control, HttpConfig(tokens=tokens)).url
-    with httpx.Client(base_url=url, headers={"Authorization": "Bearer token-of-editor"}) as client:
+    with new_client(base_url=url, headers={"Authorization": "Bearer token-of-editor"}) as client:
         client.get("/api/v1/status")
         client.post(DISTRIBUTIONS, json=ORDER, headers={"X-Request-Id": "call-1"})
         client.post(CLEAR, headers={"X-Request-Id": "call 2\twith spaces"})
@@ -405,18 +412,31 @@ def test_a_port_in_use_is_an_error_that_says_so(control: FakeControl, serve: Any
         second.start()
 
 
-def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(control: FakeControl, serve: Any) -> None:
+class Asked(FakeControl):
+    """A control port that tells when somebody asks for a distribution."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeSubscriber("edge-1"))
+        self.asked = threading.Event()
+
+    def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> Any:
+        self.asked.set()
+        return super().distribution(publisher, package_id, wait_seconds)
+
+
+def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(serve: Any) -> None:
+    control = Asked()
     server: HttpServer = serve(control)
     made = control.distribute("author", DistributionOrder("ADD", ("/a",)))
     answers = []
 
     def wait_for_it() -> None:
         url = f"{server.url}{DISTRIBUTIONS}/{made.package_id}?wait=60"
-        answers.append(httpx.get(url, timeout=PATIENCE_SECONDS).json()["state"])
+        answers.append(get(url).json()["state"])
 
     thread = threading.Thread(target=wait_for_it)
     thread.start()
-    wait_until(lambda: server.connections > 0)
+    assert control.asked.wait(PATIENCE_SECONDS)
     began = time.monotonic()
     server.stop(Deadline(SystemClock(), 5.0))
     thread.join(PATIENCE_SECONDS)
@@ -449,7 +469,7 @@ def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_fr
             busy.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for _ in range(40):
             assert control.entered.acquire(timeout=PATIENCE_SECONDS)
-        assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE_SECONDS).status_code == 200
+        assert get(f"{server.url}/healthz").status_code == 200
         began = time.monotonic()
         server.stop(Deadline(SystemClock(), 1.0))
         assert time.monotonic() - began < 5.0
@@ -461,7 +481,7 @@ def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_fr
 def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, serve: Any) -> None:
     url = serve(control, HttpConfig(requests_per_second=1000.0, burst_requests=1000)).url
     results: list[int] = []
-    with httpx.Client(base_url=url, timeout=30.0, limits=httpx.Limits(max_connections=40)) as client:
+    with new_client(base_url=url, limits=httpx.Limits(max_connections=40)) as client:
 
         def publish(number: int) -> None:
             order = {**ORDER, "request_id": f"r-{number // 2}"}
@@ -471,25 +491,25 @@ def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, ser
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30.0)
+            thread.join(PATIENCE_SECONDS)
     assert sorted(results) == sorted([*range(50), *range(50)])
 
 
 def test_the_trace_context_of_the_caller_goes_with_the_order(control: FakeControl, serve: Any) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     order = {"action": "DELETE", "paths": ["/a"], "request_id": "traced"}
-    httpx.post(f"{serve(control).url}{DISTRIBUTIONS}", json=order, headers={"traceparent": trace})
+    post(f"{serve(control).url}{DISTRIBUTIONS}", json=order, headers={"traceparent": trace})
     assert control.ordered[-1].trace_parent == trace
 
 
 def test_metrics_are_what_the_agent_gives(control: FakeControl, serve: Any) -> None:
     url = serve(control).url
-    httpx.get(f"{url}/api/v1/status")
-    httpx.get(f"{url}/no/such/path")
-    httpx.get(f"{url}/api/v1/publishers/nobody/queues")
-    answer = httpx.get(f"{url}/metrics")
+    get(f"{url}/api/v1/status")
+    get(f"{url}/no/such/path")
+    get(f"{url}/api/v1/publishers/nobody/queues")
+    answer = get(f"{url}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
-    asked = httpx.get(f"{url}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    asked = get(f"{url}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert asked.headers["content-type"].startswith("application/openmetrics-text")
     counted = [line for line in asked.text.splitlines() if line.startswith("mailboat_http_requests_total{")]
     routes = {re.findall('route="([^"]*)"', line)[0] for line in counted}

@@ -20,6 +20,7 @@ from mailboat.http.client import HttpControl
 from mailboat.http.description import operations
 from mailboat.http.serving import server_of
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
+from mailboat.testing.patience import PATIENCE_SECONDS
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
 UNHURRIED: Final = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
@@ -102,7 +103,7 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     database=None,
 )
 def test_an_operation_of_a_real_agent_answers_as_it_is_described(case: Any, real_agent_url: str) -> None:
-    response = case.call(base_url=real_agent_url)
+    response = case.call(base_url=real_agent_url, timeout=PATIENCE_SECONDS)
     case.validate_response(response, excluded_checks=NOT_CHECKED)
 
 
@@ -115,5 +116,5 @@ def test_an_operation_of_a_real_agent_answers_as_it_is_described(case: Any, real
     database=None,
 )
 def test_an_operation_answers_as_it_is_described(case: Any, agent_url: str) -> None:
-    response = case.call(base_url=agent_url)
+    response = case.call(base_url=agent_url, timeout=PATIENCE_SECONDS)
     case.validate_response(response, excluded_checks=NOT_CHECKED)

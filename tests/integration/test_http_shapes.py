@@ -15,6 +15,7 @@ from mailboat.errors import JournalUnavailableError, PathRefusedError, Throttled
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 SLING = "/libs/sling/distribution/services/agents/author"
 QUEUE = f"{SLING_ID}-edge-1"
@@ -31,7 +32,7 @@ def control() -> FakeControl:
 
 @pytest.fixture
 def agent(control: FakeControl, serve: Any) -> Any:
-    with httpx.Client(base_url=serve(control).url) as client:
+    with httpx.Client(base_url=serve(control).url, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -181,7 +182,7 @@ def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, ser
     behind = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
     health = FakeHealth(LivenessView(is_alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))
     url = serve(control, health=health).url
-    alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
+    alive, ready = (httpx.get(f"{url}/{probe}", timeout=PATIENCE_SECONDS) for probe in ("healthz", "readyz"))
     assert (alive.status_code, alive.json()) == (503, {"is_alive": False, "stuck": ["mailboat-log"]})
     assert (ready.status_code, ready.json()["agents"][0]["reason"]) == (503, "lag")
 

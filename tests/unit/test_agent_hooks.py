@@ -100,6 +100,16 @@ def test_a_command_that_is_not_there_is_a_failure() -> None:
         CommandHook(("/no/such/command",), EDGE, 1.0, CLOCK).process(PACKAGE)
 
 
+class ClockOfFile(SystemClock):
+    """Stands still until a file is there; then an hour has passed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def monotonic(self) -> float:
+        return 3600.0 if self._file.exists() else 0.0
+
+
 def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time;"
@@ -107,9 +117,11 @@ def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
         "open(sys.argv[1] + '.new', 'w').write(str(child.pid));"
         "import os; os.rename(sys.argv[1] + '.new', sys.argv[1]); time.sleep(600)"
     )
+    started = tmp_path / "child"
+    slow = CommandHook(python(code, started), EDGE, 3.0, ClockOfFile(started))
     with pytest.raises(ProcessorFailedError, match="took longer than 3 seconds"):
-        hook(code, tmp_path / "child", seconds=3.0).process(PACKAGE)
-    child = int((tmp_path / "child").read_text())
+        slow.process(PACKAGE)
+    child = int(started.read_text())
     wait_until(lambda: not is_running(child))
 
 

@@ -14,6 +14,7 @@ import pytest
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 CONTENT = b"some content"
 DIGEST = hashlib.sha256(CONTENT).digest()
@@ -145,5 +146,5 @@ def test_a_sweeper_waits_for_who_renews_at_this_moment(
             sweep.result(0.2)
         store.put(io.BytesIO(CONTENT))
         os.close(writer)
-        assert sweep.result(10) == 0
+        assert sweep.result(PATIENCE_SECONDS) == 0
     assert store.stat(info.digest) is not None

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from mailboat.model.content_hash import ContentHash
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 MEBIBYTE = 1024 * 1024
 
@@ -44,5 +45,5 @@ def test_little_content_starts_no_thread_and_much_content_leaves_none() -> None:
         much.update(bytes(MEBIBYTE))
     (beside,) = set(threading.enumerate()) - before
     del much
-    beside.join(10)
+    beside.join(PATIENCE_SECONDS)
     assert not beside.is_alive()

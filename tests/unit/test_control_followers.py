@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from mailboat.agent.control.followers import Followers
 from mailboat.clock import Deadline, SystemClock
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 
 class SlowFollower:
@@ -20,7 +21,7 @@ class SlowFollower:
     def follow(self, _wait_seconds: float) -> int:
         self.threads.append(threading.current_thread())
         self.entered.release()
-        self.gate.wait(10)
+        self.gate.wait(LONG_WAIT_SECONDS)
         return 0
 
     def interrupt(self) -> None:
@@ -37,14 +38,14 @@ def test_a_thread_that_was_late_to_stop_is_not_revived_by_the_next_start() -> No
     picture, clock = PlayedPicture(), SystemClock()
     followers = Followers(cast("Any", picture), clock)
     followers.start(with_log=False)
-    assert picture.roster_follower.entered.acquire(timeout=10)
+    assert picture.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
     late = picture.roster_follower.threads[0]
     followers.stop(Deadline(clock, 0.0))
     followers.start(with_log=False)
-    assert picture.roster_follower.entered.acquire(timeout=10)
+    assert picture.roster_follower.entered.acquire(timeout=PATIENCE_SECONDS)
     picture.roster_follower.gate.set()
     picture.status_follower.gate.set()
-    late.join(5)
+    late.join(PATIENCE_SECONDS)
     is_revived = late.is_alive()
-    followers.stop(Deadline(clock, 10.0))
+    followers.stop(Deadline(clock, PATIENCE_SECONDS))
     assert not is_revived

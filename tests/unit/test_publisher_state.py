@@ -22,7 +22,7 @@ from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.state import Intent, PublisherState, StoredReceipt
 from mailboat.queues.names import QueueName
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
 
 VERSION_1 = """
 CREATE TABLE intents (
@@ -380,7 +380,7 @@ def test_who_gives_way_lets_in_who_waits_and_does_not_wait_without_end(tmp_path:
 
         def give_way() -> None:
             began.set()
-            state.locks.give_way()
+            state.locks.give_way(patience_seconds=LONG_WAIT_SECONDS)
             is_through.set()
 
         with (tmp_path / "author.db.append-waiting").open("r+") as waiting:

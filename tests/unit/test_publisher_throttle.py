@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mailboat.errors import ThrottledError
 from mailboat.publisher.throttle import MAX_CALLERS, PATIENCE_SECONDS, Throttle, ThrottleSettings, plan_delay
 from mailboat.publisher.turns import QUANTUM, Turns
+from mailboat.testing import patience
 from mailboat.testing.clocks import ManualClock, SkippingClock
 
 backlogs = st.integers(0, 2**63)
@@ -113,7 +114,7 @@ class TestAdmission:
         assert clock.await_waiters()
         throttle.admit("bob", 0)
         clock.advance(PATIENCE_SECONDS)
-        waiting.join(10)
+        waiting.join(patience.PATIENCE_SECONDS)
         assert not waiting.is_alive()
 
 

@@ -29,6 +29,7 @@ from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
+from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
 
@@ -329,11 +330,12 @@ def test_who_waits_for_a_store_that_hangs_can_lose_patience(hanging: HangingStor
 
 def test_neither_closing_nor_the_end_of_the_process_waits_for_a_fetch_that_hangs(hanging: HangingStore) -> None:
     payloads = Payloads(hanging, ReferenceCodec(), no_pieces(), max_bytes=1 << 30)
+    before = set(threading.enumerate())
     for _ in range(5):
         payloads.expect([stored(hanging, bytes([number])) for number in range(4)])
-        assert hanging.asked.wait(10)
+        assert hanging.asked.wait(PATIENCE_SECONDS)
         payloads.forget()
-    left = [one for one in threading.enumerate() if one.name == "prefetch"]
+    left = [one for one in set(threading.enumerate()) - before if one.name == "prefetch"]
     payloads.close()
     assert len(left) == 8, "a store that hangs gets ever more threads"
     assert all(one.daemon for one in left)

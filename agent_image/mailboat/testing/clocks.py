@@ -10,6 +10,8 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from mailboat.testing.patience import PATIENCE_SECONDS
+
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _LOOK_SECONDS: Final = 0.002  # how soon a waiter sees that its event, which can't tell us, was set
 
@@ -59,10 +61,10 @@ class ManualClock:
         with self._moved:
             self._now += timedelta(seconds=seconds)
 
-    def await_waiters(self, count: int = 1, timeout_seconds: float = 10.0) -> bool:
+    def await_waiters(self, count: int = 1) -> bool:
         """Wait (in real time) until at least `count` threads wait on this clock; whether they do."""
         with self._moved:
-            return self._moved.wait_for(lambda: self._waiting >= count, timeout_seconds)
+            return self._moved.wait_for(lambda: self._waiting >= count, PATIENCE_SECONDS)
 
 
 class SkippingClock(ManualClock):

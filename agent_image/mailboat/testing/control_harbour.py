@@ -106,12 +106,17 @@ class PlayedSubscriber:
 
 
 class ForwardClock(SystemClock):
-    """The machine's clock, put forward by the test."""
+    """The machine's clock, put forward by the test, or held."""
 
     ahead = timedelta()
+    _held: datetime | None = None
 
     def now(self) -> datetime:
-        return super().now() + self.ahead
+        return (self._held or super().now()) + self.ahead
+
+    def stand_still(self) -> None:
+        """From now on the wall time moves only when it is put forward."""
+        self._held = super().now()
 
 
 class Harbour:
