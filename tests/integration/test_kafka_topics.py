@@ -181,7 +181,16 @@ def test_a_record_is_never_larger_in_the_log_than_reckoned(
         journal.ensure_topic(topic, FOREVER)
         for record in (NewRecord(os.urandom(5000)), NewRecord(b"", headers, os.urandom(200))):
             configure(admin, topic, "max.message.bytes", str(size_in_log_bytes(record)))
-            journal.append(topic, [record])
+            wait_until(lambda record=record: is_taken(journal, topic, record), "the log itself knows of the limit")
+
+
+def is_taken(journal: KafkaJournal, topic: TopicName, record: NewRecord) -> bool:
+    """Whether the topic takes it: a broker tells a new limit a moment before its log keeps to it."""
+    try:
+        journal.append(topic, [record])
+    except MessageTooLargeError:
+        return False
+    return True
 
 
 def test_more_than_the_clients_queue_holds_is_appended_in_order(journal: KafkaJournal, topic: TopicName) -> None:
