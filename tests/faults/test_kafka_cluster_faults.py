@@ -112,7 +112,7 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
         cluster.brokers[killed].kill()
         offsets = appending.result(FAIL_OVER_SECONDS)
         reading.result(FAIL_OVER_SECONDS)
-    assert leader(admin, topic) != killed
+    until(lambda: leader(admin, topic) not in {killed, -1}, "all brokers know of the new leader")
     for found in (seen, read_to_end(journal.reader(topic, Edge.EARLIEST))):
         assert values_of(found) == expected
         assert [record.offset for record in found] == offsets
@@ -120,12 +120,12 @@ def test_a_leader_that_dies_in_mid_append_loses_and_doubles_nothing(
 
 
 def test_with_too_few_replicas_an_append_waits_and_succeeds_once_they_are_back(
-    cluster: KafkaCluster, settings: KafkaSettings, topic: TopicName, admin: AdminClient
+    cluster: KafkaCluster, settings: KafkaSettings, journal: KafkaJournal, topic: TopicName, admin: AdminClient
 ) -> None:
     killed = [number for number in cluster.brokers if number != leader(admin, topic)][:1]
     configure(admin, topic, "min.insync.replicas", "3")
     with KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as impatient:
-        impatient.append(topic, some_records(1, "before"))
+        journal.append(topic, some_records(1, "before"))
         cluster.brokers[killed[0]].kill()
         until(lambda: len(in_sync(admin, topic)) == 2, "a replica is out of sync")
         with pytest.raises(AppendUncertainError) as refused:
