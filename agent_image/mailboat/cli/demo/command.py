@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import random
+import os
 import shutil
 import signal
 import socket
@@ -40,6 +40,9 @@ DIFFERENT_EXIT_CODE: Final = 1
 
 _PORTS: Final = range(20_000, 28_000)
 """Below those that systems give by themselves: a connection, or another server, could have it before the publisher."""
+
+_OF_A_PROCESS: Final = 32
+"""Demos that look at the same time begin at different places."""
 
 
 def register(app: typer.Typer) -> None:
@@ -189,7 +192,8 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
 
 def _free_port() -> int:
     """A port of this machine that nobody listens at now: the API's address is to be known before and after the run."""
-    return next(filter(_is_free, random.SystemRandom().sample(_PORTS, len(_PORTS))))
+    first = os.getpid() * _OF_A_PROCESS % len(_PORTS)
+    return next(filter(_is_free, [*_PORTS[first:], *_PORTS[:first]]))
 
 
 def _is_free(port: int) -> bool:
