@@ -193,7 +193,8 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
 def _free_port() -> int:
     """A port of this machine that nobody listens at now: the API's address is to be known before and after the run."""
     first = os.getpid() * _OF_A_PROCESS % len(_PORTS)
-    return next(filter(_is_free, [*_PORTS[first:], *_PORTS[:first]]))
+    found: int = next(port for port in (*_PORTS[first:], *_PORTS[:first]) if _is_free(port))
+    return found
 
 
 def _is_free(port: int) -> bool:
