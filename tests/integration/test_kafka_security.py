@@ -9,11 +9,13 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -36,6 +38,8 @@ from mailboat.errors import (
     TopicMissingError,
 )
 from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_appender import KafkaAppender
+from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import (
     KafkaSecurity,
     KafkaSettings,
@@ -243,8 +247,11 @@ def test_a_client_whose_secret_the_token_server_refuses_is_access_denied(secured
 
 
 def test_a_token_server_that_does_not_answer_is_worth_another_try(secured: Secured) -> None:
-    error = refused(secured.with_token(url="http://127.0.0.1:1/token"), JournalUnavailableError)
-    assert "token server" in str(error.next_step)
+    def is_told() -> bool:  # where the client got to ask for a token in the time that it has
+        error = refused(secured.with_token(url="http://127.0.0.1:1/token"), JournalUnavailableError)
+        return "token server" in str(error.next_step)
+
+    wait_until(is_told, "the token server to be named")
 
 
 @pytest.mark.parametrize("is_encrypted", [True, False])
@@ -284,6 +291,30 @@ def test_a_right_that_is_missing_is_access_denied_and_nothing_is_sent(
                 call()
             assert "docs/kafka.md" in str(denied.value.next_step)
         assert journal.bounds(topic).count == 0
+
+
+def test_a_right_that_is_found_missing_before_the_first_record_is_access_denied_too(
+    secured: Secured, admin: AdminClient, topic: TopicName
+) -> None:
+    """The producer asks for its id as soon as it is connected, and takes no record once that is refused."""
+    allow(admin, "nobody", topic, "Read", ResourcePatternType.LITERAL)
+    clock = SystemClock()
+    appender = KafkaAppender(secured.with_password("nobody"), clock, ClientLog(clock))
+    with closing(appender):
+        client = appender._current()
+        client.meet_brokers(topic)
+        wait_until(lambda: refuses_all(client.producer, topic), "the producer to be beyond recovery")
+        for _ in range(2):  # the second has a producer of its own
+            with pytest.raises(JournalAccessDeniedError, match=topic):
+                appender.append(topic, [NewRecord(b"no")])
+
+
+def refuses_all(producer: Producer, topic: TopicName) -> bool:
+    try:
+        producer.produce(topic, b"no")
+    except KafkaException as raised:
+        return raised.args[0].code() == KafkaError._FATAL
+    return False
 
 
 def rights_of_the_page() -> Mapping[str, Mapping[str, str]]:
