@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mailboat.errors import MessageCorruptError
+from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action, PackageMessage
@@ -66,7 +66,7 @@ def decode_entries(records: Iterable[Record], publishers: Collection[AgentName] 
             continue
         try:
             message = decode_message(record.headers, record.value)
-        except MessageCorruptError:
+        except UntrustedInputError:
             unreadable_count += 1
             continue
         if isinstance(message, PackageMessage) and message.action is not Action.TEST:

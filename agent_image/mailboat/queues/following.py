@@ -2,7 +2,7 @@
 
 Both read the journal in bounded steps, each with a reader of its own, and touch the view only when a step is done; so
 nobody who looks at a queue ever waits for them. Counting the past only makes sizes exact. A view is a cache: when the
-log was replaced or lost its end, it starts anew, and says so in its counts.
+log was replaced or lost its end, or a batch could not be taken in, it starts anew, and says so in its counts.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ class LogFollower:
         Raises:
             JournalUnavailableError: Try again; nothing was lost.
         """
+        if self._reader.next_offset > self._view.known_to:  # the last batch was read, and not taken in
+            self._restart()
+            return 0
         try:
             batch = self._reader.read(self._limits, wait_seconds)
         except (PositionOutOfRangeError, JournalReplacedError):

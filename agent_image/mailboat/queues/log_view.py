@@ -112,13 +112,12 @@ class LogView:
             self._details_bytes = 0
 
     def extend(self, decoded: DecodedRecords, known_to: Offset) -> None:
-        """Take in what the follower read: all that is up to `known_to`, in order."""
+        """Take in what the follower read: all that is up to `known_to`, in order. That moves last, once all is in."""
         with self._lock:
-            begin = self._offsets.known_to
-            self._offsets.extend(decoded.entries, known_to, decoded.pieces)
+            self._extend_details(decoded.entries, self._offsets.known_to, known_to)
             self._bounds = Bounds(self._bounds.earliest_offset, max(self._bounds.next_offset, known_to))
             self.counts.unreadable_records += decoded.unreadable_count
-            self._extend_details(decoded.entries, begin, known_to)
+            self._offsets.extend(decoded.entries, known_to, decoded.pieces)
 
     def extend_back(self, decoded: DecodedRecords, known_from: Offset, known_to: Offset, generation: int) -> bool:
         """Take in a part of the past, if it ends where the known stretch begins; otherwise somebody was faster."""

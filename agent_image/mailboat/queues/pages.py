@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from mailboat.errors import JournalUnavailableError, MessageCorruptError, PositionOutOfRangeError
+from mailboat.errors import JournalUnavailableError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
@@ -176,5 +176,5 @@ def _read(reader: JournalReader, limits: ReadLimits) -> RecordBatch | None:
 def _decoded(headers: tuple[tuple[str, bytes], ...], value: bytes) -> object:
     try:
         return decode_message(headers, value)
-    except MessageCorruptError:
+    except UntrustedInputError:
         return None

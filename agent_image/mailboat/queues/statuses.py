@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
-from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Start
+from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import Message
 from mailboat.wire.messages import decode_message
@@ -40,6 +40,7 @@ class StatusFollower:
         self._topic = topic
         self._reader: JournalReader = journal.reader(topic, start)
         self._next_offset = self._reader.next_offset
+        self._unheard: RecordBatch | None = None
 
     @property
     def next_offset(self) -> Offset:
@@ -47,12 +48,19 @@ class StatusFollower:
         return self._next_offset
 
     def follow(self, wait_seconds: float) -> int:
-        """Read once, waiting at most so long; how many records came. Raises: JournalUnavailableError."""
+        """Read once, waiting at most so long; how many records came.
+
+        What a listener failed at is heard anew the next time, by all of them.
+
+        Raises:
+            JournalUnavailableError: Try again; nothing was lost.
+        """
         try:
-            batch = self._reader.read(_READ, wait_seconds)
+            batch = self._unheard or self._reader.read(_READ, wait_seconds)
         except (PositionOutOfRangeError, JournalReplacedError):
             self._restart()
             return 0
+        self._unheard = batch
         for record in batch.records:
             try:
                 message = decode_message(record.headers, record.value)
@@ -60,6 +68,7 @@ class StatusFollower:
                 continue  # `journal verify` names it
             for listener in self._listeners:
                 listener.hear(message)
+        self._unheard = None
         self._next_offset = self._reader.next_offset
         return len(batch.records)
 
