@@ -11,7 +11,8 @@ from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.model.messages import Action
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import may_be_part
-from mailboat.wire.messages import MAX_MS, decode_package
+from mailboat.wire.messages import decode_package
+from mailboat.wire.parsing import MAX_MS
 from mailboat.wire.plain_packages import PlainPackage, take_plain_package
 
 Edit = Callable[[pb.PackageMessage], object]

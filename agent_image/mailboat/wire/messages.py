@@ -37,7 +37,7 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import decode_bulk, encode_bulk
-from mailboat.wire.parsing import parse
+from mailboat.wire.parsing import MAX_MS, parse, wall_ms
 from mailboat.wire.pieces import decode_piece, encode_piece
 from mailboat.wire.registrations import decode_registry, encode_registry
 
@@ -52,9 +52,6 @@ _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = Mappin
 _ACTIONS: Final = (Action.ADD, Action.DELETE, Action.TEST)
 _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
-
-MAX_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: what a wall time can be."""
 
 
 class UnknownMessageError(MessageCorruptError):
@@ -76,6 +73,7 @@ def decode_message(record_headers: headers.Headers, value: bytes) -> Message:
     Raises:
         UnknownMessageError: When no decoder knows the headers.
         MessageCorruptError: When the value is not what the headers promise; a missing required field is named.
+        PathRefusedError: When it names a path that content can't have.
     """
     kind = headers.message_type_of(record_headers)
     decode = None if kind is None else _DECODERS.get(kind)
@@ -175,7 +173,7 @@ def _decode_status(value: bytes) -> StatusMessage:
         PackageId(wire.pkg_id) or None,
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
         wire.attempts,
-        wire.created_ms or None,
+        wall_ms(wire.created_ms),
     )
 
 
@@ -214,7 +212,7 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         None if retries < 0 else retries,
         wire.state or None,
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
-        wire.announced_ms or None,
+        wall_ms(wire.announced_ms),
         wire.target or None,
         wire.is_ready if wire.HasField("is_ready") else None,
         wire.ready_reason or None,
@@ -253,7 +251,7 @@ def _decode_command(value: bytes) -> CommandMessage:
         _offset(wire.clear_command.offset),
         AgentName(wire.pub_agent_name) or None,
         wire.command_id or None,
-        wire.sent_ms or None,
+        wall_ms(wire.sent_ms),
     )
 
 
@@ -276,7 +274,7 @@ def _decode_redrive(value: bytes) -> RedriveMessage:
         _offset(wire.offset),
         AgentName(wire.pub_agent_name) or None,
         wire.command_id or None,
-        wire.sent_ms or None,
+        wall_ms(wire.sent_ms),
     )
 
 
@@ -307,7 +305,7 @@ def _decode_result(value: bytes) -> CommandResult:
         AgentName(wire.pub_agent_name) or None,
         _count(wire.removed),
         wire.message or None,
-        wire.created_ms or None,
+        wall_ms(wire.created_ms),
     )
 
 

@@ -1,8 +1,8 @@
-"""Protobuf bytes to messages of one type, with errors that say what is wrong."""
+"""Protobuf bytes to messages of one type, and their times, with errors that say what is wrong."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
@@ -10,6 +10,9 @@ from google.protobuf.message import Message as Protobuf
 from mailboat.errors import MessageCorruptError
 
 P = TypeVar("P", bound=Protobuf)
+
+MAX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: what a wall time can be."""
 
 
 def parse(kind: type[P], value: bytes) -> P:
@@ -22,3 +25,10 @@ def parse(kind: type[P], value: bytes) -> P:
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
         raise MessageCorruptError(f"a {kind.DESCRIPTOR.name} lacks the required fields {missing}", fields=missing)
     return message
+
+
+def wall_ms(value: int) -> int | None:
+    """A field with milliseconds since 1970 UTC; None where it says nothing. Raises: MessageCorruptError."""
+    if not 0 <= value <= MAX_MS:
+        raise MessageCorruptError(f"{value} ms is no time that can be")
+    return value or None

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from mailboat.errors import MessageCorruptError
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import decode_bulk
-from mailboat.wire.messages import MAX_MS
 from mailboat.wire.nodes import DIGEST_BYTES
+from mailboat.wire.parsing import MAX_MS
 
 _from_string: Final = pb.PackageMessage.FromString
 _ADD: Final = pb.PackageMessage.ADD  # each look-up in the message costs as much as the parsing of a field

@@ -7,7 +7,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire._generated import registry_pb2 as pb
-from mailboat.wire.parsing import parse
+from mailboat.wire.parsing import MAX_MS, parse
 
 
 def encode_registry(message: RegistryMessage) -> bytes:
@@ -31,8 +31,8 @@ def encode_registry(message: RegistryMessage) -> bytes:
 def decode_registry(value: bytes) -> RegistryMessage:
     """Decode the value of such a record. Raises: MessageCorruptError."""
     wire = parse(pb.RegistryMessage, value)
-    if wire.as_of < 0 or any(one.next_offset < 0 or one.heard_ms < 0 for one in wire.registrations):
-        raise MessageCorruptError("a registration has a negative offset or time")
+    if wire.as_of < 0 or any(one.next_offset < 0 or not 0 <= one.heard_ms <= MAX_MS for one in wire.registrations):
+        raise MessageCorruptError("a registration has an offset or a time that can't be")
     return RegistryMessage(
         LogIdentity(wire.cluster_id, wire.topic_id),
         Offset(wire.as_of),
