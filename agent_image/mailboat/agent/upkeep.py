@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.errors import MailboatError, StorageFailedError
 from mailboat.model.identifiers import AgentName, Offset, TopicName
 from mailboat.workers import Care, Worker
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from mailboat.agent.inspection import Finding
     from mailboat.agent.sweeping import SweepReport
     from mailboat.blobs.sweeping import Fate
+
+_LOG: Final = logging.getLogger(__name__)
 
 MAINTENANCE_SECONDS: Final = 3600.0
 """The journal's retention is applied at most this often, by whoever publishes or subscribes."""
@@ -52,6 +57,11 @@ def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepF
         workspace: Whose journal and blob store.
         is_sweeping: False for who only subscribes: it has no right to remove anything from the shared store.
         figures: What was done is counted there.
+
+    Raises:
+        SweepBusyError, BlobStoreSharedError: As `sweeping.sweep`.
+        StorageFailedError: When it was done can't be noted.
+        MailboatError: What the journal or the store raise.
     """
     counted = UpkeepFigures() if figures is None else figures
 
@@ -84,7 +94,10 @@ def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
 
 
 def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
-    """Sweep what a target keeps for itself, when its turn has come: it can't be done while a subscriber has it."""
+    """Sweep what a target keeps for itself, when its turn has come: it can't be done while a subscriber has it.
+
+    Raises: nothing: what was imported stands, so a failure is only logged.
+    """
     sweep_seconds = workspace.home.config.blobs.sweep_seconds
     if sweep_seconds is None or not target.startswith("sqlite:"):
         return
@@ -95,7 +108,10 @@ def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> N
         swept = sweep_target(name, target)
         return swept is None or swept.problem is None
 
-    _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, sweep_it)
+    try:
+        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, sweep_it)
+    except MailboatError as error:
+        _LOG.warning("sweep of %s failed: %s", target, error, extra={"subscriber": name})
 
 
 def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:
@@ -104,11 +120,20 @@ def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[]
     now = workspace.clock.now().timestamp()
     if mark.exists() and now - mark.stat().st_mtime < seconds:
         return
-    mark.touch()
-    tried = now - max(0.0, seconds - MAINTENANCE_SECONDS)
-    os.utime(mark, (tried, tried))
+    _set_mark(mark, now - max(0.0, seconds - MAINTENANCE_SECONDS))
     if work():
-        os.utime(mark, (now, now))
+        _set_mark(mark, now)
+
+
+def _set_mark(mark: Path, seconds: float) -> None:
+    try:
+        mark.touch()
+        os.utime(mark, (seconds, seconds))
+    except OSError as error:
+        raise StorageFailedError(
+            f"{mark}, which notes when upkeep was done, can't be written: {error.strerror}",
+            next_step=f"let this user write to {mark.parent}",
+        ) from error
 
 
 def maintenance_worker(

@@ -48,17 +48,37 @@ _FRAMES: Final = 5
 
 def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
     """Print an error to people, with its trace when asked for."""
+    _print_lines(error, into, error_lines(error, is_coloured=is_coloured), is_verbose=is_verbose)
+
+
+def print_warning(error: MailboatError, into: TextIO, what: str, *, is_verbose: bool = False) -> None:
+    """Print an error that does not end the command, with its trace when asked for.
+
+    Args:
+        error: What went wrong on the side.
+        into: Where to.
+        what: What came of it, for the first line.
+        is_verbose: With its trace.
+    """
+    error.next_step = error.next_step or f"mailboat explain {error.name}"
+    _print_lines(error, into, _lines(error, f"warning: {what}:"), is_verbose=is_verbose)
+
+
+def _print_lines(error: MailboatError, into: TextIO, lines: Iterator[str], *, is_verbose: bool) -> None:
     if is_verbose:
         import traceback
 
         into.write("".join(traceback.format_exception(error)))
-    into.writelines(f"{line}\n" for line in error_lines(error, is_coloured=is_coloured))
+    into.writelines(f"{line}\n" for line in lines)
     into.flush()
 
 
 def error_lines(error: MailboatError, *, is_coloured: bool = False) -> Iterator[str]:
     """The lines of an error: name and message, then facts in a column, then what to do."""
-    mark = "\x1b[1;31merror:\x1b[0m" if is_coloured else "error:"
+    return _lines(error, "\x1b[1;31merror:\x1b[0m" if is_coloured else "error:")
+
+
+def _lines(error: MailboatError, mark: str) -> Iterator[str]:
     yield f"{mark} {error.name}: {printable(error.message)}"
     facts = [fact for key, value in error.where.items() for fact in _lined(key.replace("_", " "), str(value))]
     facts += [] if error.next_step is None else _lined("next", error.next_step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -12,6 +13,7 @@ import typer
 
 from mailboat.cli.declaring import PublisherOption, command, remote_command
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
+from mailboat.cli.failures import print_warning
 from mailboat.cli.ordering import order_all, request_text
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -260,8 +262,6 @@ def _publish(
     session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
     """Ship, wait when asked to, print, and say by the exit code whether everybody has it."""
-    from mailboat.agent.upkeep import maintain
-
     name = parse_agent_name(delivery.publisher or workspace.home.config.publisher.name)
     clock = workspace.clock
     started = clock.monotonic()
@@ -278,10 +278,21 @@ def _publish(
         with session.control() as control:
             views = waited_for(control, name, [one.package_id for one in receipts], clock, delivery.wait)
             outcome = followed(control, views, clock.monotonic() - started)
-    maintain(workspace)
     session.show(_receipts_report(receipts, outcome))
+    _maintain(session, workspace)
     if outcome is not None:
         end_by([outcome.view])
+
+
+def _maintain(session: Session, workspace: Workspace) -> None:
+    """Do the upkeep whose turn has come. Its failure is no failure to publish, or people would publish again."""
+    from mailboat.agent.upkeep import maintain
+
+    try:
+        maintain(workspace)
+    except MailboatError as error:
+        what = "what was published stands; retention or sweep failed, and is due again within the hour"
+        print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
 
 
 def _receipts_report(receipts: Sequence[Receipt], outcome: Followed | None) -> Report:
