@@ -81,6 +81,11 @@ class KafkaJournal:
         """See `JournalUpkeep.is_automatic`."""
         return True
 
+    @property
+    def are_appends_seen_at_once(self) -> bool:
+        """See `JournalUpkeep.are_appends_seen_at_once`: not what a leader has and too few replicas."""
+        return False
+
     def ensure_topic(self, topic: TopicName, settings: TopicSettings) -> None:
         """See `Journal.ensure_topic`. What is not named in `plan_topic` stays as it is."""
         self._check_open()

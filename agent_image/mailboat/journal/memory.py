@@ -109,6 +109,11 @@ class MemoryJournal:
         """See `JournalUpkeep.is_automatic`."""
         return False
 
+    @property
+    def are_appends_seen_at_once(self) -> bool:
+        """See `JournalUpkeep.are_appends_seen_at_once`."""
+        return True
+
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
         """See `JournalUpkeep.differences`."""
         with self._lock:

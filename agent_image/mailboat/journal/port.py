@@ -135,11 +135,19 @@ class JournalReader(Protocol):
 
 
 class JournalUpkeep(Protocol):
-    """What whoever looks after a log asks of it. Nothing here is needed to publish or to subscribe."""
+    """What whoever looks after a log asks of it, or settles what a crash left there. No subscriber needs it."""
 
     @property
     def is_automatic(self) -> bool:
         """Whether the log applies the topics' retention by itself, so that nobody needs to call `remove_expired`."""
+
+    @property
+    def are_appends_seen_at_once(self) -> bool:
+        """Whether an append that nobody answered can be read by now if it ever can.
+
+        Where it is not so, what the log took without an answer comes to be seen later: on Kafka when enough replicas
+        have it. What was appended after it, and answered, tells that it is seen by then, or never will be.
+        """
 
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
         """What `ensure_topic` would change, or what it can't. Raises: TopicMissingError, JournalUnavailableError."""

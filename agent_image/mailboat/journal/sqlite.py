@@ -99,6 +99,11 @@ class SqliteJournal:
         """See `JournalUpkeep.is_automatic`."""
         return False
 
+    @property
+    def are_appends_seen_at_once(self) -> bool:
+        """See `JournalUpkeep.are_appends_seen_at_once`."""
+        return True
+
     def differences(self, topic: TopicName, settings: TopicSettings) -> Sequence[TopicDifference]:
         """See `JournalUpkeep.differences`."""
         row = self._settings_row(topic)

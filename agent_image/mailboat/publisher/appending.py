@@ -25,7 +25,9 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import is_run, parse_run
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.finding import find_packages, find_requests
+from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.published import SourceEnd
+from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.wire.messages import decode_package, encode_message
@@ -67,10 +69,11 @@ class Placed(NamedTuple):
 class Appender:
     """Appends for one publisher."""
 
-    def __init__(self, settings: PublisherSettings, ports: PublisherPorts) -> None:
+    def __init__(self, settings: PublisherSettings, ports: PublisherPorts, builder: PackageBuilder) -> None:
         """Nothing is read yet."""
         self._settings = settings
         self._ports = ports
+        self._builder = builder
         self._topic = settings.package_topic
         self._has_settled = False
         self._seen_end: Offset | None = None
@@ -244,8 +247,10 @@ class Appender:
         intents = self._ports.state.intents(identity)
         if not intents:
             return
-        wanted = {intent.request_id for intent in intents}
-        found = find_requests(self._ports.journal, self._topic, intents[0].scan_from, (self._settings.name, wanted))
+        found = self._find_intended(intents)
+        if len(found) < len(intents) and not self._ports.journal.upkeep.are_appends_seen_at_once:
+            self._draw_line()
+            found = self._find_intended(intents)
         receipts = [
             StoredReceipt(one.request_id, one.fingerprint, found[one.request_id][1], identity, found[one.request_id][0])
             for one in intents
@@ -253,6 +258,21 @@ class Appender:
         ]
         self._ports.state.store_receipts(receipts)
         self._ports.state.drop_intents([one for one in intents if one.request_id not in found])
+
+    def _find_intended(self, intents: Sequence[Intent]) -> dict[RequestId, tuple[Offset, PackageId]]:
+        wanted = {intent.request_id for intent in intents}
+        return find_requests(self._ports.journal, self._topic, intents[0].scan_from, (self._settings.name, wanted))
+
+    def _draw_line(self) -> None:
+        """Append a TEST, and wait until it is durable: what the log took before it can be seen then, or is lost.
+
+        Without it a record that only the leader has is not found, its
+        request is published again, and both come to be seen when the other replicas are back.
+        """
+        _LOG.info("topic %s gets a TEST message: what it took without an answer comes before it", self._topic)
+        test = self._builder.draft(DistributionRequest(Action.TEST), self._builder.new_package_id())
+        headers, value = encode_message(test)
+        self._ports.journal.append(self._topic, [NewRecord(value, headers)])
 
 
 def _intent(one: Prepared, identity: LogIdentity, scan_from: Offset) -> Intent:

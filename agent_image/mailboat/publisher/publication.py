@@ -35,7 +35,7 @@ class Publisher:
         self._settings = settings
         self._ports = ports
         builder = PackageBuilder(settings, ports)
-        self._appender = Appender(settings, ports)
+        self._appender = Appender(settings, ports, builder)
         self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
         self.parts = PartShipper(settings, ports, builder, self._appender)

@@ -1,0 +1,90 @@
+"""One request on three brokers whose replicas go away in the middle of it, and come back in the middle of the next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from mailboat.clock import SystemClock
+from mailboat.errors import AppendUncertainError
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.port import Edge, NewRecord
+from mailboat.model.identifiers import Offset, RequestId, TopicName
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import add_request
+from mailboat.publisher.settings import PublisherSettings
+from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
+from mailboat.testing.journal_harness import in_background, once_available, read_to_end
+from mailboat.testing.kafka_broker import BrokerSettings
+from mailboat.testing.kafka_cluster import KafkaCluster
+from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from mailboat.wire.messages import decode_package
+
+PAGE = NodePath("/page.html")
+AGENT = PublisherSettings(AUTHOR, SLING_ID, package_topic=PACKAGES)
+
+
+class WatchedJournal(KafkaJournal):
+    """Tells when something is being appended."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(settings, SystemClock())
+        self.is_appending = threading.Event()
+
+    def append(self, topic: TopicName, records: Sequence[NewRecord]) -> Sequence[Offset]:
+        self.is_appending.set()
+        return super().append(topic, records)
+
+
+@pytest.fixture
+def kafka_broker(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """Three brokers with small heaps. The name puts their logs into reports."""
+    with KafkaCluster(BrokerSettings(tmp_path / "cluster", heap_mib=256), SystemClock()) as cluster:
+        yield cluster
+
+
+def in_sync_and_leader(admin: AdminClient) -> tuple[set[int], int]:
+    partition = admin.list_topics(PACKAGES, timeout=PATIENCE_SECONDS).topics[PACKAGES].partitions[0]
+    return set(partition.isrs), partition.leader
+
+
+@pytest.mark.timeout(600)
+def test_a_message_that_only_the_leader_has_stays_the_only_one_when_the_others_are_back(
+    kafka_broker: KafkaCluster, tmp_path: Path
+) -> None:
+    settings = KafkaSettings(kafka_broker.bootstrap_servers, replication_factor=3, min_insync_replicas=2)
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
+    request = add_request([PAGE], request_id=RequestId("r1"))
+    source = page_source(PAGE)
+    with (
+        KafkaJournal(replace(settings, append_seconds=3.0), SystemClock()) as impatient,
+        Engine(tmp_path / "home", journal=impatient) as engine,
+    ):
+        wait_until(lambda: len(in_sync_and_leader(admin)[0]) == 3, "three replicas in sync")
+        once_available(lambda: engine.publisher(AGENT).publish(add_request([PAGE]), source))
+        followers = kafka_broker.brokers.keys() - {in_sync_and_leader(admin)[1]}
+        for number in followers:
+            kafka_broker.brokers[number].kill()
+        with pytest.raises(AppendUncertainError, match="0 of 1 records"):
+            engine.publisher(AGENT).publish(request, source)
+    with (
+        WatchedJournal(replace(settings, append_seconds=LONG_WAIT_SECONDS)) as patient,
+        Engine(tmp_path / "home", journal=patient) as engine,
+        in_background(lambda: engine.publisher(AGENT).publish(request, source)) as publishing,
+    ):
+        wait_until(patient.is_appending.is_set, "the second attempt")
+        for number in followers:
+            kafka_broker.brokers[number].launch()
+        for number in followers:
+            kafka_broker.brokers[number].await_start()
+        receipt = publishing.result(LONG_WAIT_SECONDS)
+        found = [decode_package(one.value) for one in read_to_end(patient.reader(PACKAGES, Edge.EARLIEST))]
+    assert receipt.is_repeat
+    assert [one.package_id for one in found if one.request_id == "r1"] == [receipt.package_id]
+    assert {one.action for one in found} == {Action.ADD, Action.TEST}
