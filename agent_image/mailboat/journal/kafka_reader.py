@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -29,6 +30,13 @@ _LOOK_SECONDS: Final = 0.2  # how soon an interrupt is heard: the library's wait
 _IDLE_CHECK_SECONDS: Final = 5.0  # how soon a read that waits is told of a replaced topic, which it gives nothing of
 _CHUNK: Final = 64
 _LARGEST: Final = 2**63 - 1  # of the protocol; negative numbers are its words for the edges
+
+_Found = list[tuple[str, bytes | None]] | None
+
+# For a name that is not UTF-8 the library returns a list with a hole, and sets an error besides. A call that the
+# interpreter has specialised does not look for that, and its caller falls into the hole; one through `partial` raises.
+_headers_of: Final = partial(Message.headers)
+_UNREADABLE_HEADERS: Final[_Found] = [("(names that are not UTF-8)", None)]
 
 
 class ReaderSettings(NamedTuple):
@@ -128,9 +136,9 @@ class KafkaReader:
         """Forget the client and what it fetched; the next read begins anew at the position."""
         self._fetched.clear()
         self._trouble, self._seen_end = None, -1
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        client, self._consumer = self._consumer, None
+        if client is not None:
+            client.close()
 
     def _await_record(self, deadline: Deadline) -> bool:
         """Wait until a record is fetched; False when the time is over, or somebody interrupted."""
@@ -184,7 +192,8 @@ class KafkaReader:
             after = Offset(last.offset + 1 if fetched else max(last.offset + 1, self._seen_end))
             batch = RecordBatch(records, after, self._is_end(after))
         except BaseException:
-            self._fetched.extendleft(reversed(records))
+            if self._consumer is not None:  # else the next one gives them again
+                self._fetched.extendleft(reversed(records))
             raise
         self._leader_epoch = last.leader_epoch
         return batch
@@ -192,15 +201,7 @@ class KafkaReader:
     def _refill(self, count: int) -> bool:
         """Whether something is fetched; takes up to `count` more off the client's queue when not, without waiting."""
         if not self._fetched and self._trouble is None:
-            try:
-                messages = self._client().consume(min(count, _CHUNK), 0)
-            except KafkaException as raised:
-                raise mapped(error_of(raised), "reading", self._settings.topic) from raised
-            self._is_identity_due |= len(messages) == 0
-            records = self._records.records_of(messages)
-            self._fetched.extend(records)
-            if len(records) < len(messages):
-                self._meet(messages)
+            self._fetch(lambda client: client.consume(min(count, _CHUNK), 0))
         return bool(self._fetched)
 
     def _poll(self, wait_seconds: float) -> None:
@@ -209,15 +210,23 @@ class KafkaReader:
             return
         if self._trouble is not None:
             self._raise_trouble(self._trouble)
+        self._fetch(lambda client: [message for message in (client.poll(wait_seconds),) if message is not None])
+
+    def _fetch(self, messages_of: Callable[[Consumer], list[Message]]) -> None:
+        """Take messages off the client's queue. Whatever fails ends the client: it would not give them again."""
+        client = self._client()
         try:
-            message = self._client().poll(wait_seconds)
-        except KafkaException as raised:
-            raise mapped(error_of(raised), "reading", self._settings.topic) from raised
-        if message is None:
-            self._is_identity_due = True
-        else:
-            self._fetched.extend(self._records.records_of([message]))
-            self._meet([message])
+            messages = messages_of(client)
+            self._is_identity_due |= len(messages) == 0
+            records = self._records.records_of(messages)
+            self._fetched.extend(records)
+            if len(records) < len(messages):
+                self._meet(messages)
+        except BaseException as raised:
+            self._drop_client()
+            if isinstance(raised, KafkaException):
+                raise mapped(error_of(raised), "reading", self._settings.topic) from raised
+            raise
 
     def _meet(self, messages: Iterable[Message]) -> None:
         """What the client says between its records: the end, or trouble."""
@@ -303,7 +312,7 @@ class RecordMaker:
 
     def __init__(self) -> None:
         """No message was seen."""
-        self._found: list[tuple[str, bytes | None]] | None = None
+        self._found: _Found = None
         self._headers: Headers = ()
 
     def records_of(self, messages: Iterable[Message]) -> list[Record]:
@@ -313,7 +322,12 @@ class RecordMaker:
         for message in messages:
             if message.error() is not None:
                 continue
-            found: list[tuple[str, bytes | None]] | None = message.headers()  # type: ignore[assignment]  # never a dict
+            try:
+                found: _Found = _headers_of(message)  # type: ignore[assignment]  # never a dict
+            except (SystemError, UnicodeDecodeError) as raised:
+                if not isinstance(raised.__cause__ or raised, UnicodeDecodeError):
+                    raise
+                found = _UNREADABLE_HEADERS
             if found != known:
                 known, headers = found, tuple((name, value or b"") for name, value in found or ())
             value, appended_ms = message.value() or b"", message.timestamp()[1]
