@@ -273,6 +273,7 @@ def test_a_snapshot_that_was_cut_or_grew_is_refused(snap: Path, tmp_path: Path) 
         b"not json",
         b'{"cluster_id": 5}',
         json.dumps({**HEAD, "next_offset": -1}).encode(),
+        json.dumps({**HEAD, "taken_ms": 1 << 62}).encode(),
         json.dumps({**HEAD, "given_up": [{}]}).encode(),
     ],
 )

@@ -24,7 +24,7 @@ from mailboat.agent.snapshots import Taken, check_position, restore_snapshot, ta
 from mailboat.blobs.port import BlobStore
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
-from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_number, checked_text
+from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
@@ -252,7 +252,7 @@ def _decode(found: dict[str, object]) -> StoredSnapshot:
         checked_number(found["next_offset"]),
         None if epoch is None else checked_number(epoch),
         checked_text(found["target"]),
-        checked_number(found["taken_ms"]),
+        checked_ms(found["taken_ms"]),
     )
 
 

@@ -25,6 +25,7 @@ from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
 from mailboat.model.paths import parse_path
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.wire.parsing import MAX_MS
 
 MAGIC: Final = b"mailboat-snap-1\n"
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
@@ -197,7 +198,7 @@ def _decode_head(data: bytes) -> SnapshotHead:
         identity, Offset(checked_number(found["next_offset"])), None if epoch is None else checked_number(epoch)
     )
     given_up = tuple(map(_decode_entry, found["given_up"]))
-    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_number(found["taken_ms"]))
+    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_ms(found["taken_ms"]))
 
 
 def _decode_tail(data: bytes) -> SnapshotTail:
@@ -216,7 +217,7 @@ def _decode_entry(found: dict[str, Any]) -> GivenUp:
         tuple(parse_path(checked_text(path)) for path in found["paths"]),
         _decode_cause(found["cause"]),
         checked_number(found["attempts"]),
-        checked_number(found["given_up_ms"]),
+        checked_ms(found["given_up_ms"]),
     )
 
 
@@ -238,10 +239,17 @@ def checked_text(value: object) -> str:
 
 
 def checked_number(value: object) -> int:
-    """A count, offset or time of a snapshot's description. Raises: ValueError for what can't be one."""
+    """A count or offset of a snapshot's description. Raises: ValueError for what can't be one."""
     if not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r:.40} is no number that stands there")
     return value
+
+
+def checked_ms(value: object) -> int:
+    """A wall time, in milliseconds since 1970 UTC. Raises: ValueError for what can't be one."""
+    if (found := checked_number(value)) > MAX_MS:
+        raise ValueError(f"{found} ms is no time that can be")
+    return found
 
 
 def _synchronise(folder: Path) -> None:
