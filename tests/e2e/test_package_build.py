@@ -15,8 +15,13 @@ from typing import Any, NamedTuple
 import pyspark
 import pytest
 import yaml
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from mailboat.clock import SystemClock
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.port import Edge
+from mailboat.model.identifiers import TopicName
 from mailboat.model.messages import BulkPart
+from mailboat.testing.journal_harness import once_available, read_to_end
 from mailboat.testing.s3_server import ADMIN
 from mailboat.wire.messages import decode_package
 
@@ -231,34 +236,26 @@ def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_
 
 
 class PackageLog:
-    """The package topic, as the broker has it. Close it."""
+    """The package topic. Close it."""
 
     def __init__(self, address: str) -> None:
         """Nothing is read yet."""
-        settings = {"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False}
-        self._consumer = Consumer({**settings, "enable.partition.eof": True})
+        self._journal = KafkaJournal(KafkaSettings(address), SystemClock())
+        self._topic = TopicName(f"{TOPICS}package")
 
     def close(self) -> None:
         """Leave the broker."""
-        self._consumer.close()
+        self._journal.close()
 
     def end(self) -> int:
         """Where the next record comes to stand."""
-        return self._consumer.get_watermark_offsets(TopicPartition(f"{TOPICS}package", 0), timeout=30)[1]
+        return once_available(lambda: self._journal.bounds(self._topic)).next_offset
 
     def parts(self, build_id: str) -> list[BulkPart]:
         """The packages of a build, in their order in the log."""
-        found = list[BulkPart]()
-        self._consumer.assign([TopicPartition(f"{TOPICS}package", 0, 0)])
-        while True:
-            record = self._consumer.poll(30)
-            assert record is not None, "the broker does not answer"
-            problem = record.error()
-            if problem is not None:
-                assert problem.code() == KafkaError._PARTITION_EOF, problem
-                return [one for one in found if one.build_id == build_id]
-            if dict(record.headers() or ())["type"] == b"2":
-                found += [one for one in [decode_package(record.value() or b"").bulk] if one is not None]
+        records = once_available(lambda: read_to_end(self._journal.reader(self._topic, Edge.EARLIEST)))
+        messages = [decode_package(one.value) for one in records if dict(one.headers)["type"] == b"2"]
+        return [one.bulk for one in messages if one.bulk is not None and one.bulk.build_id == build_id]
 
 
 def object_of(namespace: Any, name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _DEBIAN_COMPILER = ("gcc", "libc6-dev", "python3-dev")
 _DEBIAN_PYTHON = "3.11"
 _SOURCES = "pyspark"
 """The one that is published as sources alone."""
-_OFFLINE = "--no-index --find-links requirements/wheels"
+_OFFLINE = "--no-index --find-links requirements"
 _NOT_NEEDED = (
     "usr/share/doc",
     "usr/share/man",
@@ -96,7 +96,7 @@ def image(engine: Engine, recipe: Recipe) -> str:
     name = f"{recipe.name}:{digest_of(*sources)}-{inherited}"
     with locked(cache_folder() / recipe.name):
         if not engine.has_image(name):
-            wheels = [] if engine.can_pull else [wheelhouse(lock) for lock in recipe.locks]
+            wheels = {} if engine.can_pull else {lock: wheelhouse(lock) for lock in recipe.locks}
             if not engine.can_pull:
                 arguments |= {"BASE": python_image(engine, recipe.packages), "PIP_OPTIONS": _OFFLINE}
                 if recipe.agent is None:
@@ -150,14 +150,15 @@ def _files(path: Path) -> list[Path]:
     return sorted(one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
 
 
-def _context(sources: list[Path], wheels: list[Path]) -> io.BytesIO:
+def _context(sources: list[Path], wheels: dict[str, Path]) -> io.BytesIO:
     """The build context as a tar archive, with fixed times and owners so that the engine finds its layers again."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as context:
         for source in sources:
             add_bytes(context, source.relative_to(ROOT).as_posix(), source.read_bytes())
-        for wheel in sorted({one.name: one for folder in wheels for one in folder.iterdir()}.values()):
-            add_bytes(context, f"requirements/wheels/{wheel.name}", wheel.read_bytes())
+        for lock, folder in wheels.items():
+            for wheel in sorted(folder.iterdir()):
+                add_bytes(context, f"requirements/wheels/{lock}/{wheel.name}", wheel.read_bytes())
     buffer.seek(0)
     return buffer
 
