@@ -1,9 +1,9 @@
 r"""Expressions of filters: Java's, as FileVault has them, as Python's, and safe to run.
 
-They come with a package, so they are hostile until checked. Refused is what can take more than quadratic time: a
-repetition within a repetition, alternatives under one, back references, more than two repetitions in a row that could
-share their text; and what Java and Python understand differently. Lengths and counts are capped. So one match costs at
-most the square of a path's length (4,096), whoever wrote the package. `\Q…\E` and `\z` are translated.
+They come with a package, so they are hostile until checked. Nothing stops a match that runs, so its steps are bounded
+beforehand: `pattern_cost.py` says how many an expression could need for the longest path, and what could need more than
+a small multiple of that length's square is refused. So are back references, atomic groups and possessive repetitions,
+and what Java and Python understand differently. Lengths and counts are capped. `\Q…\E` and `\z` are translated.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import re
 from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError
+from mailboat.model.paths import MAX_PATH_BYTES
+from mailboat.packages.filevault.pattern_cost import NOTHING, Cost, CostModel
+from mailboat.wire.nodes import MAX_NAME_LENGTH
 
 MAX_PATTERN_LENGTH: Final = 1000
 MAX_COUNT: Final = 100
-MAX_AMBIGUOUS: Final = 2
 MAX_NESTED: Final = 50
+MAX_TEXT: Final = MAX_PATH_BYTES + 1 + MAX_NAME_LENGTH  # the path of a property
+MAX_STEPS: Final = 100 * MAX_TEXT**2
 
 _TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
@@ -30,17 +34,22 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _KNOWN_ESCAPES: Final = frozenset("dDsSwWbBAtnrf")
+_ENDS: Final = frozenset(("$", "\\Z"))
+_ASSERTIONS: Final = frozenset(("^", "\\A", "\\b", "\\B"))
+_LOOKS_AROUND: Final = frozenset(("(?=", "(?!", "(?<=", "(?<!"))
 _CLASS_TRAPS: Final = re.compile(r"&&|--|\|\||~~|(?<!\\)\[|\\[a-zA-Z0-9](?<!\\[dDsSwWtnrf])")
 
 
 class _Group:
     """What was seen of an open group."""
 
-    __slots__ = ("has_bar", "has_repeat")
+    __slots__ = ("atom", "branches", "opening", "row")
 
-    def __init__(self) -> None:
-        self.has_bar = False
-        self.has_repeat = False
+    def __init__(self, opening: str) -> None:
+        self.opening = opening
+        self.branches: list[Cost] = []
+        self.row: list[Cost] = []
+        self.atom: str | None = None
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
@@ -50,13 +59,31 @@ def compile_java(pattern: str) -> re.Pattern[str]:
         PackageCorruptError: It is no expression, or one that Java and Python would understand differently.
         LimitExceededError: It could run for too long, or is too long or nested too deep.
     """
+    steps, compiled = _judged(pattern, MAX_TEXT)
+    if steps > MAX_STEPS:
+        raise LimitExceededError(
+            "a filter expression could take too long to match; write it with fewer repetitions and alternatives that "
+            "could share their text",
+            pattern=pattern[:200],
+            limit=MAX_STEPS,
+        )
+    return compiled
+
+
+def steps_of(pattern: str, length: int) -> int:
+    """How many steps a match of an expression takes at most, for texts up to a length. Raises: as `compile_java`."""
+    return _judged(pattern, length)[0]
+
+
+def _judged(pattern: str, length: int) -> tuple[int, re.Pattern[str]]:
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise LimitExceededError(
             f"a filter expression has {len(pattern)} characters", pattern=pattern[:80], limit=MAX_PATTERN_LENGTH
         )
-    text = _Translation(pattern).text()
+    translation = _Translation(pattern, length)
     try:
-        return re.compile(text, re.ASCII)
+        text = translation.text()
+        return translation.steps(), re.compile(text, re.ASCII)
     except (re.error, OverflowError) as error:
         raise PackageCorruptError(f"a filter expression can't be understood: {error}", pattern=pattern[:200]) from error
 
@@ -76,16 +103,17 @@ def java_form(pattern: re.Pattern[str]) -> str:
 
 
 class _Translation:
-    """One walk over the tokens: collects Python's form and counts what could repeat itself."""
+    """One walk over the tokens: collects Python's form and what it costs."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, length: int) -> None:
         self._pattern = pattern
         self._out: list[str] = []
-        self._groups = [_Group()]
-        self._closed: _Group | None = None
-        self._before: str | None = None
-        self._open_repeat: str | None = None
-        self._ambiguous = 0
+        self._model = CostModel(length, pattern.count("("))
+        self._groups = [_Group("")]
+
+    def steps(self) -> int:
+        """What the text costs at most, once it is translated."""
+        return self._model.whole(self._cost_of(self._groups[0]))
 
     def text(self) -> str:
         at = 0
@@ -105,16 +133,16 @@ class _Translation:
             for character in match["quoted"]:
                 self._atom(re.escape(character))
         elif kind == "open":
+            if match[0] == "(?>":
+                raise self._refused("atomic groups are not supported: Python fails on some")
             self._out.append(match[0])
             if not match[0].endswith(")"):
-                self._open()
-            self._before = None
+                self._open(match[0])
         elif kind == "close":
             self._close()
         elif kind == "bar":
-            self._groups[-1].has_bar = True
+            self._end_branch(self._groups[-1])
             self._out.append("|")
-            self._before = None
         else:
             self._atom(self._checked(match))
 
@@ -129,68 +157,66 @@ class _Translation:
         return text
 
     def _atom(self, text: str) -> None:
-        if self._open_repeat is not None and text[0] not in "^$" and _may_share(self._open_repeat, text):
-            self._count_ambiguous()
-        self._open_repeat = None
-        self._closed = None
-        self._before = text
         self._out.append(text)
+        if text in _ENDS:
+            return  # only takes ways away, and at the end of an expression no more than its end does
+        if text in _ASSERTIONS:
+            self._add(self._model.assertion())
+        else:
+            self._add(self._model.character(text), text)
 
-    def _open(self) -> None:
+    def _add(self, cost: Cost, atom: str | None = None) -> None:
+        group = self._groups[-1]
+        group.row.append(cost)
+        group.atom = atom
+
+    def _open(self, opening: str) -> None:
         if len(self._groups) > MAX_NESTED:
             raise LimitExceededError(
                 "groups of a filter expression are nested too deep", pattern=self._pattern[:200], limit=MAX_NESTED
             )
-        self._groups.append(_Group())
+        self._groups.append(_Group(opening))
 
     def _close(self) -> None:
         if len(self._groups) == 1:
             raise self._refused("a parenthesis is closed that was not opened")
-        self._closed = self._groups.pop()
-        if self._closed.has_repeat:
-            self._groups[-1].has_repeat = True
-        self._before = None
+        group = self._groups.pop()
+        cost = self._cost_of(group)
+        self._add(self._model.look_around(cost) if group.opening in _LOOKS_AROUND else cost)
         self._out.append(")")
 
+    def _end_branch(self, group: _Group) -> None:
+        group.branches.append(self._model.row(group.row))
+        group.row = []
+        group.atom = None
+
+    def _cost_of(self, group: _Group) -> Cost:
+        self._end_branch(group)
+        return self._model.alternatives(group.branches)
+
     def _repeat(self, match: re.Match[str]) -> None:
-        low, high = match["low"], match["high"]
-        is_bounded = match["repeat"] == "?" or (low is not None and high != "")
-        count = max(int(low or 0), int(high or 0))
-        if count > MAX_COUNT:
+        if match["manner"] == "+":
+            raise self._refused(f"the possessive {match[0]} is not supported: Python fails on some")
+        low, high = _range_of(match)
+        if max(low, high or 0) > MAX_COUNT:
             raise LimitExceededError("a filter expression repeats too often", pattern=self._pattern, limit=MAX_COUNT)
-        if not is_bounded or count > 1:
-            self._count_repeat()
         self._out.append(match[0])
-
-    def _count_repeat(self) -> None:
-        inner = self._closed
-        if inner is not None and (inner.has_repeat or inner.has_bar):
-            raise LimitExceededError(
-                "a filter expression repeats a group that repeats or has alternatives", pattern=self._pattern, limit=1
-            )
-        self._groups[-1].has_repeat = True
-        if self._open_repeat is not None or self._before is None:
-            self._count_ambiguous()
-        self._open_repeat = self._before
-
-    def _count_ambiguous(self) -> None:
-        self._ambiguous += 1
-        if self._ambiguous > MAX_AMBIGUOUS:
-            raise LimitExceededError(
-                "repetitions of a filter expression could share their text in too many ways",
-                pattern=self._pattern,
-                limit=MAX_AMBIGUOUS,
-            )
+        group = self._groups[-1]
+        inner = group.row.pop() if group.row else NOTHING
+        if group.atom is not None:
+            self._add(self._model.repeated_character(group.atom, low, high))
+        else:
+            self._add(self._model.repeated(inner, low, high))
 
     def _refused(self, reason: str) -> PackageCorruptError:
         return PackageCorruptError(f"a filter expression can't be understood: {reason}", pattern=self._pattern[:200])
 
 
-def _may_share(repeated: str, following: str) -> bool:
-    """Whether what is repeated could also match what follows: then there are several ways to match."""
-    literal = (
-        following[1:] if len(following) == 2 and following[0] == "\\" and not following[1].isalnum() else following
-    )
-    if len(literal) != 1 or literal == ".":
-        return True
-    return re.fullmatch(repeated, literal) is not None
+def _range_of(repeat: re.Match[str]) -> tuple[int, int | None]:
+    """The least and the greatest count; None where there is no greatest."""
+    if repeat["low"] is None:
+        return {"*": (0, None), "+": (1, None), "?": (0, 1)}[repeat["repeat"]]
+    low = int(repeat["low"])
+    if repeat["high"] is None:
+        return low, low
+    return low, int(repeat["high"]) if repeat["high"] else None
