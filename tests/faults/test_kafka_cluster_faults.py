@@ -50,22 +50,11 @@ def settings(cluster: KafkaCluster) -> KafkaSettings:
 
 
 @pytest.fixture
-def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
-    with KafkaJournal(settings, SystemClock()) as journal:
-        yield journal
-
-
-@pytest.fixture
 def topic(journal: KafkaJournal, admin: AdminClient) -> TopicName:
     name = new_topic_name()
     journal.ensure_topic(name, FOREVER)
     until(lambda: len(in_sync(admin, name)) == 3, "three replicas in sync")
     return name
-
-
-@pytest.fixture
-def admin(cluster: KafkaCluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
 def leader(admin: AdminClient, topic: TopicName) -> int:

@@ -28,28 +28,10 @@ from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_
 
 
 @pytest.fixture
-def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
-    return KafkaSettings(kafka_broker.bootstrap_servers)
-
-
-@pytest.fixture
-def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
-    with KafkaJournal(settings, SystemClock()) as journal:
-        yield journal
-
-
-@pytest.fixture
 def other(settings: KafkaSettings) -> Iterator[KafkaJournal]:
     """Another program on the same cluster."""
     with KafkaJournal(settings, SystemClock()) as other:
         yield other
-
-
-@pytest.fixture
-def topic(journal: KafkaJournal) -> TopicName:
-    name = new_topic_name()
-    journal.ensure_topic(name, FOREVER)
-    return name
 
 
 def test_a_waiting_reader_is_told_that_its_topic_was_deleted(

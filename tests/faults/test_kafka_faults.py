@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -41,30 +40,6 @@ from mailboat.testing.journal_harness import (
 )
 from mailboat.testing.kafka_broker import KafkaBroker, stopped
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
-
-
-@pytest.fixture
-def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
-    return KafkaSettings(kafka_broker.bootstrap_servers)
-
-
-@pytest.fixture
-def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
-    with KafkaJournal(settings, SystemClock()) as journal:
-        yield journal
-
-
-@pytest.fixture
-def topic(journal: KafkaJournal) -> TopicName:
-    name = new_topic_name()
-    journal.ensure_topic(name, FOREVER)
-    return name
-
-
-@pytest.fixture
-def admin(kafka_broker: KafkaBroker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
-
 
 # ------------------------------------------------------------------------------------------------- broker killed
 

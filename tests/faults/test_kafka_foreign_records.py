@@ -10,13 +10,11 @@ from typing import Any, Final
 
 import pytest
 from confluent_kafka import Message, cimpl
-from mailboat.clock import SystemClock
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_reader import RecordMaker
-from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
-from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
+from mailboat.testing.journal_harness import read_to_end, some_records, values_of
 from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
@@ -24,19 +22,6 @@ from mailboat.wire.headers import PACKAGE_HEADERS
 _PRODUCER: Final = 0
 _END, _TOPIC, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9  # rd_kafka_vtype_t
 _COPY: Final = 2
-
-
-@pytest.fixture
-def journal(kafka_broker: KafkaBroker) -> Iterator[KafkaJournal]:
-    with KafkaJournal(KafkaSettings(kafka_broker.bootstrap_servers), SystemClock()) as journal:
-        yield journal
-
-
-@pytest.fixture
-def topic(journal: KafkaJournal) -> TopicName:
-    name = new_topic_name()
-    journal.ensure_topic(name, FOREVER)
-    return name
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.free_ports import LOOPBACK, free_ports
 from mailboat.testing.journal_harness import (
-    FOREVER,
     in_background,
-    new_topic_name,
     once_available,
     read_to_end,
     some_records,
@@ -64,13 +62,6 @@ def impatient(proxy: TcpProxy) -> Iterator[KafkaJournal]:
     with KafkaJournal(settings, SystemClock()) as impatient:
         yield impatient
         proxy.heal()
-
-
-@pytest.fixture
-def topic(journal: KafkaJournal) -> TopicName:
-    name = new_topic_name()
-    journal.ensure_topic(name, FOREVER)
-    return name
 
 
 def test_connections_that_are_reset_in_mid_append_lose_and_double_nothing(

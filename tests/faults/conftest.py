@@ -1,0 +1,40 @@
+"""A journal on the brokers that a test breaks something of, and a topic of its own there.
+
+A test file with brokers of its own has them in a fixture `kafka_broker`, and the rest follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from mailboat.clock import SystemClock
+from mailboat.journal.kafka import KafkaJournal
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.model.identifiers import TopicName
+from mailboat.testing.journal_harness import FOREVER, new_topic_name
+from mailboat.testing.kafka_broker import KafkaBroker
+
+
+@pytest.fixture
+def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
+    return KafkaSettings(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def journal(settings: KafkaSettings) -> Iterator[KafkaJournal]:
+    with KafkaJournal(settings, SystemClock()) as journal:
+        yield journal
+
+
+@pytest.fixture
+def topic(journal: KafkaJournal) -> TopicName:
+    name = new_topic_name()
+    journal.ensure_topic(name, FOREVER)
+    return name
+
+
+@pytest.fixture
+def admin(kafka_broker: KafkaBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers, "log_level": 0})
