@@ -242,13 +242,15 @@ def test_a_configuration_is_checked_without_starting_anything(write: Any, site: 
     assert [one.name for one in file.parent.iterdir()] == ["agent.yaml"]
     bad = mailboat("config", "check", write("two", {"publishers": [{"name": "author", "source": "/nowhere/at/all"}]}))
     assert (bad.returncode, "there is nothing at /nowhere/at/all" in bad.stderr) == (2, True)
-    open_to_all = mailboat("config", "check", write("three", {}, http={"host": "0.0.0.0"}))
+    author = {"publishers": [{"name": "author"}]}
+    open_to_all = mailboat("config", "check", write("three", author, http={"host": "0.0.0.0"}))
     assert (open_to_all.returncode, "http.tokens" in open_to_all.stderr) == (2, True)
     twice = [{"name": name, "token": {"env": "MAILBOAT_TOKEN"}} for name in ("ci", "boss")]
-    same = mailboat("config", "check", write("five", {}, http={"tokens": twice}), token="one-for-both")
+    same = mailboat("config", "check", write("five", author, http={"tokens": twice}), token="one-for-both")
     assert (same.returncode, "ci and boss are the same token" in same.stderr) == (2, True)
-    empty = mailboat("agent", "run", "--config", write("four", {}))
-    assert (empty.returncode, "there is nothing to run" in empty.stderr) == (2, True)
+    empty = write("four", {})
+    for refused in (mailboat("agent", "run", "--config", empty), mailboat("config", "check", empty)):
+        assert (refused.returncode, "there is nothing to run" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mailboat.agent.checking import check_config, problems_of, shown_document
 from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home, configured_home
+from mailboat.agent.home import Home, configured_home, note_configuration
 from mailboat.config.decoding import ConfigInvalidError, decode_config
 from mailboat.errors import JournalMissingError
 
@@ -20,7 +21,7 @@ def home_of(tmp_path: Path, **document: Any) -> Home:
 
 
 def found(tmp_path: Path, **document: Any) -> list[str]:
-    return [str(one) for one in problems_of(home_of(tmp_path, **document))]
+    return [f"{one.key}: {one.text}" for one in problems_of(home_of(tmp_path, **document))]
 
 
 def subscribers(*documents: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_a_bucket_that_can_not_be_meant_is_named_with_everything_that_is_wrong(t
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     home = home_of(tmp_path, agents=subscribers(EDGE, EDGE))
-    with pytest.raises(ConfigInvalidError, match="2 problems") as caught:
+    with pytest.raises(ConfigInvalidError, match=r"x\.yaml has 2 mistakes") as caught:
         check_config(home, "x.yaml", needs_agents=True)
     assert list(caught.value.where) == ["1", "2"]
 
@@ -157,8 +158,64 @@ def test_the_state_of_a_configuration_from_elsewhere_can_be_kept_elsewhere(tmp_p
     assert (tmp_path / "shared.db").is_file()
     assert first.sling_id != second.sling_id
     assert first.resolve("files:out") == f"files:{tmp_path / 'one' / 'out'}"
-    assert first.resolve("site") == str(tmp_path / "one" / "site")
-    assert first.resolve("/site") == "/site"
+    assert first.resolve_source("site") == str(tmp_path / "site")
+    assert first.resolve_source("sqlite:site.db") == f"sqlite:{tmp_path / 'site.db'}"
+    assert first.resolve_source("/site") == "/site"
+
+
+def test_source_of_a_noted_configuration_is_relative_to_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "etc" / "agent.yaml"
+    file.parent.mkdir()
+    file.write_text("")
+    home = configured_home(file, tmp_path / "state")
+    prepare(home)
+    note_configuration(home, file)
+    assert Home(tmp_path / "state").resolve_source("../site") == str(file.parent / "../site")
+
+
+def test_mistakes_are_listed_with_the_lines_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("logs:\n  level: loud\nagents:\n  subscribers:\n  - target: edge\n    name: -x\n")
+    with pytest.raises(ConfigInvalidError) as caught:
+        check_config(configured_home(file), "agent.yaml", needs_agents=True)
+    lines = [str(text).partition(": ")[0] for text in caught.value.where.values()]
+    assert lines == ["agent.yaml:6", "agent.yaml:5", "agent.yaml:2"]
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ({"journal": {"kafka": {"bootstrap_servers": []}}}, "journal.kafka.bootstrap_servers: "),
+        (
+            {"journal": {"kafka": {"bootstrap_servers": ["b:1"], "tls": {"ca_file": "no"}}}},
+            "journal.kafka.tls.ca_file: ",
+        ),
+        ({"journal": {"topic_prefix": "a b/"}}, "journal.topic_prefix: 'a b/package' is not a topic name"),
+        ({"events": {"webhook": {"url": "http://["}}}, "events.webhook.url: "),
+        ({"events": {"webhook": {"url": "ftp://host"}}}, "events.webhook.url: "),
+        ({"publisher": {"name": "a b"}}, "publisher.name: 'a b' is not an agent name"),
+        ({"agents": {"publishers": [{"name": "a", "source": ""}]}}, "agents.publishers[0].source: is empty"),
+    ],
+)
+def test_a_value_that_agent_run_refuses_is_found(tmp_path: Path, document: dict[str, Any], problem: str) -> None:
+    (text,) = found(tmp_path, **document)
+    assert text.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("document", "module", "extra"),
+    [
+        ({"journal": {"kafka": {"bootstrap_servers": ["b:1"]}}}, "confluent_kafka", "kafka"),
+        ({"blobs": {"s3": {"bucket": "b"}}}, "boto3", "s3"),
+        ({"tracing": {"otlp_endpoint": "http://127.0.0.1:4318"}}, "opentelemetry.sdk", "tracing"),
+    ],
+)
+def test_a_client_library_that_is_not_installed_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    (problem,) = problems_of(home_of(tmp_path, **document))
+    assert problem.next_step == f'pip install "mailboat[{extra}]"'
 
 
 def test_a_journal_that_was_lost_is_not_made_anew(tmp_path: Path) -> None:

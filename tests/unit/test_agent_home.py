@@ -90,11 +90,11 @@ def test_a_damaged_registry_entry_is_reported_with_its_file(home: Home, text: st
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("http: {port: 1}\nevents: {}\nhttp: {port: 2}\n", "has the key http twice, in line 1 and in line 3"),
-        ('{"http": {"port": 1,\n "port": 2}}', "has the key port twice, in line 1 and in line 2"),
-        ("agents:\n  publishers:\n  - name: a\n    name: b\n", "has the key name twice, in line 3 and in line 4"),
-        ("http: {port: 1\n", "is not YAML: did not find expected ',' or '}', in line 2, column 1"),
-        ("a: \x07", "is not YAML: "),
+        ("http: {port: 1}\nevents: {}\nhttp: {port: 2}\n", ":3: the key http is there twice, first in line 1"),
+        ('{"http": {"port": 1,\n "port": 2}}', ":2: the key port is there twice, first in line 1"),
+        ("agents:\n  publishers:\n  - name: a\n    name: b\n", ":4: the key name is there twice, first in line 3"),
+        ("http: {port: 1\n", ":2:1: is not YAML: did not find expected ',' or '}'"),
+        ("a: \x07", " is not YAML: "),
     ],
 )
 def test_a_configuration_that_says_two_things_is_refused_with_the_lines(tmp_path: Path, text: str, told: str) -> None:
@@ -102,7 +102,7 @@ def test_a_configuration_that_says_two_things_is_refused_with_the_lines(tmp_path
     file.write_text(text)
     with pytest.raises(ConfigInvalidError) as caught:
         parse_config(file)
-    assert caught.value.message.startswith(f"{file} {told}")
+    assert caught.value.message.startswith(f"{file}{told}")
 
 
 def test_a_configuration_may_name_a_part_once_and_use_it_again(tmp_path: Path) -> None:

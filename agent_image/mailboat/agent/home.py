@@ -9,8 +9,9 @@
     subscribers/NAME.lock held while that subscriber runs
 
 Made by `mailboat init`, or by the first `agent run` with a configuration from elsewhere; found by every command through
-`--home` or MAILBOAT_HOME. Relative paths in a configuration are relative to the home. Nothing here is needed to read a
-target: a target knows its own position.
+`--home` or MAILBOAT_HOME. Relative paths in a configuration are relative to the home, except for the sources of
+publishers, which are relative to the configuration's file. Nothing here is needed to read a target: a target knows its
+own position.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
 from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
+
+if TYPE_CHECKING:
+    from mailboat.config.parsing import Parsed
 
 CONFIG_FILE: Final = "mailboat.yaml"
 NOTE_FILE: Final = "configuration"
@@ -71,15 +75,23 @@ class KnownSubscriber(Frozen):
 class Home:
     """A home with its configuration: its own, or one from elsewhere."""
 
-    def __init__(self, path: Path, config: Config | None = None) -> None:
-        """Read the home's configuration, unless one is given. Raises: HomeMissingError, ConfigInvalidError."""
+    def __init__(self, path: Path, config: Config | None = None, config_file: Path | None = None) -> None:
+        """Read the home's configuration, unless one is given. Raises: HomeMissingError, ConfigInvalidError.
+
+        Args:
+            path: Where the state is.
+            config: The configuration.
+            config_file: Where it was read from; the home's own file when left out.
+        """
         self.path = path
+        self.config_file = path / CONFIG_FILE if config_file is None else config_file
         if config is not None:
             self.config = config
-        elif (path / CONFIG_FILE).is_file():
-            self.config = read_config(path / CONFIG_FILE)
+        elif self.config_file.is_file():
+            self.config = read_config(self.config_file)
         else:
-            self.config = _noted_config(path)
+            self.config_file = _noted_config_file(path)
+            self.config = parse_config(self.config_file)
 
     @property
     def is_made(self) -> bool:
@@ -87,16 +99,12 @@ class Home:
         return (self.path / INSTANCE_FILE).is_file()
 
     def resolve(self, location: str) -> str:
-        """A source or target of the configuration, `files:DIR` or a path, with its place relative to the home."""
-        from mailboat.content.locations import TARGET_KINDS
+        """A target of the configuration, such as `files:DIR`, with its place relative to the home."""
+        return _resolved(location, self.path)
 
-        kind, colon, place = location.partition(":")
-        if colon and kind in TARGET_KINDS:
-            return f"{kind}:{self._below(place)}"
-        return str(self._below(location))
-
-    def _below(self, place: str) -> Path:
-        return (self.path / Path(place).expanduser()).absolute()
+    def resolve_source(self, location: str) -> str:
+        """A source of the configuration, with its place relative to the configuration's file."""
+        return _resolved(location, self.config_file.parent)
 
     @property
     def journal_path(self) -> Path:
@@ -178,6 +186,19 @@ class Home:
         return self._registry / f"{name}.yaml"
 
 
+def _resolved(location: str, folder: Path) -> str:
+    from mailboat.content.locations import TARGET_KINDS
+
+    kind, colon, place = location.partition(":")
+    if colon and kind in TARGET_KINDS:
+        return f"{kind}:{_below(folder, place)}"
+    return str(_below(folder, location))
+
+
+def _below(folder: Path, place: str) -> Path:
+    return (folder / Path(place).expanduser()).absolute()
+
+
 def create_home(path: Path, config: Config) -> Home:
     """Make a home: folders, configuration, instance id. The configuration comes last: with it the home exists.
 
@@ -211,7 +232,7 @@ def configured_home(config_file: Path, path: Path | None = None) -> Home:
 
     Nothing is made: `composition.prepare` does that. Raises: ConfigInvalidError.
     """
-    return Home(config_file.parent if path is None else path, parse_config(config_file))
+    return Home(config_file.parent if path is None else path, parse_config(config_file), config_file)
 
 
 def note_configuration(home: Home, config_file: Path) -> None:
@@ -230,13 +251,13 @@ def _noted_file(note: Path) -> Path:
     return note.parent / _read_text(note).strip()
 
 
-def _noted_config(path: Path) -> Config:
+def _noted_config_file(path: Path) -> Path:
     """The configuration that the home's agents were started with. Raises: HomeMissingError, ConfigInvalidError."""
     note = path / NOTE_FILE
     if note.is_file():
         file = _noted_file(note)
         if file.is_file():
-            return parse_config(file)
+            return file
         message, step = f"{path} was run with the configuration {file}, which is gone", f"put it back, or change {note}"
     elif (path / INSTANCE_FILE).is_file():
         message = f"{path} holds the state of agents whose configuration is elsewhere, and no note of where"
@@ -296,7 +317,15 @@ def home_without_journal(path: Path) -> Home:
 
 def parse_config(file: Path) -> Config:
     """Read a configuration file, YAML or JSON. Raises: ConfigInvalidError."""
-    return decode_config(_parse_yaml(_read_text(file), file), where=str(file))
+    parsed = _parse_yaml(_read_text(file), file)
+    return decode_config(parsed.document, where=str(file), line_of=parsed.line_of)
+
+
+def line_of(file: Path, key: str) -> int | None:
+    """The line of a key in a configuration file, for messages; None where the file can't be read any more."""
+    with suppress(MailboatError):
+        return _parse_yaml(_read_text(file), file).line_of(key)
+    return None
 
 
 def read_config(file: Path) -> Config:
@@ -310,8 +339,8 @@ def read_config(file: Path) -> Config:
     kept = file.with_name(KEPT_CONFIG_FILE)
     document = _read_kept(kept, digest)
     if document is None:
-        document = _parse_yaml(text, file)
-        config = decode_config(document, where=str(file))
+        parsed = _parse_yaml(text, file)
+        config = decode_config(parsed.document, where=str(file), line_of=parsed.line_of)
         with suppress(MailboatError):  # a home that can't be written is read all the same
             write_text(kept, json.dumps({"digest": digest, "document": encode_changes(config)}))
         return config
@@ -362,7 +391,7 @@ def _read_text(file: Path) -> str:
         raise ConfigInvalidError(f"{file} can't be read: {error}", path=file) from error
 
 
-def _parse_yaml(text: str, file: Path) -> object:
+def _parse_yaml(text: str, file: Path) -> Parsed:
     from mailboat.config.parsing import parse_document  # with YAML, which a quick command does without
 
     return parse_document(text, file)
@@ -373,7 +402,7 @@ def _parse_entry(text: str, file: Path) -> object:
     try:
         document: object = json.loads(text)
     except ValueError:
-        return _parse_yaml(text, file)
+        return _parse_yaml(text, file).document
     return document
 
 

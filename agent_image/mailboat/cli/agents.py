@@ -11,26 +11,23 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mailboat.cli.configuring import configuration
+from mailboat.cli.configuring import checked_configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
 from mailboat.cli.rendering import Output, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
-from mailboat.errors import UsageError
-from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
-    from mailboat.config.document import AgentsConfig, Config
+    from mailboat.config.document import AgentsConfig
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
@@ -88,31 +85,16 @@ def run(
 
 def _prepared(session: Session, config: Path | None, subscriber: str | None) -> Home:
     """The home of the agents; everything is checked before anything is made. Raises: ConfigInvalidError, UsageError."""
-    from mailboat.agent.checking import check_config
     from mailboat.agent.composition import prepare
     from mailboat.agent.home import note_configuration
-    from mailboat.http.access import check_access
     from mailboat.telemetry.logs import configure_logs
 
-    home, where = configuration(session, config)
-    if subscriber is not None:
-        home.config = _renamed(home.config, subscriber)
-    check_config(home, where, needs_agents=True)
-    check_access(home.config.http, home.path)
+    home, _ = checked_configuration(session, config, subscriber)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
     prepare(home)
     if config is not None:
         note_configuration(home, config)
     return home
-
-
-def _renamed(config: Config, name: str) -> Config:
-    """The configuration with another name of its only subscriber. Raises: UsageError when there is not just one."""
-    subscribers = config.agents.subscribers
-    if len(subscribers) != 1:
-        raise UsageError(f"--subscriber names the only subscriber, but the configuration has {len(subscribers)}")
-    agents = replace(config.agents, subscribers=(replace(subscribers[0], name=parse_agent_name(name)),))
-    return replace(config, agents=agents)
 
 
 def _agent_name(agents: AgentsConfig) -> str:

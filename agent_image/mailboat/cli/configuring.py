@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ import typer
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Output, Report, count_text, show
 from mailboat.cli.session import Session
+from mailboat.errors import UsageError
+from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
@@ -33,30 +36,69 @@ def check(
         Path | None, typer.Argument(metavar="FILE", help="YAML or JSON; the home's own when left out.")
     ] = None,
 ) -> None:
-    """Check a configuration, and print what holds with it: every key, secrets by where they are. Starts nothing."""
-    from mailboat.agent.checking import check_config, shown_document
-    from mailboat.http.access import check_access
+    """Check a configuration, and print what holds with it: every key, secrets by where they are. Starts nothing.
 
-    home, where = configuration(session, file)
-    check_config(home, where, needs_agents=False)
-    check_access(home.config.http, home.path)
+    A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
+    """
+    from mailboat.agent.checking import shown_document
+
+    home, where = checked_configuration(session, file, needs_agents=file is not None)
     document = shown_document(home.config)
     if session.output is Output.TABLE:
-        sys.stdout.write(f"# {where} can be run: {summary_of(home.config)}\n")
+        sys.stdout.write(f"# {where} {_verdict(home.config)}\n")
     output = Output.YAML if session.output is Output.TABLE else session.output
     show(Report(document, [where], list), output)
 
 
-def configuration(session: Session, file: Path | None) -> tuple[Home, str]:
-    """The home with the configuration of a file, or its own, and what to call the file.
+def configuration(session: Session, file: Path | None) -> Home:
+    """The home with the configuration of a file, or with its own. Raises: HomeMissingError, ConfigInvalidError."""
+    from mailboat.agent.home import configured_home
 
-    Raises: HomeMissingError, ConfigInvalidError.
+    return (
+        session.home() if file is None else configured_home(file, session.home_path if session.is_home_given else None)
+    )
+
+
+def checked_configuration(
+    session: Session, file: Path | None, subscriber: str | None = None, *, needs_agents: bool = True
+) -> tuple[Home, str]:
+    """The home with the configuration of a file, or its own, and the file's name, once everything was checked.
+
+    All that `agent run` refuses before it starts anything is refused here, so `config check` says the same.
+
+    Args:
+        session: Says which home.
+        file: The configuration; None is the home's own.
+        subscriber: Another name for the only subscriber.
+        needs_agents: Whether it must name agents.
+
+    Raises: HomeMissingError, ConfigInvalidError, UsageError.
     """
-    from mailboat.agent.home import CONFIG_FILE, configured_home
+    from mailboat.agent.checking import check_config
+    from mailboat.http.access import check_access
 
-    if file is None:
-        return session.home(), str(session.home_path / CONFIG_FILE)
-    return configured_home(file, session.home_path if session.is_home_given else None), str(file)
+    home = configuration(session, file)
+    if subscriber is not None:
+        home.config = _renamed(home.config, subscriber)
+    where = str(home.config_file)
+    check_config(home, where, needs_agents=needs_agents)
+    check_access(home.config.http, home.path)
+    return home, where
+
+
+def _renamed(config: Config, name: str) -> Config:
+    """The configuration with another name of its only subscriber. Raises: UsageError when there is not just one."""
+    subscribers = config.agents.subscribers
+    if len(subscribers) != 1:
+        raise UsageError(f"--subscriber names the only subscriber, but the configuration has {len(subscribers)}")
+    agents = replace(config.agents, subscribers=(replace(subscribers[0], name=parse_agent_name(name)),))
+    return replace(config, agents=agents)
+
+
+def _verdict(config: Config) -> str:
+    if config.agents.publishers or config.agents.subscribers:
+        return f"can be run: {summary_of(config)}"
+    return f"is valid: {summary_of(config)}; `mailboat agent run` needs agents"
 
 
 def summary_of(config: Config) -> str:

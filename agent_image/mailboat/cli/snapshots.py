@@ -205,7 +205,7 @@ def _workspace(session: Session, config: Path | None) -> Workspace:
     from mailboat.agent.composition import Workspace
     from mailboat.cli.configuring import configuration
 
-    return Workspace(configuration(session, config)[0])
+    return Workspace(configuration(session, config))
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """Reads and writes the configuration's document: plain mappings and lists, as YAML and JSON know them.
 
-A key that nobody knows is refused with the nearest one that somebody does. All mistakes of a document are told at once.
+A key that nobody knows is refused with the nearest one that somebody does. All mistakes of a document are told at once,
+each with its line where the document is a file.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mailboat.config.document import Config
 from mailboat.config.keys import REQUIRED, Key, keys_of
@@ -16,6 +17,10 @@ from mailboat.errors import UsageError
 R = TypeVar("R")
 
 _TOLD_MISTAKES: Final = 10
+_SHOWN_CHARACTERS: Final = 80
+
+LineOf = Callable[[str], int | None]
+"""The line of a key in the document's file; None where it is not known."""
 
 
 class ConfigInvalidError(UsageError):
@@ -25,12 +30,43 @@ class ConfigInvalidError(UsageError):
     """
 
 
-def decode_config(document: object, *, where: str = "the configuration") -> Config:
+class Mistake(NamedTuple):
+    """A key of a document, and a sentence about it; `next_step` is what to do, where there is something to say."""
+
+    key: str
+    text: str
+    next_step: str | None = None
+
+
+def _unknown_line(_key: str) -> int | None:
+    return None
+
+
+def invalid_config(where: str, mistakes: Sequence[Mistake], line_of: LineOf = _unknown_line) -> ConfigInvalidError:
+    """The error for all mistakes of a document: one as a sentence, several as a numbered list; each with its line."""
+    told = [f"{_place(where, one.key, line_of)}: {one.text}" for one in mistakes[:_TOLD_MISTAKES]]
+    if len(mistakes) == 1:
+        return ConfigInvalidError(told[0], next_step=mistakes[0].next_step, key=mistakes[0].key or None)
+    hints = [f" ({one.next_step})" if one.next_step else "" for one in mistakes]
+    listed = {str(number): text + hint for number, (text, hint) in enumerate(zip(told, hints, strict=False), 1)}
+    more = len(mistakes) - len(told)
+    return ConfigInvalidError(
+        f"{where} has {len(mistakes)} mistakes" + (f"; the first {len(told)}:" if more else ""), **listed
+    )
+
+
+def _place(where: str, key: str, line_of: LineOf) -> str:
+    line = line_of(key)
+    return where if line is None else f"{where}:{line}"
+
+
+def decode_config(document: object, *, where: str = "the configuration", line_of: LineOf = _unknown_line) -> Config:
     """Read a document, as YAML or JSON gave it. An empty one is all defaults.
 
     Args:
         document: A mapping, or None.
         where: Names the document in messages: its file.
+        line_of: The lines of its keys.
 
     Raises:
         ConfigInvalidError: Naming each key that is wrong, with the nearest known one where there is one.
@@ -39,9 +75,10 @@ def decode_config(document: object, *, where: str = "the configuration") -> Conf
     try:
         config = _decode_record(Config, {} if document is None else document, "", mistakes)
     except _MistakeError as mistake:
-        raise _invalid(where, [mistake]) from mistake
+        raise invalid_config(where, [mistake.mistake(is_alone=True)], line_of) from mistake
     if config is None:
-        raise _invalid(where, mistakes)
+        told = [one.mistake(is_alone=len(mistakes) == 1) for one in mistakes]
+        raise invalid_config(where, told, line_of)
     return config
 
 
@@ -71,6 +108,13 @@ class _MistakeError(Exception):
     def __init__(self, path: str, text: str, near: str | None = None, known: Iterable[str] = ()) -> None:
         super().__init__(text)
         self.path, self.text, self.near, self.known = path, text, near, ", ".join(known)
+
+    def mistake(self, *, is_alone: bool) -> Mistake:
+        """The mistake for people; all keys that are known are listed for one that is alone only."""
+        hint = (
+            f"did you mean {self.near}?" if self.near else f"known here: {self.known}" * (is_alone and bool(self.known))
+        )
+        return Mistake(self.path, self.text, hint or None)
 
 
 def _decode_record(kind: type[R], document: object, prefix: str, mistakes: list[_MistakeError]) -> R | None:
@@ -111,7 +155,7 @@ def _decode_key(key: Key, value: object, path: str, mistakes: list[_MistakeError
     if not key.is_list:
         return _decode_value(key, value, path, mistakes)
     if not isinstance(value, list):
-        raise _MistakeError(path, f"{path} is {value!r}, but must be a list")
+        raise _MistakeError(path, f"{path} is {_shown(value)}, but must be a list")
     return tuple(_decode_value(key, one, f"{path}[{number}]", mistakes) for number, one in enumerate(value))
 
 
@@ -120,35 +164,36 @@ def _decode_value(key: Key, value: object, path: str, mistakes: list[_MistakeErr
         return _decode_record(key.kind, value, f"{path}.", mistakes)
     if key.is_choice:
         return _decode_choice(key.kind, value, path)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if key.kind is float and is_number:
-        value = float(cast("float", value))
-    if type(value) is not key.kind:
-        raise _MistakeError(path, f"{path} is {value!r}, but must be {article_of(key.kind)}")
-    smallest = key.setting.minimum
-    if smallest is not None and not cast("float", value) >= smallest:
-        raise _MistakeError(path, f"{path} is {value!r}, the smallest allowed is {smallest:g}")
-    return value
+    is_float = key.kind is float and type(value) is int
+    if type(value) is not key.kind and not is_float:
+        raise _MistakeError(path, f"{path} is {_shown(value)}, but must be {article_of(key.kind)}")
+    _refuse_beyond(key, value, path)
+    return float(cast("int", value)) if is_float else value
+
+
+def _refuse_beyond(key: Key, value: object, path: str) -> None:
+    """Refuse a number out of its range; nan is in none."""
+    least, most = key.setting.minimum, key.maximum
+    if least is not None and not cast("float", value) >= least:
+        raise _MistakeError(path, f"{path} is {_shown(value)}, the smallest allowed is {least:.15g}")
+    if most is not None and not cast("float", value) <= most:
+        raise _MistakeError(path, f"{path} is {_shown(value)}, the largest allowed is {most:.16g}")
 
 
 def _decode_choice(kind: type[enum.StrEnum], value: object, path: str) -> enum.StrEnum:
     try:
         return kind(str(value))
     except ValueError as error:
-        raise _MistakeError(path, f"{path} is {value!r}, but must be one of {', '.join(kind)}") from error
+        raise _MistakeError(path, f"{path} is {_shown(value)}, but must be one of {', '.join(kind)}") from error
 
 
-def _invalid(where: str, mistakes: Sequence[_MistakeError]) -> ConfigInvalidError:
-    """One mistake with what to do about it; of several the first few, with what was probably meant."""
-    first, key = mistakes[0], mistakes[0].path or None
-    if len(mistakes) == 1:
-        hint = f"did you mean {first.near}?" if first.near else first.known and f"known here: {first.known}"
-        return ConfigInvalidError(f"{where}: {first.text}", next_step=hint or None, key=key)
-    told = [f"{one.text} (did you mean {one.near}?)" if one.near else one.text for one in mistakes[:_TOLD_MISTAKES]]
-    more = len(mistakes) - len(told)
-    return ConfigInvalidError(
-        f"{where} has {len(mistakes)} mistakes: {'; '.join(told)}" + (f"; and {more} more" if more else ""), key=key
-    )
+def _shown(value: object) -> str:
+    """A value in a message, shortened."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a very large integer"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def article_of(kind: type) -> str:

@@ -63,7 +63,7 @@ class LimitsConfig(Section):
     max_entry_bytes: Annotated[int, Setting("One binary or archive entry, unpacked.", minimum=1)] = 16 * GIBIBYTE
     max_total_bytes: Annotated[int, Setting("All of a package, unpacked.", minimum=1)] = 64 * GIBIBYTE
     max_ratio: Annotated[float, Setting("Unpacked ÷ packed size.", minimum=1)] = 200.0
-    max_xml_depth: Annotated[int, Setting("Nested elements of a DocView document.", minimum=1)] = 110
+    max_xml_depth: Annotated[int, Setting("Nested elements of a DocView document.", minimum=1, maximum=1000)] = 110
     are_collisions_refused: Annotated[
         bool, Setting("Refuse two names in one folder that differ in case or Unicode form only.")
     ] = True
@@ -98,11 +98,16 @@ class PublisherConfig(Section):
             "they are refused, and every binary travels in its package: for subscribers of Sling."
         ),
     ] = Transfer.REFERENCE
-    inline_package_bytes: Annotated[int, Setting("Packages up to this size travel in the message.", minimum=0)] = (
-        800 * KIBIBYTE
-    )
+    inline_package_bytes: Annotated[
+        int, Setting("Packages up to this size travel in the message.", minimum=0, maximum=GIBIBYTE)
+    ] = 800 * KIBIBYTE
     piece_bytes: Annotated[
-        int, Setting("Size of one piece of a package in chunks; the brokers must take a little more.", minimum=1024)
+        int,
+        Setting(
+            "Size of one piece of a package in chunks; the brokers must take a little more.",
+            minimum=1024,
+            maximum=GIBIBYTE,
+        ),
     ] = 800 * KIBIBYTE
     inline_binary_bytes: Annotated[
         int, Setting("Binaries up to this size travel in the package, larger ones through the blob store.", minimum=0)
@@ -246,7 +251,7 @@ class HttpConfig(Section):
     """The HTTP API of an agent."""
 
     host: Annotated[str, Setting("Address to listen at. Without tokens it must be a loopback address.")] = "127.0.0.1"
-    port: Annotated[int, Setting("Port to listen at; 0 takes a free one.", minimum=0)] = 8080
+    port: Annotated[int, Setting("Port to listen at; 0 takes a free one.", minimum=0, maximum=65_535)] = 8080
     tokens: Annotated[
         tuple[TokenConfig, ...], Setting("Who may do what; none: everybody on this machine may do all.")
     ] = ()
@@ -254,7 +259,7 @@ class HttpConfig(Section):
     requests_per_second: Annotated[float, Setting("Requests of one caller, lasting.", minimum=0.1)] = 50.0
     burst_requests: Annotated[int, Setting("Requests of one caller at once.", minimum=1)] = 100
     request_seconds: Annotated[float, Setting("Time for a client to send its request.", minimum=0.1)] = 30.0
-    max_connections: Annotated[int, Setting("Connections at once; more are refused.", minimum=1)] = 200
+    max_connections: Annotated[int, Setting("Connections at once; more are refused.", minimum=1, maximum=65_535)] = 200
 
 
 class WebhookConfig(Section):

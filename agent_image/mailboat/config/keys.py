@@ -16,15 +16,22 @@ KIBIBYTE: Final = 1024
 MEBIBYTE: Final = 1024 * KIBIBYTE
 GIBIBYTE: Final = 1024 * MEBIBYTE
 
+LARGEST_INTEGER: Final = 2**53 - 1
+"""Of a key without a maximum of its own: what JSON's readers keep exactly, 8 PiB as a size."""
+
+LARGEST_NUMBER: Final = 1e9
+"""The same for numbers: 31 years as a duration. Timers and time stamps overflow not far beyond."""
+
 REQUIRED: Final = object()
 """The default of a key that has none: the document must say it."""
 
 
 class Setting(NamedTuple):
-    """What is said of one key: a sentence, and the smallest value allowed."""
+    """What is said of one key: a sentence, and the smallest and the largest value allowed."""
 
     text: str
     minimum: float | None = None
+    maximum: float | None = None
 
 
 Section = Frozen
@@ -54,6 +61,12 @@ class Key(NamedTuple):
     def is_section(self) -> bool:
         """Whether the value has keys of its own."""
         return issubclass(self.kind, Section)
+
+    @property
+    def maximum(self) -> float | None:
+        """The largest value allowed; None for what is no number."""
+        largest = {int: LARGEST_INTEGER, float: LARGEST_NUMBER}.get(self.kind)
+        return largest if self.setting.maximum is None else self.setting.maximum
 
     @property
     def is_choice(self) -> bool:

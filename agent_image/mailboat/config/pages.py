@@ -30,6 +30,11 @@ def configuration_page() -> str:
         "Generated from `mailboat/config/document.py` by `make docs`. A home keeps it in `mailboat.yaml`, which",
         "`mailboat init` writes with every key explained; `mailboat agent run --config FILE` takes any file, YAML or",
         "JSON. An unknown key is refused, with the nearest known one, and so is a key that stands twice.",
+        "",
+        "`mailboat config check FILE` refuses what `mailboat agent run --config FILE` would refuse, and names the line",
+        "of each mistake. Relative paths are relative to the home, except for `agents.publishers[].source`, which is",
+        "relative to the configuration's file. Integers are at most 9007199254740991 and other numbers at most 10^9,",
+        "unless the type says another maximum.",
     ]
     for key in keys_of(Config):
         lines += _section_page(key, key.name)
@@ -65,8 +70,10 @@ def _kind_text(key: Key) -> str:
         return "file or env" if names == ["file", "env"] else "section"
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
-    text = article_of(key.kind)
-    return text if key.setting.minimum is None else f"{text}, ≥ {key.setting.minimum:.15g}"
+    text, least, most = article_of(key.kind), key.setting.minimum, key.setting.maximum
+    if least is None:
+        return text
+    return f"{text}, ≥ {least:.15g}" if most is None else f"{text}, {least:.15g} to {most:.15g}"
 
 
 def _key_lines(key: Key, value: object, indent: str) -> Iterator[str]:

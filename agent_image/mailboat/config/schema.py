@@ -56,4 +56,5 @@ def _value_schema(key: Key) -> dict[str, Any]:
     if key.is_choice:
         return {"type": "string", "enum": list(map(str, key.kind))}
     schema: dict[str, Any] = {"type": _TYPES[key.kind]}
-    return schema if key.setting.minimum is None else {**schema, "minimum": key.setting.minimum}
+    ends = {"minimum": key.setting.minimum, "maximum": key.maximum}
+    return {**schema, **{name: end for name, end in ends.items() if end is not None}}

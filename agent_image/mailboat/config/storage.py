@@ -6,7 +6,7 @@ import enum
 from dataclasses import field
 from typing import Annotated
 
-from mailboat.config.keys import DAY_SECONDS, MEBIBYTE, Section, Setting
+from mailboat.config.keys import DAY_SECONDS, GIBIBYTE, MEBIBYTE, Section, Setting
 
 
 class SaslMechanism(enum.StrEnum):
@@ -65,10 +65,12 @@ class KafkaConfig(Section):
     tls: Annotated[KafkaTlsConfig | None, Setting("Encryption; null is without.")] = None
     sasl: Annotated[KafkaSaslConfig | None, Setting("Login; null is without.")] = None
     replicas: Annotated[
-        int | None, Setting("Replicas of topics that are made; null is the brokers' default.", minimum=1)
+        int | None,
+        Setting("Replicas of topics that are made; null is the brokers' default.", minimum=1, maximum=32_767),
     ] = None
     min_insync_replicas: Annotated[
-        int | None, Setting("Replicas that an append waits for; null leaves it to the brokers.", minimum=1)
+        int | None,
+        Setting("Replicas that an append waits for; null leaves it to the brokers.", minimum=1, maximum=32_767),
     ] = None
     append_seconds: Annotated[
         float, Setting("Time for an append before its outcome counts as unknown.", minimum=0.1)
@@ -98,7 +100,12 @@ class S3Config(Section):
     secret_access_key: Annotated[Secret | None, Setting("Its secret.")] = None
     ca_file: Annotated[str | None, Setting("Who signed the server's certificate, PEM.")] = None
     multipart_bytes: Annotated[
-        int, Setting("Size of the parts of large uploads; a handful are in memory at a time.", minimum=5 * MEBIBYTE)
+        int,
+        Setting(
+            "Size of the parts of large uploads; a handful are in memory at a time.",
+            minimum=5 * MEBIBYTE,
+            maximum=5 * GIBIBYTE,
+        ),
     ] = 8 * MEBIBYTE
     max_attempts: Annotated[int, Setting("Attempts of one request before it counts as failed.", minimum=1)] = 5
 

@@ -85,11 +85,11 @@ class Poster:
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_seconds: float) -> None:
         """Connect to nothing yet. Raises: UsageError for a URL that can't be posted to."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise UsageError(f"events.webhook.url names no port that can be: {error}") from error
+            raise UsageError(f"events.webhook.url is not a URL: {error}") from error
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
             raise UsageError(
                 "events.webhook.url is not an http or https URL without a password in it",

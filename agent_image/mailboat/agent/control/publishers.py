@@ -101,7 +101,7 @@ class PublisherRoom:
 
     def _open_source(self) -> Source:
         home = self._workspace.home
-        return open_source(home.resolve(self._config.source or ""), home.known_files_path)
+        return open_source(home.resolve_source(self._config.source or ""), home.known_files_path)
 
 
 def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[QueueState]:
