@@ -27,9 +27,12 @@ from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
-settings.register_profile(
-    "suite", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+pytest_plugins = ("slices",)
+
+# tests scale their own counts by these: see mailboat.testing.examples
+_CHECKS = [HealthCheck.too_slow]
+settings.register_profile("suite", deadline=None, max_examples=20, suppress_health_check=_CHECKS, print_blob=True)
+settings.register_profile("long", settings.get_profile("suite"), max_examples=50)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, suppress_health_check=list(HealthCheck))
 settings.load_profile("suite")
 

@@ -51,6 +51,7 @@ def write_random(file: Path, mebibytes: int) -> None:
             stream.write(os.urandom(MEBIBYTE))
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(1800)
 def test_a_large_package_by_reference_costs_little_more_than_its_transfer(bench: Any, s3_server: S3Server) -> None:
     size = bench.length(128, 1024)
@@ -104,6 +105,7 @@ def test_a_large_package_by_reference_costs_little_more_than_its_transfer(bench:
     )
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(1800)
 def test_a_sweep_lists_a_thousand_at_a_time_in_bounded_memory(bench: Any, s3_server: S3Server, tmp_path: Path) -> None:
     count = bench.length(3_000, 100_000)

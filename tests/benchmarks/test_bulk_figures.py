@@ -58,6 +58,7 @@ def stage_of(result: dict[str, Any], name: str) -> dict[str, Any]:
     return {"seconds": sum(one["seconds"] for one in found), "skew": max(one["skew"] for one in found)}
 
 
+@pytest.mark.long("figures")
 def test_spark_builds_nearly_as_fast_as_plain_loops_on_all_cores(bench: Any) -> None:
     site = forest(bench, bench.length(16_000, 100_000))
     homes = [new_home(bench, f"floor-{core}") for core in range(CORES)]
@@ -82,6 +83,7 @@ def test_spark_builds_nearly_as_fast_as_plain_loops_on_all_cores(bench: Any) -> 
     )
 
 
+@pytest.mark.long("figures")
 def test_time_and_memory_of_the_driver_follow_the_packages(bench: Any) -> None:
     sites = [forest(bench, pages) for pages in (bench.length(300, 10_000), bench.length(1_200, 100_000))]
     runs = [builds(bench, ONE_NODE, f"{new_home(bench, f'growth-{site.name}')}={site}") for site in sites]
@@ -104,6 +106,7 @@ def test_time_and_memory_of_the_driver_follow_the_packages(bench: Any) -> None:
     bench.report_count("bulk-shuffle", max(shuffled), target=2.0, unit="shuffled ÷ manifest bytes")
 
 
+@pytest.mark.long("figures")
 def test_a_second_run_repeats_nothing_and_a_small_change_uploads_little(bench: Any) -> None:
     site = forest(bench, bench.length(4_000, 20_000))
     build = f"{new_home(bench, 'again')}={site}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(600)  # a hundred and more processes, on cores that others may want
 def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
     folder, packages, many = bench.folder("fan-out"), bench.length(1_500, 4_000), 50
@@ -43,6 +44,7 @@ def test_fifty_subscribers_cost_each_what_one_costs(bench: Any) -> None:
     )
 
 
+@pytest.mark.long("figures")
 def test_a_publisher_does_not_notice_its_subscribers(bench: Any) -> None:
     packages, many = bench.length(400, 500), bench.length(10, 100)
 

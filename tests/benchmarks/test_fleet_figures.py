@@ -60,6 +60,7 @@ def mailboat(*words: object) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(1800)
 def test_a_fleet_of_processes_follows_one_publisher(bench: Any) -> None:
     count, packages, idle_seconds = bench.length(10, 100), bench.length(20, 100), bench.length(5, 30)

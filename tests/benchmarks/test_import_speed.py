@@ -36,6 +36,7 @@ def test_importing_costs_little_more_than_a_bare_loop(
     bench.report_ratio(f"import-{package_type}", samples, target=target, gate=gate, count=count, batch=BATCH, nodes=3)
 
 
+@pytest.mark.long("figures")
 def test_a_long_backlog_costs_no_more_per_package(bench: Any) -> None:
     folder, short, long = bench.folder("catch-up"), 3_000, bench.length(30_000, 100_000)
     bench.run("arms/prepare.py", folder / "short", short, "tree")

@@ -52,6 +52,7 @@ def test_importing_from_kafka_costs_little_more_than_a_bare_loop(bench: Any, kaf
     bench.report_ratio("import-kafka", samples, target=2.0, gate=3.6, count=count, batch=100, nodes=3)
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(3600)  # twice fifty processes, four times, on cores that others may want
 def test_many_subscribers_on_kafka_cost_each_what_one_costs(bench: Any, kafka_broker: KafkaBroker) -> None:
     packages, many = bench.length(1_500, 4_000), bench.length(10, 50)

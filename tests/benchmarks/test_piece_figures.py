@@ -41,6 +41,7 @@ def write_random(file: Path, mebibytes: int) -> None:
             stream.write(os.urandom(MEBIBYTE))
 
 
+@pytest.mark.long("figures")
 @pytest.mark.timeout(1800)
 def test_a_large_package_in_chunks_costs_little_more_than_its_bytes(bench: Any, kafka_broker: KafkaBroker) -> None:
     size = bench.length(128, 1024)

@@ -67,6 +67,7 @@ def test_every_step_of_the_driver_has_a_crash_test() -> None:
     assert {one for one, _, _ in CASES} >= {one for one in Failpoint if one.startswith("bulk-")}
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize(("failpoint", "count", "build_id"), CASES)
 def test_a_driver_killed_at_any_step_publishes_each_package_once(
     tmp_path: Path, failpoint: Failpoint, count: int, build_id: str | None

@@ -309,6 +309,7 @@ def test_a_source_that_is_gone_is_told_by_name(site: Path, order: Any) -> None:
     assert type(caught.value).__name__ == "SourceMissingError"
 
 
+@pytest.mark.long("spark")
 def test_what_an_executor_cannot_store_ends_the_build_and_says_where(spark: SparkSession, order: Any) -> None:
     place, recipe, bins = order
     blobs = Path(place.home) / "blobs"

@@ -88,6 +88,7 @@ def test_every_failpoint_has_a_crash_test() -> None:
     assert covered == set(Failpoint)
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("failpoint", PUBLISHER)
 def test_a_publisher_killed_at_any_step_publishes_each_request_once(
@@ -107,6 +108,7 @@ def test_a_publisher_killed_at_any_step_publishes_each_request_once(
         target.close()
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("failpoint", "kind"), SUBSCRIBER_CASES)
 def test_a_subscriber_killed_at_any_step_imports_each_package_once(

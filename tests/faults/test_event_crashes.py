@@ -66,6 +66,7 @@ def copy_of(prepared: Path, into: Path) -> Path:
     return Path(shutil.copytree(prepared, into / "copy"))
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("failpoint", RAISING)
 def test_a_publisher_killed_at_any_step_raises_each_event_once(
@@ -82,6 +83,7 @@ def test_a_publisher_killed_at_any_step_raises_each_event_once(
     assert [(one.offset, one.missed[0].reason) for one in events if one.missed] == [(7, MissedReason.FAILED)]
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 40])
 @pytest.mark.parametrize("failpoint", POSTING)
 def test_a_webhook_killed_at_any_step_posts_each_event_in_order(

@@ -59,6 +59,7 @@ def shown(folder: Path) -> str:
     return digest_seen(folder / "edge-generations")
 
 
+@pytest.mark.rotates("failpoint")
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
 def test_a_build_is_shown_as_a_whole_whatever_step_the_subscriber_dies_at(

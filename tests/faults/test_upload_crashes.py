@@ -69,6 +69,7 @@ def swept(engine: Engine) -> SweepReport:
     return sweep(workspace)
 
 
+@pytest.mark.rotates("step")
 @pytest.mark.parametrize("step", STEPS)
 def test_who_comes_back_publishes_once_and_nothing_is_left_over(
     place: BucketPlace | None, tmp_path: Path, step: Failpoint
@@ -86,6 +87,7 @@ def test_who_comes_back_publishes_once_and_nothing_is_left_over(
         target.close()
 
 
+@pytest.mark.rotates("step")
 @pytest.mark.parametrize("step", STEPS)
 def test_who_never_comes_back_leaves_one_message_or_none_and_no_orphan(
     place: BucketPlace | None, tmp_path: Path, step: Failpoint

@@ -114,6 +114,7 @@ def test_a_finished_build_of_a_small_tree_is_recognised_without_a_session(
     assert (runner.figures, runner.start_seconds) == ([], None)
 
 
+@pytest.mark.long("spark")
 def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession, boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
@@ -124,6 +125,7 @@ def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession
     assert runner.start_seconds is not None
 
 
+@pytest.mark.long("spark")
 def test_what_cannot_be_published_is_told_and_the_rest_built(
     spark: SparkSession, boat: Any, site: Path, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_what_cannot_be_published_is_told_and_the_rest_built(
     assert boat.do("content", "diff", site, f"files:{tmp_path / 'web'}").lines == ["no difference"]
 
 
+@pytest.mark.long("spark")
 def test_a_data_frame_of_bins_can_be_saved_as_packages(
     spark: SparkSession, boat: Any, site: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_data_frame_of_bins_can_be_saved_as_packages(
     assert boat.do("content", "diff", site, f"files:{tmp_path / 'web'}").lines == ["no difference"]
 
 
+@pytest.mark.long("spark")
 def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
@@ -166,6 +170,7 @@ def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, sit
     assert messages(boat) == []
 
 
+@pytest.mark.long("spark")
 def test_a_sink_takes_nothing_but_all_bins_of_its_source(spark: SparkSession, boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
         wishes = BuildWish(str(site), [ROOT], BUDGET), BuildWish(str(site), [NodePath("/s01")], BUDGET)

@@ -33,7 +33,8 @@ from mailboat.testing.s3_server import ADMIN, S3Server
 from mailboat.testing.spark_cluster import ClusterSettings, SparkCluster
 from mailboat.wire.messages import decode_message
 
-pytestmark = pytest.mark.timeout(1_800)  # seven Java machines start on what cores there are
+# seven Java machines start on what cores there are
+pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(1_800)]
 
 BUDGET = ("--budget", "60kB", "--nodes", "40")
 

@@ -14,7 +14,7 @@ from mailboat.bulk.spark.stages import Stage, StageRunner
 from mailboat.testing.patience import wait_until
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
+pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]  # Java starts, and compiles, on what cores there are
 
 ROW_BYTES, ROWS, STAGES = 100_000, 20, 6
 LIBRARY_OBJECTS = 10_000

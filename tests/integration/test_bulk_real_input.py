@@ -28,6 +28,7 @@ def imported_equals(engine: Engine, source: Path, roots: tuple[NodePath, ...]) -
             )
 
 
+@pytest.mark.long("trees-and-demos")
 @pytest.mark.timeout(900)
 def test_a_content_package_of_aem_arrives_whole_in_many_packages(core_components: Path, tmp_path: Path) -> None:
     with closing(open_source(str(core_components))) as source:

@@ -64,6 +64,7 @@ def hot_site() -> Iterator[Path]:
         yield Path(site)
 
 
+@pytest.mark.long("trees-and-demos")
 def test_a_folder_with_200_000_children_is_cut_into_even_packages_in_bounded_memory(
     hot_site: Path,
 ) -> None:

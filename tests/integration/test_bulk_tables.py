@@ -52,6 +52,7 @@ def test_a_source_is_a_table_with_a_row_for_each_node_and_its_digest(spark: Spar
     assert logo.properties[0].values[0].endswith(":70000")
 
 
+@pytest.mark.long("spark")
 def test_every_node_is_in_one_partition_and_there_are_as_many_as_asked_for(spark: SparkSession, site: Path) -> None:
     table = spark.read.format("mailboat").option("tasks", 8).schema("path STRING").load(str(site))
     assert table.rdd.getNumPartitions() == 8
@@ -80,12 +81,14 @@ def test_conditions_that_are_pushed_down_leave_out_what_is_not_read(
     assert pushed(spark, site).where(condition).count() == count
 
 
+@pytest.mark.long("spark")
 def test_a_query_ends_where_it_meets_what_cannot_be_read(spark: SparkSession, site: Path) -> None:
     (site / "de" / "secret.html").symlink_to("/nowhere")
     with pytest.raises(PySparkException, match="leads outside"):
         pushed(spark, site).where("path LIKE '/d%'").count()
 
 
+@pytest.mark.long("spark")
 def test_a_table_answers_all_queries_rightly_unless_conditions_are_pushed_down(spark: SparkSession, site: Path) -> None:
     table = spark.read.format("mailboat").option("types", '["nt:file"]').load(str(site))
     assert (table.where("path LIKE '/en/%'").count(), table.where("path LIKE '/de/%'").count()) == (31, 30)
@@ -147,6 +150,7 @@ def published(boat: Any, site: Path) -> Any:
     return boat
 
 
+@pytest.mark.long("spark")
 def test_the_package_topic_is_a_table(spark: SparkSession, published: Any) -> None:
     table = spark.read.format("mailboat.packages").option("offsetsPerTask", 2).load(str(published.home))
     assert table.rdd.getNumPartitions() == 3
@@ -158,6 +162,7 @@ def test_the_package_topic_is_a_table(spark: SparkSession, published: Any) -> No
     assert [row.offset for row in some.collect()] == [1, 2]
 
 
+@pytest.mark.long("spark")
 @pytest.mark.parametrize(("condition", "offsets"), [("offset = 77", []), ("offset >= 4 AND offset < 9", [4, 5])])
 def test_offsets_that_are_pushed_down_are_all_that_is_read(
     spark: SparkSession, published: Any, condition: str, offsets: list[int]
@@ -174,6 +179,7 @@ def test_statuses_and_queues_are_tables_of_who_has_what(spark: SparkSession, pub
     assert queues.where("subscriber = 'nobody'").count() == 0
 
 
+@pytest.mark.long("spark")
 def test_the_status_topic_is_a_table(spark: SparkSession, boat: Any) -> None:
     with Workspace(Home(boat.home)) as workspace:
         sling_id, topic = workspace.home.sling_id, workspace.topic(TopicRole.STATUS)

@@ -61,6 +61,7 @@ def test_what_differs_is_a_table_and_what_equals_is_none(spark: SparkSession, pa
     assert [one.name for one in runner.figures] == ["compare"]
 
 
+@pytest.mark.long("spark")
 @pytest.mark.parametrize("is_deep", [True, False])
 def test_a_target_that_cannot_be_read_is_told_and_the_others_compared(
     pair: tuple[Path, Path], *, is_deep: bool
@@ -84,6 +85,7 @@ def test_a_target_that_is_not_there_is_told_once(spark: SparkSession, pair: tupl
     assert [one.kind for one in alone] == ["failed"]
 
 
+@pytest.mark.long("spark")
 def test_a_root_that_the_source_does_not_have_is_named(spark: SparkSession, pair: tuple[Path, Path]) -> None:
     with pytest.raises(SourceMissingError, match="/fr"):
         difference_frame(StageRunner(spark), Comparison(str(pair[0]), (), (NodePath("/fr"),)))

@@ -15,6 +15,7 @@ from mailboat.content.locations import open_target
 from mailboat.content.port import Source
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
+from mailboat.testing.examples import examples
 from mailboat.testing.target_contract import deep, publish
 from mailboat.testing.trees import a_file, a_folder, a_page, in_walk_order, sample_tree, trees
 
@@ -68,7 +69,7 @@ def test_any_source_can_be_compared_with_any(tmp_path: Path, kind: str) -> None:
             assert list(differences(ListSource(OLD), source)) == []
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(trees())
 def test_a_tree_does_not_differ_from_itself_and_its_digests_come_in_key_order(tree: list[Node]) -> None:
     source: Source = ListSource(tree)

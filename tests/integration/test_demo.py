@@ -119,6 +119,7 @@ def test_a_demo_that_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
     assert left_running(tmp_path) == []
 
 
+@pytest.mark.long("trees-and-demos")
 def test_the_demo_runs_again_in_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "only.txt").write_text("x")

@@ -19,6 +19,7 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long("trees-and-demos")
 @pytest.mark.timeout(180)
 def test_the_demo_comes_to_the_same_end_on_real_servers(
     command_line: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

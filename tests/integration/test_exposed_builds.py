@@ -33,6 +33,7 @@ from mailboat.testing.engines import (
     memory_engine,
     watched_subscriber,
 )
+from mailboat.testing.examples import examples
 from mailboat.testing.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen
 
 OTHER = AgentName("other")
@@ -303,7 +304,7 @@ def logs(draw: st.DrawFn) -> list[Step]:
 
 
 @given(steps=logs(), max_records=st.integers(1, 6))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_readers_see_whole_builds_only_and_never_go_back(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step], max_records: int
 ) -> None:

@@ -27,6 +27,7 @@ from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.names import platform_name, repository_name
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.testing import trees
+from mailboat.testing.examples import examples
 from mailboat.testing.trees import Shape
 from mailboat.wire.nodes import decode_node
 
@@ -129,7 +130,7 @@ def legal(node: Node) -> Node:
 
 
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -144,6 +145,7 @@ def test_jackrabbit_imports_any_tree(nodes: list[Node], archive: str, jackrabbit
     assert_same(dumped(jackrabbit), nodes)
 
 
+@pytest.mark.long("java")
 def test_javas_streaming_reader_finds_every_entry(jackrabbit: Any, tmp_path: Path) -> None:
     large = file_node(NodePath(f"{ROOT}/large.jpg"), trees.large_binary(b"jpg", 6_000_000))
     packed = file_node(NodePath(f"{ROOT}/large.txt"), trees.large_binary(b"txt", 6_000_000))
@@ -199,8 +201,9 @@ def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path
 # ------------------------------------------------------------------------------------------------- what we read
 
 
+@pytest.mark.long("java")
 @settings(
-    max_examples=10,
+    max_examples=examples(10),
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -239,6 +242,7 @@ def test_names_that_filevault_loses_are_written_so_that_it_does_not(jackrabbit: 
 # ------------------------------------------------------------------------------------------------- real content
 
 
+@pytest.mark.long("java")
 def test_a_published_package_of_aem_comes_through(core_components: Path, jackrabbit: Any, tmp_path: Path) -> None:
     nodes = read(core_components.read_bytes())
     top = NodePath("/apps/core/wcm/components")

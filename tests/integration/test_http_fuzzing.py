@@ -19,9 +19,12 @@ from mailboat.http.application import api_description
 from mailboat.http.client import HttpControl
 from mailboat.http.description import operations
 from mailboat.http.serving import server_of
+from mailboat.testing.examples import examples
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
+
+pytest_plugins = ("schemathesis.pytest.plugin",)  # `-p no:schemathesis` keeps it out of every other run: 1.5 s
 
 UNHURRIED: Final = HttpConfig(requests_per_second=1e6, burst_requests=1_000_000)
 NOT_CHECKED: Final = [
@@ -96,7 +99,7 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=10,
+    max_examples=examples(10),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -107,9 +110,10 @@ def test_an_operation_of_a_real_agent_answers_as_it_is_described(case: Any, real
     case.validate_response(response, excluded_checks=NOT_CHECKED)
 
 
+@pytest.mark.long("trees-and-demos")
 @schema.parametrize()
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

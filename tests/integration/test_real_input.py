@@ -16,6 +16,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mailboat.bulk.cutting import Budget
@@ -28,6 +29,9 @@ from mailboat.testing.engines import Engine
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 DJANGO = "5.2.7"
 PYTHON_DOC = "python3.11-doc"
+
+
+LONG = pytest.mark.long("trees-and-demos")
 
 
 def run(*command: str | Path, folder: Path | None = None) -> str:
@@ -82,17 +86,12 @@ def fetch_python(into: Path) -> None:
 FETCHERS = {"django": fetch_django, "python": fetch_python}
 
 
-@pytest.fixture(scope="session", params=list(FETCHERS))
+@pytest.fixture(scope="session", params=["django", pytest.param("python", marks=LONG)])
 def tree(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A real tree of documentation."""
     version = {"django": DJANGO, "python": PYTHON_DOC}[request.param]
     with fetched(f"{request.param}-{version}", FETCHERS[request.param]) as place:
         yield place / "docs"
-
-
-def mailboat(home: Path, *arguments: str | Path) -> str:
-    """Run the command line on a home."""
-    return run(sys.executable, "-m", "mailboat.cli", "--home", home, *arguments)
 
 
 def differing_files(left: Path, right: Path) -> list[str]:
@@ -106,11 +105,11 @@ def differing_files(left: Path, right: Path) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("package_type", ["tree", "filevault"])
-def test_a_real_tree_arrives_whole_in_every_kind_of_target(tree: Path, tmp_path: Path, package_type: str) -> None:
-    home = tmp_path / "home"
-    mailboat(home, "init")
-    configuration = home / "mailboat.yaml"
+@pytest.mark.parametrize("package_type", ["tree", pytest.param("filevault", marks=LONG)])
+def test_a_real_tree_arrives_whole_in_every_kind_of_target(
+    tree: Path, tmp_path: Path, boat: Any, package_type: str
+) -> None:
+    configuration = boat.home / "mailboat.yaml"
     configuration.write_text(configuration.read_text().replace("package_type: tree", f"package_type: {package_type}"))
     targets = {
         f"files:{tmp_path / 'files'}": tmp_path / "files",
@@ -118,27 +117,27 @@ def test_a_real_tree_arrives_whole_in_every_kind_of_target(tree: Path, tmp_path:
         f"sqlite:{tmp_path / 'target.db'}": None,
     }
 
-    mailboat(home, "publish", tree, "--changed")
+    boat.do("publish", tree, "--changed")
     for number, target in enumerate(targets):
-        mailboat(home, "subscribe", f"reader-{number}", "--into", target, "--until", "caught-up")
+        boat.do("subscribe", f"reader-{number}", "--into", target, "--until", "caught-up")
 
-    wanted = mailboat(home, "content", "digest", tree, "-o", "name")
-    assert {target: mailboat(home, "content", "digest", target, "-o", "name") for target in targets} == dict.fromkeys(
+    wanted = boat.do("content", "digest", tree, "-o", "name").out
+    assert {target: boat.do("content", "digest", target, "-o", "name").out for target in targets} == dict.fromkeys(
         targets, wanted
     )
     # the digest is ours; the files speak for themselves
     assert [differing_files(tree, folder) for folder in targets.values() if folder] == [[], []]
 
 
+@LONG
 @pytest.mark.timeout(300)
-def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    mailboat(home, "init")
-    mailboat(home, "publish", tree, "/")
-    mailboat(home, "subscribe", "reader", "--into", f"files:{tmp_path / 'files'}", "--until", "caught-up")
+def test_a_real_tree_as_one_request_arrives_whole(tree: Path, tmp_path: Path, boat: Any) -> None:
+    boat.do("publish", tree, "/")
+    boat.do("subscribe", "reader", "--into", f"files:{tmp_path / 'files'}", "--until", "caught-up")
     assert differing_files(tree, tmp_path / "files") == []
 
 
+@LONG
 @pytest.mark.timeout(300)
 def test_a_real_tree_as_the_packages_of_a_bulk_build_arrives_whole(tree: Path, tmp_path: Path) -> None:
     with Engine(tmp_path / "home") as engine:

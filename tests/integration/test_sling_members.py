@@ -209,6 +209,7 @@ def test_what_their_publisher_distributes_is_imported_by_our_subscriber_and_leav
     assert {one.package_type for one in packages} == {BUILDER}
 
 
+@pytest.mark.long("java")
 def test_their_publisher_clears_a_package_that_ours_can_not_import(members: Members) -> None:
     members.subscribe(follow=(SLING_AUTHOR,), is_editable=True)
     members.ask("publisher", SLING_AUTHOR, "durbo")
@@ -228,6 +229,7 @@ def test_their_publisher_clears_a_package_that_ours_can_not_import(members: Memb
     assert members.told(CommandResult) == []  # a command without an id has no answer
 
 
+@pytest.mark.long("java")
 def test_what_ours_gives_up_is_in_their_error_queue(members: Members) -> None:
     members.subscribe(max_retries=0, follow=(SLING_AUTHOR,))
     members.ask("publisher", SLING_AUTHOR, "durbo")
@@ -268,6 +270,7 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     assert (queue.name, queue.count) == (f"{SLING_ID}-{SLING_EDGE}", 0)
 
 
+@pytest.mark.long("java")
 def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Members) -> None:
     members.let_sling_subscribe()
     bad = PackageMessage(SLING_ID, PackageId("bad"), Action.ADD, BUILDER, AUTHOR, 3, b"bad", paths=(NodePath("/bad"),))
@@ -283,6 +286,7 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     await_value(lambda: members.room.queue(AUTHOR, SLING_EDGE).items, lambda items: items == ())
 
 
+@pytest.mark.long("java")
 def test_what_theirs_gives_up_is_among_our_errors(members: Members) -> None:
     members.let_sling_subscribe(max_retries=0)
     bad = PackageMessage(SLING_ID, PackageId("bad"), Action.ADD, BUILDER, AUTHOR, 3, b"bad", paths=(NodePath("/bad"),))
@@ -291,6 +295,7 @@ def test_what_theirs_gives_up_is_among_our_errors(members: Members) -> None:
     assert (error.subscriber, error.publisher, error.offset, error.paths) == (SLING_EDGE, AUTHOR, given_up, ("/bad",))
 
 
+@pytest.mark.long("java")
 def test_a_package_that_theirs_could_not_get_is_refused_by_our_publisher(members: Members) -> None:
     members.content.mkdir()
     (members.content / "large.bin").write_bytes(random.Random(1).randbytes(100_000))
@@ -304,6 +309,7 @@ def test_a_package_that_theirs_could_not_get_is_refused_by_our_publisher(members
         members.publish("/huge.bin")
 
 
+@pytest.mark.long("java")
 def test_their_subscriber_waits_for_our_golden_one(members: Members) -> None:
     members.content.mkdir()
     (members.content / "page.html").write_text("hello")
@@ -316,6 +322,7 @@ def test_their_subscriber_waits_for_our_golden_one(members: Members) -> None:
     assert (target / "page.html").read_text() == members.ask("read", "/page.html/jcr:content/jcr:data") == "hello"
 
 
+@pytest.mark.long("java")
 def test_our_subscriber_waits_for_their_golden_one(members: Members) -> None:
     members.content.mkdir()
     (members.content / "page.html").write_text("hello")
@@ -328,6 +335,7 @@ def test_our_subscriber_waits_for_their_golden_one(members: Members) -> None:
     assert members.ask("read", "/page.html/jcr:content/jcr:data") == "hello"
 
 
+@pytest.mark.long("java")
 def test_a_package_in_their_binary_store_can_not_be_read_by_ours_and_is_named(members: Members) -> None:
     members.subscribe(follow=(SLING_AUTHOR,))
     large = PackageMessage(SLING_ID, PackageId("large"), Action.ADD, BUILDER, SLING_AUTHOR, 900_000)
@@ -337,6 +345,7 @@ def test_a_package_in_their_binary_store_can_not_be_read_by_ours_and_is_named(me
     assert "'3a0f:1bb4' is no reference to a blob" in told.cause.message
 
 
+@pytest.mark.long("java")
 def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_know(members: Members) -> None:
     sling_id, digest = members.workspace.home.sling_id, b"\x01" * 32
     cause, identity = FailureCause("StorageFull", "no room", "/a", "trace"), LogIdentity("c", "t")
@@ -385,6 +394,7 @@ def test_their_classes_read_all_our_messages_and_pass_by_those_that_they_do_not_
     assert all(line in text for line in ('pkgBinary: "x"', 'paths: "/a"', 'deepPaths: "/a"', 'userId: "ann"'))
 
 
+@pytest.mark.long("java")
 def test_events_are_read_both_ways(members: Members) -> None:
     target = members.subscribe(follow=(SLING_AUTHOR,))
     members.ask("publisher", SLING_AUTHOR, BUILDER)
@@ -415,6 +425,7 @@ def test_events_are_read_both_ways(members: Members) -> None:
     assert (heard[1]["name"], heard[1]["kind"], heard[1]["offset"], heard[1]["text"]) == ("p", AUTHOR, 2**40, "/a,/b")
 
 
+@pytest.mark.long("java")
 def test_an_instance_id_has_36_characters_on_both_sides(members: Members) -> None:
     short = SlingId(SLING_ID[:-1])
     with pytest.raises(Exception, match=f"Illegal slingId {short}"):

@@ -16,7 +16,7 @@ from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.s3_server import ADMIN, S3Server
 
 TESTS = Path(__file__).parents[1]
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]
 
 JOB = """
 import json, sys

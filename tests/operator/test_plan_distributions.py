@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.testing.examples import examples
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.plan.actions import Delete, Report
@@ -161,7 +162,7 @@ def test_a_finished_one_goes_when_its_time_is_over_counted_from_its_end() -> Non
 
 
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True), st.integers(0, 99_999))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_the_name_of_a_member_tells_its_ordinal(pool: str, number: int) -> None:
     assert ordinal_of(f"{pool}-{number}", pool) == number
     assert ordinal_of(f"{pool}-x-{number}", pool) is None
@@ -169,7 +170,7 @@ def test_the_name_of_a_member_tells_its_ordinal(pool: str, number: int) -> None:
 
 
 @given(st.lists(st.sampled_from(range(8)), unique=True), st.integers(0, 8), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_it_finishes_exactly_when_each_member_of_the_pool_has_spoken(
     known: list[int], replicas: int, data: Any
 ) -> None:

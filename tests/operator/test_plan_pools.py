@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import ResourceInvalidError
+from mailboat.testing.examples import examples
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.children import ChildKey, key_of
 from mailboat_operator.manifests.pods import AgentImage
@@ -115,7 +116,7 @@ def test_a_change_of_lag_within_a_step_writes_nothing() -> None:
 
 
 @given(st.integers(0, 10**12))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_a_coarse_lag_is_never_less_and_at_most_a_tenth_more(lag: int) -> None:
     found = coarse(lag)
     assert found is not None
@@ -170,7 +171,7 @@ def test_a_member_that_does_not_serve_goes_whatever_the_others_do() -> None:
 
 
 @given(st.integers(0, 6), st.integers(0, 12), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_no_step_takes_more_than_one_or_leaves_fewer_than_wanted(wanted: int, current: int, data: Any) -> None:
     ready = data.draw(st.integers(0, current))
     step = next_step(pool(replicas=wanted), workload(current, current, ready), None)

@@ -41,6 +41,7 @@ from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.requests import MAX_PATHS
 from mailboat.testing.engines import memory_engine, write_site
+from mailboat.testing.examples import examples
 from mailboat.wire.messages import encode_package
 
 Tree = Mapping[NodePath, int]
@@ -101,14 +102,14 @@ def cut(tree: Tree, budget: Budget, divided: Sequence[Branch] | None = None) -> 
     return sorted(bins, key=lambda one: one.order)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(trees(), budgets)
 def test_the_bins_are_a_partition_of_the_tree(tree: Tree, budget: Budget) -> None:
     owned = Counter(path for one in cut(tree, budget) for path in tree if filter_of(one).covers(path))
     assert owned == dict.fromkeys(tree, 1)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(trees(), budgets, st.integers(0, 2**32))
 def test_the_bins_are_the_same_however_the_tree_is_divided_among_tasks(tree: Tree, budget: Budget, seed: int) -> None:
     chance = random.Random(seed)
@@ -117,7 +118,7 @@ def test_the_bins_are_the_same_however_the_tree_is_divided_among_tasks(tree: Tre
     assert cut(tree, budget, divided) == cut(tree, budget)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(trees(), budgets)
 def test_a_bin_keeps_the_budget_unless_one_node_is_beyond_it(tree: Tree, budget: Budget) -> None:
     for one in cut(tree, budget):
@@ -129,7 +130,7 @@ def test_a_bin_keeps_the_budget_unless_one_node_is_beyond_it(tree: Tree, budget:
         assert filter_of(one).is_simple
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(trees(), budgets)
 def test_the_skeleton_comes_first_and_each_kind_in_walk_order(tree: Tree, budget: Budget) -> None:
     bins = cut(tree, budget)
@@ -141,7 +142,7 @@ def test_the_skeleton_comes_first_and_each_kind_in_walk_order(tree: Tree, budget
     assert firsts == sorted(firsts)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(trees(), budgets, st.data())
 def test_the_revision_changes_with_any_node(tree: Tree, budget: Budget, data: st.DataObject) -> None:
     def revision(some: Tree) -> bytes:
@@ -152,7 +153,7 @@ def test_the_revision_changes_with_any_node(tree: Tree, budget: Budget, data: st
     assert revision(tree) != revision({**tree, changed: tree[changed] + 1})
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(trees(), budgets, st.data())
 def test_nothing_above_what_can_not_be_listed_is_owned_with_its_subtree(
     tree: Tree, budget: Budget, data: st.DataObject

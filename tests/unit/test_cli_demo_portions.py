@@ -10,6 +10,7 @@ from mailboat.cli.demo.portions import Portion, cut, survey
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, file_node, folder_node
 from mailboat.model.paths import NodePath, ancestors_of, is_within
+from mailboat.testing.examples import examples
 
 Sizes = dict[str, int]
 NAMES = st.sampled_from(["a", "b", "c", "a b", "ü"])
@@ -32,7 +33,7 @@ def owners(portions: list[Portion], path: NodePath) -> Iterator[Portion]:
 
 
 @given(TREES, st.integers(2, 50))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_every_node_is_in_exactly_one_request_and_parents_never_come_later(files: Sizes, wanted: int) -> None:
     nodes = nodes_of(files)
     portions = list(cut(survey(nodes), wanted))
@@ -45,7 +46,7 @@ def test_every_node_is_in_exactly_one_request_and_parents_never_come_later(files
 
 
 @given(TREES)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_no_request_is_empty(files: Sizes) -> None:
     for one in cut(survey(nodes_of(files)), 40):
         assert one.shallow or one.deep

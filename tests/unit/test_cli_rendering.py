@@ -24,6 +24,7 @@ from mailboat.cli.rendering import (
     time_text,
 )
 from mailboat.errors import JournalTrimmedError, MailboatError, UsageError
+from mailboat.testing.examples import examples
 from rich.text import Text
 
 TABLE = Table((Column("NAME"), Column("LAG", is_number=True)), [("edge-1", "7"), ("[bold]x", "1234")])
@@ -83,7 +84,7 @@ def test_errors_fold_beside_their_rows_where_there_is_room(monkeypatch: pytest.M
 
 
 @given(st.integers(min_value=20, max_value=200))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_no_line_of_a_table_is_wider_than_its_terminal(width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         assert max(map(len, on_terminal(FAILING, width, patch))) <= width

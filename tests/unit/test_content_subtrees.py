@@ -16,6 +16,7 @@ from mailboat.model.identifiers import Offset
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.testing.examples import examples
 from mailboat.testing.memory_content import MemoryTarget
 from mailboat.testing.trees import a_folder, a_page
 from mailboat.wire.nodes import encode_node
@@ -119,7 +120,7 @@ PACKAGES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(PACKAGES, min_size=1, max_size=8), st.booleans())
 def test_any_row_of_packages_has_the_same_effect(
     tmp_path_factory: pytest.TempPathFactory, packages: list[Package], is_in_two_batches: bool

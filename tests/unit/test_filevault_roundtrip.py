@@ -18,6 +18,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
 from mailboat.testing import trees
+from mailboat.testing.examples import examples
 from mailboat.testing.trees import Shape
 from mailboat.wire.nodes import decode_node
 
@@ -68,7 +69,7 @@ def by_path(nodes: Sequence[Node]) -> dict[NodePath, Node]:
     return {node.path: node for node in nodes}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(nodes=trees.trees(TRICKY), is_self_contained=st.booleans())
 def test_any_tree_comes_back_as_it_was(nodes: list[Node], is_self_contained: bool) -> None:
     exchange = Exchange()
@@ -79,13 +80,13 @@ def test_any_tree_comes_back_as_it_was(nodes: list[Node], is_self_contained: boo
     assert zipfile.ZipFile(io.BytesIO(payload)).testzip() is None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(nodes=trees.trees(TRICKY))
 def test_the_bytes_depend_on_the_contents_only(nodes: list[Node]) -> None:
     assert Exchange().write(nodes)[0] == Exchange().write(list(nodes))[0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(nodes=trees.trees(TRICKY))
 def test_parents_come_before_their_children_and_subtrees_together(nodes: list[Node]) -> None:
     exchange = Exchange()

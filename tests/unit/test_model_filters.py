@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter, filter_for
 from mailboat.model.paths import NodePath
+from mailboat.testing.examples import examples
 
 
 def path(text: str) -> NodePath:
@@ -112,7 +113,7 @@ PATHS = st.sampled_from(["/", "/a", "/a/b", "/a/b/c", "/ab", "/b", "/b/c"]).map(
 SETS = st.lists(st.builds(FilterSet, PATHS, st.booleans()), min_size=1, max_size=4).map(tuple)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(SETS, PATHS)
 def test_where_a_filter_is_simple_its_roots_alone_tell_what_it_covers(
     sets: tuple[FilterSet, ...], asked: NodePath
@@ -124,7 +125,7 @@ def test_where_a_filter_is_simple_its_roots_alone_tell_what_it_covers(
     assert found.covers(asked) == (below or asked in {one.root for one in sets})
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.sets(PATHS), st.sets(PATHS), PATHS)
 def test_the_filter_of_a_request_covers_what_was_asked_for(
     alone: set[NodePath], deep: set[NodePath], asked: NodePath
@@ -135,7 +136,7 @@ def test_the_filter_of_a_request_covers_what_was_asked_for(
     assert found.covers(asked) == (asked in alone or below)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(SETS, st.lists(PATHS, max_size=5))
 def test_the_first_uncovered_path_is_the_first_that_is_not_covered(
     sets: tuple[FilterSet, ...], asked: list[NodePath]

@@ -19,6 +19,7 @@ from mailboat.model.paths import (
     parse_path,
     parse_paths,
 )
+from mailboat.testing.examples import examples
 
 GOOD = [
     "/",
@@ -84,7 +85,7 @@ SEGMENTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(st.lists(SEGMENTS, max_size=4).map("/".join), max_size=4))
 def test_many_paths_are_judged_as_each_alone(texts: list[str]) -> None:
     def judged(parse) -> object:  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.model.nodes import PropertyType
 from mailboat.model.values import ValueRefusedError, canonical_value
+from mailboat.testing.examples import examples
 from mailboat.testing.trees import values
 
 CANONICAL = [
@@ -91,7 +92,7 @@ def test_a_text_that_is_no_value_of_its_type_is_refused(kind: PropertyType, text
         canonical_value(kind, text)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.sampled_from([kind for kind in PropertyType if kind is not PropertyType.BINARY]), st.text(max_size=30))
 def test_the_canonical_form_of_whatever_is_accepted_is_its_own(kind: PropertyType, text: str) -> None:
     try:
@@ -101,7 +102,7 @@ def test_the_canonical_form_of_whatever_is_accepted_is_its_own(kind: PropertyTyp
     assert canonical_value(kind, once) == once
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.data(), st.sampled_from([kind for kind in PropertyType if kind is not PropertyType.BINARY]))
 def test_values_of_test_trees_are_canonical(draw: st.DataObject, kind: PropertyType) -> None:
     text = draw.draw(values(kind))

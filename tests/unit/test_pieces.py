@@ -28,6 +28,7 @@ from mailboat.model.pieces import PieceMessage, PieceRun, is_run, parse_run
 from mailboat.publisher.pieces import PieceAppender, PieceSender, PieceSettings, PieceWriter
 from mailboat.subscriber.pieces import PieceFigures, PieceLimits, PiecesMissingError, PieceStore
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.examples import examples
 from mailboat.wire._generated.pieces_pb2 import PieceMessage as PieceWire
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import decode_piece, encode_piece
@@ -107,7 +108,7 @@ def bench() -> Iterator[Bench]:
         yield one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 40), st.booleans())
 def test_a_package_comes_out_of_its_pieces_as_it_went_in(package: bytes, piece_bytes: int, goes_by: bool) -> None:
     with Bench(piece_bytes) as bench:
@@ -118,7 +119,7 @@ def test_a_package_comes_out_of_its_pieces_as_it_went_in(package: bytes, piece_b
         assert bench.store.figures.read_again == (not goes_by)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.binary(min_size=1, max_size=9)), min_size=1, max_size=30), st.data()
 )

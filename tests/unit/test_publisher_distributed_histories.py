@@ -15,6 +15,7 @@ from mailboat.model.messages import (
     PackageStatus,
 )
 from mailboat.testing.event_world import SETTLED, CrashError, World, name_of
+from mailboat.testing.examples import examples
 
 
 @dataclass
@@ -130,7 +131,7 @@ class History:
         assert len(self.world.events()) == len(self.appended)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(OPERATIONS, max_size=40))
 def test_in_any_history_each_package_has_one_event_in_order_and_never_early(
     operations: list[tuple[object, ...]],

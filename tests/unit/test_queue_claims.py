@@ -8,6 +8,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.queues.claims import MAX_CLAIMS, SETTLING_SECONDS, Claims, Confirmations
 from mailboat.queues.names import QueueName
+from mailboat.testing.examples import examples
 
 AUTHOR = AgentName("author")
 
@@ -42,7 +43,7 @@ def test_a_package_is_done_when_it_is_past_and_confirmed_or_settled() -> None:
     assert claims.done_to(99, 10.0) == 5
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 0.5)), max_size=300))
 def test_claims_are_bounded_and_nothing_counts_before_it_was_said_long_enough(said: list[tuple[int, float]]) -> None:
     claims, now = Claims(), 0.0

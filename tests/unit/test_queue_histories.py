@@ -11,6 +11,7 @@ from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.pages import PageLimits, PageReader
 from mailboat.queues.standing import Standing
 from mailboat.queues.subscriber_queue import SubscriberQueue
+from mailboat.testing.examples import examples
 from mailboat.testing.queue_log import (
     GARBAGE,
     QUEUE,
@@ -25,7 +26,7 @@ from mailboat.testing.queue_log import (
 
 
 class TestAgainstAPlainList:
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def test_any_history_gives_the_same_as_a_plain_list(self, data: st.DataObject) -> None:
         """Appends, retention, following, counting and looking in any order, with little room for details."""

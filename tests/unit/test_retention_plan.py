@@ -14,6 +14,7 @@ from mailboat.model.pieces import PieceMessage, PieceRun
 from mailboat.model.positions import Bounds
 from mailboat.retention.marks import ORPHAN_SECONDS, RECORD_BYTES, LogMarks
 from mailboat.retention.plan import ConsumptionBounds, HeadPlan, Holder, Reason, plan_head
+from mailboat.testing.examples import examples
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import encode_package
 from mailboat.wire.pieces import encode_piece
@@ -177,7 +178,7 @@ def test_a_message_that_lies_about_its_pieces_holds_nothing_back() -> None:
     assert planned([record(0), record(1), record(2), lie], [4], NONE_STAYS).head == 4
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(80, 400)), min_size=1, max_size=60),
     st.lists(st.integers(0, 70), max_size=5),

@@ -18,6 +18,7 @@ from mailboat.subscriber.readiness import (
     decide_readiness,
 )
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.examples import examples
 
 NEW = Readiness()
 READY = Readiness(is_ready=True, reason=ReadyReason.CAUGHT_UP)
@@ -105,7 +106,7 @@ FACTS = st.builds(
 BEFORE = st.builds(Readiness, st.booleans(), st.sampled_from(ReadyReason))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(before=BEFORE, facts=FACTS)
 def test_the_same_facts_twice_decide_alike(before: Readiness, facts: ReadinessFacts) -> None:
     once = decided(facts, before)
@@ -113,7 +114,7 @@ def test_the_same_facts_twice_decide_alike(before: Readiness, facts: ReadinessFa
         assert decided(facts, once).is_ready == once.is_ready
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(facts=FACTS)
 def test_without_a_limit_readiness_is_only_lost_by_stopping(facts: ReadinessFacts) -> None:
     after = decided(facts, READY, ReadinessPolicy())

@@ -42,6 +42,7 @@ from mailboat.testing.engines import (
     Engine,
     page_source,
 )
+from mailboat.testing.examples import examples
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package
 
@@ -76,7 +77,7 @@ def test_what_the_golden_subscriber_did_decides(
     assert decide_precondition(status, Offset(7), is_status_lost=is_lost, golden_next_offset=at) is expected
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     base=st.integers(0, 50),
     notes=st.lists(st.tuples(st.integers(0, 100), st.sampled_from(PackageStatus)), max_size=60),

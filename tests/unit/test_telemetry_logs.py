@@ -19,6 +19,7 @@ from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
 from mailboat.telemetry.narration import Narrator
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.examples import examples
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 _LOG = logging.getLogger("mailboat.test")
@@ -207,7 +208,7 @@ def test_a_subscribers_trouble_is_told_once_for_each_change_and_its_end_once(cap
     assert (told["subscriber"], told["offset"], told["error"], told["path"]) == ("web", 9, "StorageFull", "/a")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.text(), st.dictionaries(st.sampled_from(FIELDS), st.text() | st.integers() | st.floats() | st.binary()))
 def test_anything_can_be_logged_and_gives_one_line_of_json(text: str, extra: dict[str, object]) -> None:
     stream = io.StringIO()

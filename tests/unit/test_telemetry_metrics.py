@@ -31,6 +31,7 @@ from mailboat.telemetry.subscribers import SubscriberMetrics
 from mailboat.telemetry.upkeep import UpkeepMetrics
 from mailboat.telemetry.webhook import WebhookStatistics
 from mailboat.testing.clocks import ManualClock
+from mailboat.testing.examples import examples
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -401,7 +402,7 @@ def test_a_registry_that_is_passed_in_is_used_and_no_other() -> None:
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("mailboat_")]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.lists(st.lists(st.floats(0, 1e6))))
 def test_a_histogram_fed_in_bulk_says_what_prometheus_own_would_say(batches: list[list[float]]) -> None:
     registry = CollectorRegistry()

@@ -20,6 +20,7 @@ from mailboat.publisher.settings import PublisherPorts
 from mailboat.subscriber.subscription import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer
 from mailboat.testing.engines import Engine, EngineParts, write_site
+from mailboat.testing.examples import examples
 from mailboat.tracing import NoTracer, TraceParent, context_of_package, parse_trace_parent
 from mailboat.wire.messages import decode_package
 from opentelemetry.sdk.trace import ReadableSpan
@@ -64,7 +65,7 @@ def test_a_hostile_context_is_dropped(text: object) -> None:
     assert parse_trace_parent(text) is None
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.text() | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"))
 def test_no_text_breaks_the_reading_and_what_is_read_is_written_well_formed(text: str) -> None:
     found = parse_trace_parent(text)

@@ -15,6 +15,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.packages.tree_headers import MAX_REMEMBERED_BYTES, TreeHeaders
+from mailboat.testing.examples import examples
 from mailboat.testing.handmade import data, number, text
 from mailboat.testing.trees import a_folder, large_binary
 from mailboat.wire.nodes import encode_node
@@ -50,7 +51,7 @@ def outcome(payload: bytes, *, at_once: bool) -> object:
 PATHS = st.sampled_from(["/", "/a", "/ab", "/a/b", "/a/b/c", "/a/", "a", "/a/\x00", "/..", "/ä/b", "/ä", "/a" * 60])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.lists(PATHS, min_size=1, max_size=2),
     st.lists(PATHS, max_size=3),

@@ -21,6 +21,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.packages.tree import MAX_AT_ONCE_BYTES
 from mailboat.packages.tree_order import RECENT_NAMES, SiblingNames
+from mailboat.testing.examples import examples
 from mailboat.testing.handmade import data, number, text
 from mailboat.testing.handmade_trees import (
     CODEC,
@@ -203,7 +204,7 @@ SOUND = [
 ]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(st.data(), st.sampled_from(SOUND))
 def test_both_ways_to_read_accept_the_same_packages(draw: st.DataObject, payload: bytes) -> None:
     changed = bytearray(payload)

@@ -10,6 +10,7 @@ from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.testing.examples import examples
 from mailboat.testing.handmade import number, text
 from mailboat.testing.handmade_trees import (
     header,
@@ -87,7 +88,7 @@ def test_packages_read_together_keep_within_the_limits() -> None:
     assert read_together(payload, PackageLimits(are_collisions_refused=False, max_total_bytes=len(payload) - 1)) is None
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(600))
 @given(st.data(), st.sampled_from(sorted(TOGETHER)))
 def test_what_is_read_together_is_what_is_read_alone(draw: st.DataObject, name: str) -> None:
     changed = bytearray(written(PackageContents(filter_for([], [ROOT]), TOGETHER[name])))

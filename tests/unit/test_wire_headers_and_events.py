@@ -12,6 +12,7 @@ from mailboat.errors import MessageCorruptError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import DistributedEvent, Missed, MissedReason
 from mailboat.model.paths import NodePath
+from mailboat.testing.examples import examples
 from mailboat.wire import headers
 from mailboat.wire.events import decode_event, encode_event
 
@@ -91,7 +92,7 @@ def test_what_is_no_event_is_refused(value: bytes) -> None:
         decode_event((), value)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(
     st.builds(
         DistributedEvent,

@@ -35,6 +35,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
+from mailboat.testing.examples import examples
 from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
@@ -542,7 +543,7 @@ def test_deep_nesting_is_refused() -> None:
         decode_package(nested)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(kind=st.sampled_from([1, 2, 3, 4, 5, 20, 21]), value=st.binary(max_size=120))
 def test_random_bytes_are_a_message_or_refused(kind: int, value: bytes) -> None:
     try:
@@ -557,7 +558,7 @@ SHORT = st.text(st.characters(codec="utf-8"), max_size=12)
 PATHS = st.lists(st.sampled_from(["/", "/a", "/a/b", "/ä ö/x", "/jcr:content"]).map(NodePath), max_size=3).map(tuple)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     message=st.builds(
         PackageMessage,

@@ -11,6 +11,7 @@ from mailboat.content.digest import node_digest, record_digest
 from mailboat.errors import PackageCorruptError, UntrustedInputError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import NodePath
+from mailboat.testing.examples import examples
 from mailboat.testing.handmade import data, number, packed, text
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, a_page, large_binary, nodes, sample_tree
 from mailboat.wire import shapes
@@ -150,7 +151,7 @@ def test_properties_and_mixins_in_any_order_have_the_same_bytes() -> None:
     assert encode_node(turned) == encode_node(node)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(nodes(PATH, Shape(texts=ANY_TEXTS)))
 def test_every_node_comes_back(node: Node) -> None:
     record = encode_node(node)
@@ -264,7 +265,7 @@ def test_what_no_writer_makes_is_refused_with_the_path_and_the_reason(name: str)
     assert caught.value.where["path"] == PATH
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.data(), st.sampled_from([encode_node(node).body for node in sample_tree() if len(encode_node(node).body) < 5000])
 )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.errors import MessageCorruptError, PathRefusedError
 from mailboat.model.messages import Action
+from mailboat.testing.examples import examples
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import may_be_part
 from mailboat.wire.messages import decode_package
@@ -100,7 +101,7 @@ def test_bytes_that_are_no_message_are_not_taken() -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_what_is_taken_is_what_decoding_gives(data: st.DataObject) -> None:
     value = bytearray(plain().SerializeToString())
     for _ in range(data.draw(st.integers(0, 2))):

@@ -1,4 +1,4 @@
-"""One connection to an S3 server, for all threads of a process: a boto3 client, and requests that are sent again.
+"""One connection to an S3 server, for all threads of a process: a botocore client, and requests that are sent again.
 
 The client is made when it is first needed, and made anew with fresh credentials when the server says that the old ones
 have expired. Where none can be made, or AWS's chain finds no credentials for a request, that is a failure of the store
@@ -13,11 +13,13 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader, create_loader
 
 from mailboat.blobs.s3_errors import (
     Failure,
@@ -259,14 +261,22 @@ def vanished(doing: str) -> BlobStoreUnavailableError:
     return BlobStoreUnavailableError(f"{doing}: it was removed or replaced meanwhile; try again")
 
 
+@cache
+def _service_models(search_path: str | None) -> Loader:
+    """Return botocore's reader of service descriptions, which keeps what it parsed: 0.14 s for each client without."""
+    return create_loader(search_path)
+
+
 def new_client(settings: S3Settings) -> S3Client:
     """A plain client, which tries nothing again.
 
     Raises: BotoCoreError, ClientError; what `read_keys` raises; OSError and others of AWS's chain.
     """
     keys = None if settings.read_keys is None else settings.read_keys()
-    # a session of its own: the chain looks at files and instance roles anew, and nothing is shared between stores
-    return boto3.session.Session().client(
+    # a session of its own: the chain reads files and instance roles again, and stores share no credentials
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
+    client = session.create_client(
         "s3",
         endpoint_url=settings.endpoint_url,
         region_name=settings.region,
@@ -282,3 +292,4 @@ def new_client(settings: S3Settings) -> S3Client:
             response_checksum_validation="when_required",  # every blob is checked by its SHA-256
         ),
     )
+    return cast("S3Client", client)

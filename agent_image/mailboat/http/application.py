@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -19,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import mailboat
 from mailboat.config.document import HttpConfig
@@ -53,13 +54,19 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
-    return gated(build_api(ports), config, folder, ports.clock, ports.audit, ports.telemetry.requests)
+    api = _described_api()
+
+    async def with_ports(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["ports"] = ports
+        await api(scope, receive, send)
+
+    return gated(with_ports, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
 
 
-def build_api(ports: ApiPorts) -> FastAPI:
-    """The routes with their description, not gated yet."""
+@cache
+def _described_api() -> FastAPI:
+    """Return the routes with their description; one for the process, as nothing in it belongs to one agent."""
     app = _bare_api()
-    app.state.ports = ports
     document = describe(app)
     text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
 

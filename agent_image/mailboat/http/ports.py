@@ -72,7 +72,7 @@ class ApiPorts:
 
 
 async def _ports_of(request: Request) -> ApiPorts:
-    ports: ApiPorts = request.app.state.ports
+    ports: ApiPorts = request.state.ports
     return ports
 
 

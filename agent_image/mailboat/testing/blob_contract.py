@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from mailboat.blobs.port import BlobStore, Digest
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobCorruptError, BlobMissingError, UsageError
+from mailboat.testing.examples import examples
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class BlobStoreContract:
         with store.open(info.digest, info.length_bytes) as stream:
             assert stream.read() == content
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
     @given(content=st.binary(max_size=200_000), at_once=st.integers(1, 70_000))
     def test_any_content_comes_back_however_it_is_read(
         self, harness: BlobHarness, content: bytes, at_once: int

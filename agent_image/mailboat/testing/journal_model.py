@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from mailboat.errors import PositionOutOfRangeError
 from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
+from mailboat.testing.examples import examples
 from mailboat.testing.journal_harness import FOREVER, JournalHarness, new_topic_name
 from mailboat.testing.patience import PATIENCE_SECONDS
 
@@ -140,7 +141,7 @@ def check_against_model(harness: JournalHarness, max_examples: int = 40) -> None
     run_state_machine_as_test(
         BoundMachine,
         settings=settings(
-            max_examples=max_examples,
+            max_examples=examples(max_examples),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

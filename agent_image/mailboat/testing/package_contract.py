@@ -31,6 +31,7 @@ from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, NodeRecord, PropertyType, file_node
 from mailboat.model.paths import NodePath, parent_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageSummary
+from mailboat.testing.examples import examples
 from mailboat.testing.trees import CONTENT, a_file, a_folder, a_page, large_binary, sample_tree, trees
 from mailboat.wire.nodes import decode_node
 
@@ -42,7 +43,7 @@ AS_STREAM: Final = "as a stream"
 
 relaxed = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=examples(40),
     suppress_health_check=[
         HealthCheck.differing_executors,
         HealthCheck.function_scoped_fixture,

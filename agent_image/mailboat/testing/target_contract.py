@@ -38,6 +38,7 @@ from mailboat.model.messages import FailureCause, PackageStatus, StatusMessage
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.testing.examples import examples
 from mailboat.testing.target_model import ModelTree, as_change, changes, paths
 from mailboat.testing.trees import (
     Shape,
@@ -180,7 +181,7 @@ class TargetContract:
         assert source_digest(source) == tree_digest(sample_tree()) == tree_digest(source.walk(ROOT))
 
     def test_any_tree_comes_back_equal(self) -> None:
-        @settings(max_examples=20)
+        @settings(max_examples=examples(20))
         @given(tree=trees(Shape(max_nodes=15, may_files_have_children=True)))
         def check(tree: list[Node]) -> None:
             with tempfile.TemporaryDirectory() as folder, closing(self.open_in(Path(folder))) as target:
@@ -436,7 +437,7 @@ class TargetContract:
             assert stream.read() == large_binary(b"film").open().read()
 
     def test_any_sequence_of_packages_leaves_the_tree_of_the_model(self) -> None:
-        @settings(max_examples=30)
+        @settings(max_examples=examples(30))
         @given(batches=st.lists(st.tuples(st.booleans(), st.lists(STEPS, max_size=4)), max_size=4))
         def check(batches: list[tuple[bool, list[Step]]]) -> None:
             model = ModelTree()

@@ -1,0 +1,70 @@
+"""`tests/slices.toml` is complete: no long test is outside of the slices, and no source file triggers none of them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/", "tests/plugins/")
+"""`make e2e` runs the first, and what the others hold is used by all."""
+HAVE_NO_MARKED_TESTS = {"coverage-unit", "coverage-rest", "python", "crashes-and-fuzz"}
+"""Slices that run the tests of `make test` in another way; the last one, combinations that `rotates` holds back."""
+
+
+@pytest.fixture(scope="module")
+def table(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "tests/slices.toml").read_text())
+
+
+def matching(root: Path, patterns: list[str]) -> set[str]:
+    found = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    done = subprocess.run([*found, *(f":(glob){one}" for one in patterns)], cwd=root, capture_output=True, check=True)
+    return set(done.stdout.decode().split("\0")) - {""}
+
+
+def marked(test_modules: list[Any]) -> dict[str, set[str]]:
+    """Which files mark tests for each slice."""
+    found = dict[str, set[str]]()
+    for module in test_modules:
+        for call in (one for one in ast.walk(module.tree) if isinstance(one, ast.Call)):
+            if ast.unparse(call.func) == "pytest.mark.long" and isinstance(call.args[0], ast.Constant):
+                found.setdefault(str(call.args[0].value), set()).add(module.name)
+    return found
+
+
+def test_slices_have_different_names_and_the_keys_of_the_head_comment(table: dict[str, Any]) -> None:
+    names = [one["name"] for one in table["slice"]]
+    assert len(set(names)) == len(names)
+    for one in table["slice"]:
+        assert {"name", "what", "sources", "select"} <= set(one) <= {*one, "workers", "pythons"}
+
+
+def test_every_pattern_matches_a_file(table: dict[str, Any], root: Path) -> None:
+    patterns = [*table["everything"], *(pattern for one in table["slice"] for pattern in one["sources"])]
+    assert [one for one in patterns if not matching(root, [one])] == []
+
+
+def test_every_product_and_test_file_triggers_a_slice(table: dict[str, Any], root: Path) -> None:
+    triggers = matching(
+        root, [*table["everything"], *(pattern for one in table["slice"] for pattern in one["sources"])]
+    )
+    watched = matching(root, ["agent_image/**/*.py", "operator/**/*.py", "tests/**/*.py", "tests/**/*.java"])
+    assert sorted(one for one in watched - triggers if not one.startswith(NEEDS_NO_SLICE)) == []
+
+
+def test_every_marked_test_is_selected_by_its_slice(table: dict[str, Any], test_modules: list[Any]) -> None:
+    selected = {one["name"]: one["select"] for one in table["slice"]}
+    for name, files in marked(test_modules).items():
+        assert {f"--long={name}", "--full-length"} & set(selected[name])
+        outside = [file for file in files if not any(file.startswith(folder) for folder in selected[name])]
+        assert outside == [], f"slice {name} does not select them"
+
+
+def test_every_slice_of_marked_tests_has_some(table: dict[str, Any], test_modules: list[Any]) -> None:
+    names = {one["name"] for one in table["slice"]}
+    assert names - set(marked(test_modules)) == HAVE_NO_MARKED_TESTS
