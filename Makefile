@@ -90,8 +90,8 @@ kubebox: dev # the API server of the operator's tests, and what renders the char
 extensions: dev # the compiled modules: made before the tests, as it takes longer than one may, and must not fail unseen
 	@$(BIN)/python tools/build_compiled.py > /dev/null
 
-runtime:
+runtime: # what the demo needs, installed into .venv
 	@$(PYTHON) tools/bootstrap.py runtime
 
-dev:
+dev: ## Install everything for development into .venv; other targets do it first
 	@$(PYTHON) tools/bootstrap.py dev

@@ -1,4 +1,4 @@
-"""`mailboat agent run`: the agents of a configuration in one process, until SIGTERM or Ctrl-C.
+"""`mailboat agent run`: the agents of a configuration in one process, until SIGTERM or Ctrl-C; `agent health` asks it.
 
 Puts the process (`agent/running.py`) and its HTTP server (`http/server.py`) together, says when they are ready, and
 ends both within one deadline. What a pod runs is this.
@@ -10,33 +10,40 @@ import json
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mailboat.cli.configuring import checked_configuration
+from mailboat.agent.control.port import AgentUnreachableError
+from mailboat.cli.configuring import checked_configuration, configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
-from mailboat.cli.rendering import Output, count_text, printable
+from mailboat.cli.rendering import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
+from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
-    from mailboat.config.document import AgentsConfig
+    from mailboat.config.document import AgentsConfig, HttpConfig
     from mailboat.http.server import HttpServer
 
 _NAMED_SUBSCRIBERS = 3
+_HEALTH_SECONDS = 4.0  # less than the timeout of the image's HEALTHCHECK
+_HEALTH_BYTES = 4096
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(name="agent", help="Run publishers and subscribers as a process.", no_args_is_help=True)
     group.command("run")(run)
+    group.command("health")(health)
     app.add_typer(group)
 
 
@@ -81,6 +88,39 @@ def run(
         code = INTERRUPTED_EXIT_CODE
     if code:
         raise typer.Exit(code)
+
+
+@command
+def health(
+    session: Session,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Its configuration. Default: the home's own."),
+    ] = None,
+) -> None:
+    """Ask the agent on this machine whether it makes progress (/healthz). Exit code 1 when it does not."""
+    url, status, answer = _liveness(configuration(session, config)[0].config.http)
+    document = {"url": url, "is_alive": status == HTTPStatus.OK, "answer": answer}
+    text = "alive" if document["is_alive"] else f"HTTP {status}: {answer}"
+    session.show(Report(document, [url], lambda: [f"{url}: {text}"]))
+    if not document["is_alive"]:
+        raise typer.Exit(1)
+
+
+def _liveness(http: HttpConfig) -> tuple[str, int, str]:
+    """The URL that was asked, the status code and the body. Raises: UsageError, AgentUnreachableError."""
+    if http.port == 0:
+        raise UsageError("http.port is 0: the agent's port is not known", next_step="set http.port to a fixed port")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104  # every address: the loopback
+    url = f"http://{f'[{host}]' if ':' in host else host}:{http.port}/healthz"
+    connection = HTTPConnection(host, http.port, timeout=_HEALTH_SECONDS)
+    try:
+        with closing(connection):
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            return url, answer.status, answer.read(_HEALTH_BYTES).decode(errors="replace")
+    except (OSError, HTTPException) as error:
+        raise AgentUnreachableError(f"no answer from {url}: {error}") from error
 
 
 def _prepared(session: Session, config: Path | None, subscriber: str | None) -> Home:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-import mailboat
 from mailboat.cli.declaring import command
 from mailboat.cli.demo.board import LATE
 from mailboat.cli.demo.outcome import Outcome, Servers, held_by, outcome_report
+from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.demo.servers import Backend, Sections, servers_for
 from mailboat.cli.demo.staging import Odd, stage
 from mailboat.cli.rendering import Output, bytes_text, count_text
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     session: Session,
     source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="Any directory; examples/site when left out.")
+        Path | None, typer.Argument(metavar="SOURCE", help="Any directory. Default: a generated site of 100 files.")
     ] = None,
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 20,
     seconds: Annotated[
@@ -71,9 +71,11 @@ def demo(
     Agents run as processes. A golden subscriber checks every package before the others get it; on the way a delete is
     asked for by mistake, a process is killed, and a subscriber joins late.
     """
-    folder = _source_folder(source)
+    if source is not None and not source.is_dir():
+        raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")
     with _ended_by_sigterm(), servers_for(journal, SystemClock(), session.note) as storage:
         home = _new_home(session, storage)
+        folder = write_site(home.path / "site") if source is None else source
         outcome = _play(session, folder, home, Cast(subscribers, seconds, storage))
         if storage:
             outcome = replace(outcome, servers=Servers.RUNNING if _is_watched(session) else Servers.ENDED)
@@ -117,18 +119,6 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _source_folder(given: Path | None) -> Path:
-    """Raises: SourceMissingError."""
-    ours = Path("examples/site")
-    candidates = [ours, Path(mailboat.__file__).parents[2] / ours] if given is None else [given]
-    for candidate in candidates:
-        if candidate.is_dir():
-            return candidate
-    raise SourceMissingError(
-        f"{candidates[0]} is no directory", next_step="mailboat demo DIRECTORY, or make demo SOURCE=DIRECTORY"
-    )
 
 
 def _new_home(session: Session, storage: Sections) -> Home:

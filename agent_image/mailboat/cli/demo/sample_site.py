@@ -1,11 +1,8 @@
-"""Makes `examples/site`: the website of a small shipping line, as a static site generator would leave it.
+"""The site that the demo publishes when it is given none: the website of a small shipping line.
 
 Pages in two languages, news, timetables, drawings and photographs of different sizes; a few names with blanks and
-umlauts, since real sites have them. The same bytes on every run, with nothing but the standard library:
-
-    python examples/make_site.py examples/site
+umlauts, since real sites have them. The same bytes on every run. Generated, so that the package stays small.
 """
-# ruff: noqa: INP001  # a script for people to run, not a module
 
 from __future__ import annotations
 
@@ -14,13 +11,12 @@ import json
 import math
 import random
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-HARBOURS: Final = (
+_HARBOURS: Final = (
     ("Aldersund", "Lighthouse, post office and the line's home port."),
     ("Birkholm", "A jetty among birches; the school boat calls twice a day."),
     ("Duneskerry", "Seals on the eastern reef; landing by tender in westerly winds."),
@@ -32,7 +28,7 @@ HARBOURS: Final = (
     ("Skarvøy", "Cormorants, a chapel, and the relay station."),
     ("Tangen", "Change here for the inner islands."),
 )
-STORIES: Final = (
+_STORIES: Final = (
     (
         "New boat named",
         "Neues Schiff getauft",
@@ -50,75 +46,77 @@ STORIES: Final = (
     ("School boat full", "Schulboot voll besetzt", "A second boat runs on Mondays and Fridays."),
     ("Lost and found", "Fundsachen", "Eleven umbrellas, one tuba, no owner yet."),
 )
-VOCABULARY: Final = """
+_SEED: Final = 1831
+_VOCABULARY: Final = """
 tide boat mail island harbour crossing rope wind letter morning parcel lantern pilot channel buoy deck engine gull
 timetable jetty fog bell chart anchor ferry signal crew depth mark keel stern bow weather
 """
 
 
-def main(folder: Path) -> None:
-    """Write the site into `folder`."""
-    chance = random.Random(1831)  # noqa: S311  # the same site every time; nothing secret
-    for name, content in files(chance):
+def write_site(folder: Path) -> Path:
+    """Write the site into `folder`, which is returned."""
+    chance = random.Random(_SEED)  # noqa: S311  # the same site every time; nothing secret
+    for name, content in _files(chance):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
 
 
-def files(chance: random.Random) -> Iterator[tuple[str, bytes | str]]:
+def _files(chance: random.Random) -> Iterator[tuple[str, bytes | str]]:
     """Every file of the site: its name and content."""
-    yield "index.html", page("en", "Mailboat Line", paragraphs(chance, 3))
+    yield "index.html", _page("en", "Mailboat Line", _paragraphs(chance, 3))
     yield "robots.txt", "User-agent: *\nAllow: /\n"
-    yield "assets/site.css", "\n".join(css()) + "\n"
+    yield "assets/site.css", "\n".join(_css()) + "\n"
     yield "assets/site.js", "document.documentElement.dataset.ready = 'yes';\n"
-    yield "assets/logo.svg", drawing(chance, 3)
+    yield "assets/logo.svg", _drawing(chance, 3)
     for language in ("en", "de"):
-        yield from pages(language, chance)
-    yield from harbours(chance)
-    yield from data(chance)
+        yield from _pages(language, chance)
+    yield from _harbours(chance)
+    yield from _data(chance)
     for number, (width, height) in enumerate(((640, 400), (480, 300), (320, 200), (640, 400), (400, 400), (200, 120))):
-        yield f"images/crossing-{number + 1}.png", photograph(chance, width, height)
-    yield "images/Chart of the sound.png", photograph(chance, 800, 500)
+        yield f"images/crossing-{number + 1}.png", _photograph(chance, width, height)
+    yield "images/Chart of the sound.png", _photograph(chance, 800, 500)
 
 
-def pages(language: str, chance: random.Random) -> Iterator[tuple[str, str]]:
+def _pages(language: str, chance: random.Random) -> Iterator[tuple[str, str]]:
     """The pages of one language."""
     english = language == "en"
     names = ("index", "timetable", "fares", "contact") if english else ("index", "fahrplan", "überfahrt", "kontakt")
     for name in names:
-        yield f"{language}/{name}.html", page(language, name.title(), paragraphs(chance, 4))
+        yield f"{language}/{name}.html", _page(language, name.title(), _paragraphs(chance, 4))
     for number in range(24):
-        story = STORIES[number % len(STORIES)]
+        story = _STORIES[number % len(_STORIES)]
         day = f"{2025 + number // 12}-{number % 12 + 1:02}-{chance.randrange(1, 29):02}"
         title = story[0] if english else story[1]
-        text = f"<p><time>{day}</time> {html.escape(story[2])}</p>\n{paragraphs(chance, 2)}"
-        yield f"{language}/news/{day[:4]}/{day[5:]}.html", page(language, title, text)
+        text = f"<p><time>{day}</time> {html.escape(story[2])}</p>\n{_paragraphs(chance, 2)}"
+        yield f"{language}/news/{day[:4]}/{day[5:]}.html", _page(language, title, text)
 
 
-def harbours(chance: random.Random) -> Iterator[tuple[str, str]]:
+def _harbours(chance: random.Random) -> Iterator[tuple[str, str]]:
     """A folder for each harbour."""
-    for name, text in HARBOURS:
+    for name, text in _HARBOURS:
         folder = f"harbours/{name.lower()}"
-        yield f"{folder}/index.html", page("en", name, f"<p>{html.escape(text)}</p>\n{paragraphs(chance, 2)}")
-        yield f"{folder}/map.svg", drawing(chance, 12)
-        yield f"{folder}/tides 2026.csv", tides(chance)
+        yield f"{folder}/index.html", _page("en", name, f"<p>{html.escape(text)}</p>\n{_paragraphs(chance, 2)}")
+        yield f"{folder}/map.svg", _drawing(chance, 12)
+        yield f"{folder}/tides 2026.csv", _tides(chance)
 
 
-def data(chance: random.Random) -> Iterator[tuple[str, str]]:
+def _data(chance: random.Random) -> Iterator[tuple[str, str]]:
     """What programs read."""
     departures = [
         {"from": start[0], "to": end[0], "at": f"{hour:02}:{chance.randrange(0, 60, 5):02}"}
-        for start in HARBOURS
-        for end in HARBOURS
+        for start in _HARBOURS
+        for end in _HARBOURS
         for hour in (6, 9, 12, 15, 18)
         if start is not end
     ]
     yield "data/departures.json", json.dumps(departures, ensure_ascii=False, indent=1) + "\n"
-    urls = "".join(f"<url><loc>https://mailboat.example/harbours/{name.lower()}/</loc></url>" for name, _ in HARBOURS)
+    urls = "".join(f"<url><loc>https://mailboat.example/harbours/{name.lower()}/</loc></url>" for name, _ in _HARBOURS)
     yield "sitemap.xml", f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset>{urls}</urlset>\n'
 
 
-def page(language: str, title: str, body: str) -> str:
+def _page(language: str, title: str, body: str) -> str:
     """One HTML page."""
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
@@ -129,15 +127,15 @@ def page(language: str, title: str, body: str) -> str:
     )
 
 
-def paragraphs(chance: random.Random, count: int) -> str:
+def _paragraphs(chance: random.Random, count: int) -> str:
     """Some text."""
     return "".join(
-        f"<p>{' '.join(chance.choices(VOCABULARY.split(), k=chance.randrange(30, 90))).capitalize()}.</p>\n"
+        f"<p>{' '.join(chance.choices(_VOCABULARY.split(), k=chance.randrange(30, 90))).capitalize()}.</p>\n"
         for _ in range(count)
     )
 
 
-def css() -> Iterator[str]:
+def _css() -> Iterator[str]:
     """The style sheet."""
     yield "body { font: 1.05rem/1.6 Georgia, serif; margin: 0 auto; max-width: 42rem; color: #12303f }"
     yield "h1 { font-weight: 500 }"
@@ -145,7 +143,7 @@ def css() -> Iterator[str]:
         yield f".tide-{level} {{ height: {level * 4}px; background: hsl(200 60% {90 - level}%) }}"
 
 
-def drawing(chance: random.Random, islands: int) -> str:
+def _drawing(chance: random.Random, islands: int) -> str:
     """An SVG chart with some islands."""
     shapes = "".join(
         f'<ellipse cx="{chance.randrange(400)}" cy="{chance.randrange(240)}" rx="{chance.randrange(8, 50)}"'
@@ -156,7 +154,7 @@ def drawing(chance: random.Random, islands: int) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 240">{sea}{shapes}</svg>\n'
 
 
-def tides(chance: random.Random) -> str:
+def _tides(chance: random.Random) -> str:
     """High and low water of a year."""
     lines = ["day,high,low"]
     lines += [
@@ -166,23 +164,21 @@ def tides(chance: random.Random) -> str:
     return "\n".join(lines) + "\n"
 
 
-def photograph(chance: random.Random, width: int, height: int) -> bytes:
+def _photograph(chance: random.Random, width: int, height: int) -> bytes:
     """A PNG of sea and sky with enough grain that it does not compress away."""
     rows = bytearray()
     for y in range(height):
-        rows.append(0)
         depth = y / height
-        for x in range(width):
-            wave = math.sin(x / 17 + y / 5) * 14 * depth
-            grain = chance.randrange(8)
-            colours = (90 + 70 * depth, 140 + 20 * depth, 190 - 40 * depth)
-            rows += bytes(max(0, min(255, int(value + wave) + grain)) for value in colours)
+        waves = [math.sin(x / 17 + y / 5) * 14 * depth for x in range(width)]
+        grain = chance.randbytes(width)
+        row = bytearray(1 + 3 * width)  # 0: the row is not filtered
+        for channel, colour in enumerate((90 + 70 * depth, 140 + 20 * depth, 190 - 40 * depth)):
+            row[1 + channel :: 3] = bytes(
+                int(colour + wave) + (noise & 7) for wave, noise in zip(waves, grain, strict=True)
+            )
+        rows += row
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
         for kind, content in ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 9)), (b"IEND", b""))
     )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
