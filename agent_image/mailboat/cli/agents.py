@@ -99,7 +99,7 @@ def health(
     ] = None,
 ) -> None:
     """Ask the agent on this machine whether it makes progress (/healthz). Exit code 1 when it does not."""
-    url, status, answer = _liveness(configuration(session, config)[0].config.http)
+    url, status, answer = _liveness(configuration(session, config).config.http)
     document = {"url": url, "is_alive": status == HTTPStatus.OK, "answer": answer}
     text = "alive" if document["is_alive"] else f"HTTP {status}: {answer}"
     session.show(Report(document, [url], lambda: [f"{url}: {text}"]))
