@@ -2,17 +2,16 @@
 
 PYTHON ?= python3
 SOURCE ?=
+SLICE ?=
 JOURNAL ?=
 WORKERS ?= 2
 BIN := .venv/bin
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboat
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-COMPILED_ROOMS := bulk content filevault format model package publisher subscriber tree wire
-COMPILED_TESTS := $(foreach room,$(COMPILED_ROOMS),$(wildcard tests/unit/test_$(room)_*.py)) tests/golden tests/fuzz \
-	tests/contract/test_packages.py tests/contract/test_targets.py
 PYTEST := $(BIN)/pytest --durations=15
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint suite compiled gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox extensions runtime dev
+.PHONY: help demo dev dev-all test test-long lint suite gates bench fuzz e2e cluster cluster-down image manifests docs generate format lock clean kubebox extensions runtime
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,20 +19,26 @@ help: ## List the targets
 demo: $(if $(JOURNAL),dev,runtime) ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours, JOURNAL=kafka real servers)
 	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)') $(if $(JOURNAL),--journal '$(JOURNAL)')
 
-test: lint suite compiled gates ## Everything that must hold: lint, the suite with coverage, the compiled modules, the gated benchmarks
+dev: ## Install what development needs into .venv, without Spark (seconds with a warm cache)
+	@$(PYTHON) tools/bootstrap.py dev
 
-lint: dev ## ruff, formatting, mypy, import contracts
+dev-all: ## The same with Spark: what lint and the whole suite need
+	@$(PYTHON) tools/bootstrap.py dev-all
+
+test: ## Everything that must hold: lint, the suite on the compiled modules, the gated benchmarks; ends with a table of costs
+	@$(PYTHON) tools/stages.py test --workers $(WORKERS)
+
+test-long: ## The long proofs by slices: SLICE=NAME runs one, none runs all (see tests/slices.toml)
+	@$(PYTHON) tools/stages.py long --workers $(WORKERS) $(SLICE)
+
+lint: dev-all ## ruff, formatting, mypy, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_CACHE_DIR=$(CACHE)/mypy $(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-suite: dev kubebox ## All tests but the benchmarks, with branch coverage
-	rm -f .coverage .coverage.*
-	$(PYTEST) -n $(WORKERS) --dist worksteal --ignore tests/benchmarks --ignore tests/e2e --cov --cov-report=term
-
-compiled: extensions ## The tests of packages, content and subscribers with the hot paths compiled by mypyc, as images have them
-	PYTHONPATH="$$($(BIN)/python tools/build_compiled.py)" $(PYTEST) -n $(WORKERS) --dist worksteal $(COMPILED_TESTS)
+suite: extensions kubebox ## All tests but benchmarks and pods, on the compiled modules
+	PYTHONPATH=build/compiled $(PYTEST) -n $(WORKERS) --dist loadgroup --ignore tests/benchmarks --ignore tests/e2e
 
 gates: extensions ## The short benchmarks whose ratios are gated, one at a time
 	$(PYTEST) tests/benchmarks
@@ -84,14 +89,11 @@ clean: ## Remove everything that the targets made, .venv too
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent_image operator tests tools -name __pycache__ -prune -exec rm -rf {} +
 
-kubebox: dev # the API server of the operator's tests, and what renders the chart: built once, minutes from nothing
+kubebox: dev-all # the API server of the operator's tests, and what renders the chart: built once, minutes from nothing
 	@$(BIN)/python tests/kind/builds.py kubebox helm > /dev/null
 
-extensions: dev # the compiled modules: made before the tests, as it takes longer than one may, and must not fail unseen
+extensions: dev-all # the compiled modules: made before the tests, so that a compile error is seen
 	@$(BIN)/python tools/build_compiled.py > /dev/null
 
 runtime: # what the demo needs, installed into .venv
 	@$(PYTHON) tools/bootstrap.py runtime
-
-dev: ## Install everything for development into .venv; other targets do it first
-	@$(PYTHON) tools/bootstrap.py dev

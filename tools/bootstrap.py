@@ -1,78 +1,123 @@
-"""Make `.venv` hold exactly what a task needs: `bootstrap.py runtime` or `bootstrap.py dev`.
+"""Make `.venv` hold exactly what a task needs: `bootstrap.py runtime`, `bootstrap.py dev` or `bootstrap.py dev-all`.
 
-Runs on the machine's own Python with nothing but the standard library, as the first step of every make target. What is
-installed is named with hashes in `requirements/*.txt`; where it comes from is the business of pip's own configuration.
-A stamp with the digest of the lock and of `pyproject.toml` makes it instant when nothing changed, and a file lock makes
-two tasks started at once wait for each other.
+The first step of every make target. It runs on the machine's own Python with the standard library alone, and installs
+with uv, which it installs by hash into the cache (`requirements/installer.txt`). Packages are named with hashes in
+`requirements/*.txt`. The package index is the one that pip is configured for.
+
+A stamp with the digest of the lock and of `pyproject.toml` makes a repeated run instant. A file lock serializes two
+runs in one checkout.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+STAMP = VENV / ".installed"
 OLDEST = (3, 11)
-LOCKS = {"runtime": ("runtime",), "dev": ("dev", "runtime")}
-"""What is asked for → the stamps that it satisfies: the development lock holds everything that the other one does."""
+INCLUDES = {"runtime": ("runtime",), "dev": ("dev", "runtime"), "dev-all": ("dev-all", "dev", "runtime")}
+"""Lock → the locks whose packages it contains."""
 
 
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit code."""
-    if len(arguments) != 1 or arguments[0] not in LOCKS:
-        return _refuse("usage: bootstrap.py runtime|dev")
+    if len(arguments) != 1 or arguments[0] not in INCLUDES:
+        return _refuse(f"usage: bootstrap.py {'|'.join(INCLUDES)}")
     if sys.version_info < OLDEST:
-        return _refuse(
-            f"Python {'.'.join(map(str, OLDEST))} or newer is needed; name it with `make PYTHON=python3.11 …`"
-        )
+        return _refuse(f"Python {'.'.join(map(str, OLDEST))} or newer is required: run `make PYTHON=python3.11 …`")
     with (ROOT / ".venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return install(arguments[0])
 
 
 def install(name: str) -> int:
-    """Bring the virtual environment up to the lock of that name, unless its stamp says that it is."""
-    if not _is_usable(VENV):
-        shutil.rmtree(VENV, ignore_errors=True)
-        print("Making .venv", flush=True)
-        if subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=False).returncode != 0:
-            return _refuse("Python's venv module is not complete; on Debian: apt-get install python3-venv")
-    if _stamp(name).exists() and _stamp(name).read_text() == _wanted(name):
+    """Bring `.venv` up to the lock of that name, unless its stamp says that it is."""
+    fresh = not _is_usable(VENV)
+    installed = "" if fresh or not STAMP.exists() else STAMP.read_text()
+    if any(installed == _wanted(other) for other, contained in INCLUDES.items() if name in contained):
         return 0
-    print(f"Installing requirements/{name}.txt into .venv", flush=True)
-    for arguments in (
-        ["--require-hashes", "-r", f"requirements/{name}.txt"],
-        ["--no-deps", "--no-build-isolation", "--editable", "."],
-    ):
-        done = subprocess.run([VENV / "bin" / "pip", "install", "--quiet", *arguments], cwd=ROOT, check=False)
-        if done.returncode != 0:
-            return _refuse("pip failed; it uses its own configuration (`pip config list`) to find packages")
-    for satisfied in LOCKS[name]:
-        _stamp(satisfied).write_text(_wanted(satisfied))
+    started = time.monotonic()
+    try:
+        if fresh:
+            shutil.rmtree(VENV, ignore_errors=True)
+            run_uv(["venv", "--quiet", "--python", sys.executable, str(VENV)])
+        print(f"Installing requirements/{name}.txt into .venv", flush=True)
+        STAMP.unlink(missing_ok=True)
+        into = ["--python", str(VENV / "bin" / "python")]
+        run_uv(["pip", "sync", *into, "--require-hashes", f"requirements/{name}.txt"])
+        run_uv(["pip", "install", *into, "--quiet", "--no-deps", "--no-build-isolation", "--editable", "."])
+    except subprocess.CalledProcessError as error:
+        command = " ".join(map(str, error.cmd[:3]))
+        return _refuse(
+            f"`{command} …` failed with exit code {error.returncode}; its message is above. "
+            "If Python's venv module is missing: apt-get install python3-venv (Debian)"
+        )
+    STAMP.write_text(_wanted(name))
+    print(f"Installed in {time.monotonic() - started:.0f} s", flush=True)
     return 0
+
+
+def run_uv(words: list[str]) -> None:
+    """Run uv in the project's folder, with the index that pip is configured for. Raises: CalledProcessError."""
+    _run([_uv(), *words])
+
+
+def _uv() -> str:
+    """Path of uv, in a virtual environment of the cache that is keyed by its lock. Raises: CalledProcessError."""
+    lock = ROOT / "requirements" / "installer.txt"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
+    folder = cache / f"uv-{hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:16]}"
+    if not (folder / "bin" / "uv").exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        draft = tempfile.mkdtemp(dir=cache, prefix=".uv-")
+        try:
+            _run([sys.executable, "-m", "venv", draft])
+            _run([f"{draft}/bin/pip", "install", "--quiet", "--require-hashes", "-r", str(lock)])
+            # renamed when complete: an interrupted run leaves nothing under the final name
+            with contextlib.suppress(OSError):  # another checkout was faster
+                os.rename(draft, folder)  # noqa: PTH104
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return str(folder / "bin" / "uv")
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, cwd=ROOT, check=True, env={**_index_settings(), **os.environ})
+
+
+def _index_settings() -> dict[str, str]:
+    """What uv needs to use the index and the trust store that pip uses: uv does not read pip's configuration."""
+    settings = {"UV_SYSTEM_CERTS": "true"}
+    for key, variable in (("global.index-url", "UV_DEFAULT_INDEX"), ("global.extra-index-url", "UV_INDEX")):
+        asked = subprocess.run(
+            [sys.executable, "-m", "pip", "config", "get", key], capture_output=True, text=True, check=False
+        )
+        value = os.environ.get(f"PIP_{key.partition('.')[2].replace('-', '_').upper()}") or asked.stdout.strip()
+        if value:
+            settings[variable] = " ".join(value.split())
+    return settings
 
 
 def _is_usable(venv: Path) -> bool:
     python = venv / "bin" / "python"
     if not python.exists():
         return False
-    asked = subprocess.run(
-        [python, "-c", "import pip, sys; print(sys.version_info[:2])"], capture_output=True, check=False
-    )
+    asked = subprocess.run([python, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False)
     return asked.returncode == 0 and asked.stdout.decode().strip() == str(sys.version_info[:2])
 
 
-def _stamp(name: str) -> Path:
-    return VENV / f".installed-{name}"
-
-
 def _wanted(name: str) -> str:
-    total = hashlib.sha256()
+    total = hashlib.sha256(name.encode())
     for path in (ROOT / "requirements" / f"{name}.txt", ROOT / "pyproject.toml"):
         total.update(path.read_bytes())
     return total.hexdigest()

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class CompiledModulesHook(BuildHookInterface[Any]):
             return
         sources = Path(self.root) / self.config["sources"]
         self._made = Path(tempfile.mkdtemp(prefix="mailboat-compiled-"))
-        for extension in _compile(sources, self.config["modules"], self._made):
+        for extension in compile_modules(sources, self.config["modules"], self._made):
             build_data["force_include"][str(extension)] = extension.relative_to(self._made / "lib").as_posix()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -41,23 +42,40 @@ class CompiledModulesHook(BuildHookInterface[Any]):
             shutil.rmtree(self._made)
 
 
-def _compile(sources: Path, modules: list[str], into: Path) -> list[Path]:
+def compile_modules(sources: Path, modules: list[str], into: Path) -> list[Path]:
+    """Compile modules, named by their paths below `sources`; returns the extensions, which are below `into/lib`."""
     # of the build alone, and only where something is compiled
     from mypyc.build import mypycify  # noqa: PLC0415
-    from setuptools import Distribution  # noqa: PLC0415
+    from setuptools import Distribution, Extension  # noqa: PLC0415
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415
+
+    class BuildOnAllCores(build_ext):
+        """Compiles the C files of one extension at the same time; setuptools does so for extensions only."""
+
+        def build_extension(self, ext: Extension) -> None:
+            def compile_one(source: str) -> list[str]:
+                arguments = {"include_dirs": ext.include_dirs, "extra_postargs": ext.extra_compile_args}
+                return list(self.compiler.compile([source], output_dir=self.build_temp, **arguments))
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                compiled = list(pool.map(compile_one, ext.sources))
+            ext.extra_objects = [*ext.extra_objects, *(file for files in compiled for file in files)]
+            ext.sources = []
+            super().build_extension(ext)
 
     with chdir(sources), _caching_in(into / "mypy"):
         extensions = mypycify(
             ["--config-file", str(Path.cwd().parent / "pyproject.toml"), *modules],
             opt_level="3",
             debug_level="0",
+            multi_file=True,
             target_dir=str(into / "c"),
         )
         distribution = Distribution({"name": "mailboat", "ext_modules": extensions})
-        command = distribution.get_command_obj("build_ext")
+        command = BuildOnAllCores(distribution)
+        command.ensure_finalized()
         command.build_lib, command.build_temp = str(into / "lib"), str(into / "objects")
-        command.parallel = os.cpu_count()
-        distribution.run_command("build_ext")
+        command.run()
     return sorted((into / "lib").rglob("*.so"))
 
 

@@ -17,24 +17,30 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "requirements"
+FIRST = "dev-all"
+"""The lock that decides the versions; the others take the same ones."""
 GROUPS = {
-    "dev": ("build", "compile", "dev"),
+    FIRST: ("build", "compile", "dev", "installer"),
+    "dev": ("build", "compile", "dev", "installer"),
     "runtime": ("build",),
     "compile": ("build", "compile"),
     "agent": (),
     "operator": (),
     "spark": (),
+    "installer": ("installer",),
 }
-"""Lock → dependency groups that it holds beside the project's own dependencies. The first one decides the versions."""
+"""Lock → the dependency groups that it holds in addition to the project's own dependencies."""
 EXTRAS = {
-    "dev": ("kafka", "operator", "s3", "spark", "tracing"),
+    FIRST: ("kafka", "operator", "s3", "spark", "tracing"),
+    "dev": ("kafka", "operator", "s3", "tracing"),
     "runtime": (),
     "compile": (),
     "agent": ("kafka", "s3", "tracing"),
     "operator": ("kafka", "operator"),
     "spark": ("kafka", "s3", "spark", "tracing"),
+    "installer": (),
 }
-"""Lock → optional parts that are tested with it."""
+"""Lock → the extras of the project that it holds."""
 
 
 def tables_digest(pyproject: Path) -> str:
@@ -53,13 +59,15 @@ def tables_digest(pyproject: Path) -> str:
 def write(name: str, digest: str) -> None:
     """Resolve one lock, keeping the versions that it holds where they still fit. Raises: CalledProcessError."""
     path = FOLDER / f"{name}.txt"
-    command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "pyproject.toml", "--universal", "--quiet"]
+    command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--universal", "--quiet"]
+    if name != "installer":  # the only one without the project's own dependencies
+        command.append("pyproject.toml")
     command += ["--python-version", "3.11", "--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate"]
     command += ["-o", str(path)]
-    if name != "dev":
-        command += ["--constraint", "requirements/dev.txt"]
+    if name != FIRST:
+        command += ["--constraint", f"requirements/{FIRST}.txt"]
     for group in GROUPS[name]:
-        command += ["--group", group]
+        command += ["--group", f"pyproject.toml:{group}"]
     for extra in EXTRAS[name]:
         command += ["--extra", extra]
     if "--upgrade" in sys.argv:

@@ -1,0 +1,395 @@
+"""Run `make test` in stages, or slices of `make test-long`, and print what each cost.
+
+    python3 tools/stages.py test [--workers N]
+    python3 tools/stages.py long [SLICE…] [--due] [--minutes N] [--workers N]
+
+Runs on the machine's own Python with the standard library alone, because the first stage makes `.venv`.
+
+`test` ends with a table of CPU (each command and all its descendants), wall time and the share of the cores used. It
+fails if a stage fails or if lint, suite and gates exceed the CPU budget. CPU per test is inflated when other processes
+compete for the caches, so the budget grows with what the rest of the machine used meanwhile; wall time is a limit only
+on an otherwise quiet machine.
+
+`long` runs slices of `tests/slices.toml`. With `--due` these are the slices whose sources changed since they last
+passed on this machine, and the one of the others that passed longest ago. What passed is recorded with the digest of
+its sources in `~/.cache/mailboat/slices.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
+RECORDS = CACHE / "slices.json"
+COMPILED = {"PYTHONPATH": str(ROOT / "build" / "compiled")}
+BUDGETED = ("lint", "suite", "gates")
+"""The others fill caches: they cost seconds with warm ones and minutes from nothing."""
+CPU_BUDGET_SECONDS = 1300.0
+WALL_BUDGET_SECONDS = 720.0
+QUIET_SHARE = 0.1
+"""Share of the cores that other processes may use for the machine to count as quiet."""
+UNKNOWN_SECONDS = 600.0
+"""Assumed for a slice that never passed on this machine."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command of a run.
+
+    Attributes:
+        name: For the table.
+        command: Run in the project's folder.
+        environment: Variables added to the process's own.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage cost in CPU and wall seconds. The code is None if it was ended for lack of time."""
+
+    stage: str
+    cpu: float
+    wall: float
+    code: int | None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A row of `tests/slices.toml`, which explains the fields."""
+
+    name: str
+    what: str
+    sources: tuple[str, ...]
+    select: tuple[str, ...]
+    workers: int = 0
+    pythons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Passed:
+    """When a slice last passed: on which content of its sources, at what time (RFC 3339), in how many seconds."""
+
+    digest: str
+    at: str
+    seconds: float
+
+
+# ---------------------------------------------------------------------------------------------------------- decisions
+
+
+def excess(cpu: float, wall: float, others: float) -> str:
+    """Which budget the run exceeded, or an empty text.
+
+    Args:
+        cpu: CPU seconds of the budgeted stages.
+        wall: Their wall seconds.
+        others: Share of the machine's cores that other processes used meanwhile, 0 to 1.
+    """
+    allowance = 1.0 if others <= QUIET_SHARE else 1.3 if others <= 0.5 else 1.9
+    if cpu > CPU_BUDGET_SECONDS * allowance:
+        return f"CPU budget exceeded: {cpu:.0f} s of {CPU_BUDGET_SECONDS * allowance:.0f} s"
+    if others <= QUIET_SHARE and wall > WALL_BUDGET_SECONDS:
+        return f"time budget exceeded on a quiet machine: {wall:.0f} s of {WALL_BUDGET_SECONDS:.0f} s"
+    return ""
+
+
+def plan_due(digests: Mapping[str, str], passed: Mapping[str, Passed]) -> list[tuple[str, str]]:
+    """The slices that are due, each with the reason, in the order to run them.
+
+    Slices whose sources changed come first, those that passed longest ago before others; one more follows in rotation.
+
+    Args:
+        digests: Slice → digest of its sources now.
+        passed: Slice → when it last passed.
+    """
+
+    def age(name: str) -> str:
+        return passed[name].at if name in passed else ""
+
+    names = sorted(digests, key=age)
+    changed = [name for name in names if name not in passed or passed[name].digest != digests[name]]
+    due = [(name, "its sources changed" if name in passed else "never passed here") for name in changed]
+    return due + [(name, "in rotation") for name in names if name not in changed][:1]
+
+
+# -------------------------------------------------------------------------------------------------------- measurements
+
+
+def run(stage: Stage, limit: float | None = None) -> Cost:
+    """Run a stage to its end or for `limit` seconds, with its output passed through."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        stage.command, cwd=ROOT, env={**os.environ, **stage.environment}, start_new_session=limit is not None
+    )
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        os.killpg(process.pid, signal.SIGTERM)
+
+    timer = threading.Timer(limit, end) if limit is not None else None
+    if timer is not None:
+        timer.start()
+    try:
+        # wait4 and not wait: it counts the CPU of this child and its descendants alone
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    cpu = usage.ru_utime + usage.ru_stime
+    return Cost(stage.name, cpu, time.monotonic() - started, None if ended.is_set() else process.returncode)
+
+
+def run_together(stages: list[Stage]) -> list[Cost]:
+    """Run stages at the same time; their costs, in the same order."""
+    costs: dict[str, Cost] = {}
+    threads = [threading.Thread(target=lambda stage=stage: costs.update({stage.name: run(stage)})) for stage in stages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [costs[stage.name] for stage in stages]
+
+
+def machine_seconds() -> float:
+    """CPU seconds that all processes of this machine used since it started (proc(5), first line of /proc/stat)."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq = (int(word) for word in words[:7])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def table(costs: Iterable[Cost], wall: float) -> str:
+    """The costs as text."""
+    cores, costs = os.cpu_count() or 1, list(costs)
+    rows = [("STAGE", "CPU", "WALL", "CORES USED", "")]
+    for cost in costs:
+        used = f"{cost.cpu / max(cost.wall, 0.001) / cores:.0%}"
+        state = "ended for lack of time" if cost.code is None else "" if cost.code == 0 else "FAILED"
+        rows.append((cost.stage, f"{cost.cpu:.0f} s", f"{cost.wall:.0f} s", used, state))
+    total = sum(cost.cpu for cost in costs)
+    rows.append(("total", f"{total:.0f} s", f"{wall:.0f} s", f"{total / max(wall, 0.001) / cores:.0%}", ""))
+    layout = "{:<18}{:>8}{:>9}{:>12}  {}"
+    return "\n".join(layout.format(*row).rstrip() for row in rows)
+
+
+# --------------------------------------------------------------------------------------------------------------- test
+
+
+def python(*words: str) -> tuple[str, ...]:
+    """A command of the project's virtual environment."""
+    return (str(BIN / "python"), *words)
+
+
+def steps(workers: int) -> list[list[Stage]]:
+    """The stages of `make test` in order; the stages of one step run at the same time."""
+    suite = ["-m", "pytest", "-q", "-n", str(workers), "--dist", "loadgroup"]
+    return [
+        [Stage("environment", (sys.executable, "tools/bootstrap.py", "dev-all"))],
+        [
+            Stage("compile", python("tools/build_compiled.py")),
+            Stage("programs", python("tests/kind/builds.py", "kubebox", "helm")),
+            Stage("lint", ("make", "--no-print-directory", "lint")),
+        ],
+        [Stage("suite", python(*suite, "--ignore=tests/benchmarks", "--ignore=tests/e2e"), COMPILED)],
+        [Stage("gates", python("-m", "pytest", "-q", "tests/benchmarks"), COMPILED)],
+    ]
+
+
+def run_test(workers: int) -> int:
+    """Run all stages of `make test`; returns the exit code."""
+    started, costs, others = time.monotonic(), list[Cost](), list[float]()
+    for step in steps(workers):
+        busy, begun = machine_seconds(), time.monotonic()
+        made = run_together(step)
+        if any(cost.stage in BUDGETED for cost in made):
+            spare = machine_seconds() - busy - sum(cost.cpu for cost in made)
+            others.append(max(0.0, spare) / ((time.monotonic() - begun) * (os.cpu_count() or 1)))
+        costs += made
+        if any(cost.code != 0 for cost in costs):
+            break
+    print(f"\n{table(costs, time.monotonic() - started)}")
+    failed = [cost.stage for cost in costs if cost.code != 0]
+    if failed:
+        return _refuse(f"failed: {', '.join(failed)}")
+    counted = [cost for cost in costs if cost.stage in BUDGETED]
+    cpu, wall, share = sum(cost.cpu for cost in counted), sum(cost.wall for cost in counted), max(others)
+    print(
+        f"{', '.join(BUDGETED)}: {cpu:.0f} s of CPU (budget {CPU_BUDGET_SECONDS:.0f} s), {wall:.0f} s of wall time; "
+        f"other processes used up to {share:.0%} of the cores"
+    )
+    trouble = excess(cpu, wall, share)
+    return _refuse(trouble) if trouble else 0
+
+
+# --------------------------------------------------------------------------------------------------------------- long
+
+
+def slices(document: Mapping[str, Any]) -> dict[str, Slice]:
+    """The table of `tests/slices.toml`. `everything` are sources of each slice."""
+    shared = tuple(document["everything"])
+    rows = [
+        {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        for row in document["slice"]
+    ]
+    return {row["name"]: Slice(**{**row, "sources": row["sources"] + shared}) for row in rows}
+
+
+def digest_of(sources: Iterable[str]) -> str:
+    """Digest over the names and contents of the files that match globs, committed or not."""
+    expanded = [f":(glob){pattern}" for source in sources for pattern in _without_braces(source)]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *expanded]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    total = hashlib.sha256()
+    for name in sorted(set(filter(None, listed))):
+        if (ROOT / name).is_file():
+            total.update(f"\0{name}\0".encode() + (ROOT / name).read_bytes())
+    return total.hexdigest()[:24]
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """`a/{b,c}/**` as two globs: git's have no braces."""
+    parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^}]*\})", pattern)]
+    return ["".join(choice) for choice in itertools.product(*parts)]
+
+
+def stages_of(one: Slice, workers: int) -> list[Stage]:
+    """What a slice runs: pytest once, or once on each of its Pythons."""
+    parallel = () if one.workers == 1 else ("-n", str(workers), "--dist", "loadgroup")
+    words = ("-m", "pytest", "-q", *parallel, *one.select)
+    if one.pythons:
+        return [Stage(f"{one.name} {version}", (str(_other_python(version)), *words)) for version in one.pythons]
+    return [Stage(one.name, python(*words), {} if "--cov" in one.select else COMPILED)]
+
+
+def _other_python(version: str) -> Path:
+    """The interpreter of an environment in `build/pythons`: of another Python, or with the lowest versions."""
+    from bootstrap import run_uv  # noqa: PLC0415  # beside this file, and only where a slice needs it
+
+    folder = ROOT / "build" / "pythons" / version
+    interpreter = folder / "bin" / "python"
+    shutil.rmtree(folder, ignore_errors=True)
+    run_uv(["venv", "--quiet", "--python", _interpreter("3.11" if version == "lowest" else version), str(folder)])
+    into = ["--python", str(interpreter), "--quiet"]
+    if version == "lowest":
+        extras = [word for extra in ("kafka", "operator", "s3", "tracing") for word in ("--extra", extra)]
+        groups = [word for group in ("build", "dev") for word in ("--group", group)]
+        run_uv(["pip", "install", *into, "--resolution", "lowest-direct", "-r", "pyproject.toml", *extras, *groups])
+    else:
+        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev.txt"])
+    run_uv(["pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", "."])
+    return interpreter
+
+
+def _interpreter(version: str) -> str:
+    """A Python of that version: of the PATH, of pyenv, or the version itself, which uv installs where it can."""
+    of_pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob(f"versions/{version}.*/bin/python")
+    for candidate in filter(None, (shutil.which(f"python{version}"), *map(str, of_pyenv))):
+        # a shim of pyenv exists for each version that any of its projects has, and may refuse to run
+        if subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return version
+
+
+def read_records() -> dict[str, Passed]:
+    """What passed when on this machine."""
+    if not RECORDS.exists():
+        return {}
+    return {name: Passed(**record) for name, record in json.loads(RECORDS.read_text()).items()}
+
+
+def write_record(name: str, record: Passed) -> None:
+    """Add one record."""
+    RECORDS.parent.mkdir(parents=True, exist_ok=True)
+    document = {key: asdict(value) for key, value in {**read_records(), name: record}.items()}
+    draft = RECORDS.with_suffix(".draft")
+    draft.write_text(json.dumps(document, indent=1, sort_keys=True))
+    draft.replace(RECORDS)
+
+
+def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers: int) -> int:
+    """Run slices; returns the exit code, which is 1 if one failed. What found no time is named and not a failure."""
+    known = slices(tomllib.loads((ROOT / "tests" / "slices.toml").read_text()))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        return _refuse(f"unknown slice {unknown[0]!r}; expected one of {', '.join(known)}", 2)
+    digests = {name: digest_of(one.sources) for name, one in known.items()}
+    due = plan_due(digests, read_records()) if only_due else [(name, "asked for") for name in names or known]
+    started, costs, waiting = time.monotonic(), list[Cost](), list[str]()
+    for preparation in (("tools/build_compiled.py",), ("tests/kind/builds.py", "kubebox", "helm")):
+        if run(Stage("preparation", python(*preparation))).code != 0:
+            return _refuse("the compiled modules or the programs of the tests could not be built")
+    for name, reason in due:
+        left = None if minutes is None else minutes * 60 - (time.monotonic() - started)
+        before = read_records().get(name)
+        if left is not None and left < (before.seconds if before else UNKNOWN_SECONDS):
+            waiting.append(name)
+            continue
+        print(f"\n== slice {name}: {known[name].what} ({reason})", flush=True)
+        begun = time.monotonic()
+        made = [run(stage, left) for stage in stages_of(known[name], workers)]
+        costs += made
+        if all(cost.code == 0 for cost in made):
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            write_record(name, Passed(digests[name], now, round(time.monotonic() - begun)))
+    print(f"\n{table(costs, time.monotonic() - started)}\n\n{_state_of(known, digests)}")
+    if waiting:
+        print(f"no time left for: {', '.join(waiting)}; run `make test-long SLICE={waiting[0]}`")
+    failed = [cost.stage for cost in costs if cost.code not in (0, None)]
+    return _refuse(f"failed: {', '.join(failed)}") if failed else 0
+
+
+def _state_of(known: Mapping[str, Slice], digests: Mapping[str, str]) -> str:
+    """When each slice last passed on this machine, and whether its sources changed since."""
+    lines, records = [f"{'SLICE':<18}{'LAST PASSED':<27}SINCE THEN"], read_records()
+    for name in known:
+        record = records.get(name)
+        since = "" if record is None else "unchanged" if record.digest == digests[name] else "sources changed"
+        lines.append(f"{name:<18}{record.at if record else 'never on this machine':<27}{since}".rstrip())
+    return "\n".join(lines)
+
+
+def _refuse(message: str, code: int = 1) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="stages.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", choices=["test", "long"])
+    parser.add_argument("slices", nargs="*", metavar="SLICE")
+    parser.add_argument("--due", action="store_true", help="only the slices that are due on this machine")
+    parser.add_argument("--minutes", type=float, help="time that slices may take together. Default: no limit")
+    parser.add_argument("--workers", type=int, default=2, help="test processes at the same time. Default: 2")
+    options = parser.parse_args()
+    if options.run == "test":
+        return run_test(options.workers)
+    return run_long(options.slices, only_due=options.due, minutes=options.minutes, workers=options.workers)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
