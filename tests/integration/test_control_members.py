@@ -64,7 +64,7 @@ def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> 
         web = member(room)
         assert (web.state, web.next_offset, web.lag, web.target) == ("new", None, None, "files:/nowhere")
         assert room.queue("author", "web").queue.count == 1
-        assert room.errors("web") == []
+        assert room.errors("web").items == ()
         done = room.distribute("author", DistributionOrder("INVALIDATE", ("/x",)))
         assert room.distribution("author", done.package_id).waiting == ("web",)
 
@@ -79,7 +79,7 @@ def test_a_target_that_can_not_be_read_is_told_with_its_error(boat: Any, site: P
         error = member(room).error
         assert error is not None
         assert error.code == "TargetCorrupt"
-        assert room.errors() == []
+        assert room.errors().items == ()
 
 
 def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path:
     subscribe(boat, tmp_path, "web", "--max-retries", "0")
     boat.do("publish", site, "/0.html")
     with opened(boat) as (_, room):
-        (found,) = room.errors()
+        (found,) = room.errors().items
         assert (found.subscriber, found.offset, found.paths, found.attempts) == ("web", 0, ("/picture.png",), 1)
         assert found.error is not None
         assert found.error.code == "BlobMissing"
-        assert room.errors("web") == [found]
+        assert room.errors("web").items == (found,)
         assert member(room).given_up == 1
         (sent,) = room.redrive("web", [0])
         assert (sent.verb, sent.publisher, sent.offset) == ("redrive", "author", 0)

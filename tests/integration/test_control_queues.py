@@ -302,7 +302,7 @@ class TestErrors:
         west = harbour.subscriber("west")
         west.tell(0, FAILED)
         west.announce(3)
-        found = room.errors()
+        found = room.errors().items
         assert [(one.subscriber, one.offset, one.paths) for one in found] == [
             ("edge", 1, ("/page-1",)),
             ("edge", 3, ("/page-3",)),
@@ -312,7 +312,7 @@ class TestErrors:
         assert (found[0].publisher, found[0].attempts, found[0].error.trace) == (AUTHOR, 4, "Traceback …")
         assert found[0].given_up_ms == 1_700_000_000_000
         for name in ("west", west.queue_name):
-            assert [one.offset for one in room.errors(name)] == [0]
+            assert [one.offset for one in room.errors(name).items] == [0]
 
     @pytest.mark.usefixtures("edge")
     def test_nobodys_errors_are_asked_for_in_vain(self, room: ControlRoom) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mailboat.agent.control.build_views import BuildFollowerView, BuildView
-from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError, BuildMissingError
+from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError, BuildMissingError, error_pages
 from mailboat.agent.control.views import CauseView, DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
@@ -26,6 +26,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.client import HttpControl
+from mailboat.http.pages import WHOLE_LIST
 from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
@@ -51,11 +52,11 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     asked: list[Callable[[Any], object]] = [
         lambda it: it.status(),
         lambda it: it.distribution("author", "r-0"),
-        lambda it: list(it.queues("author")),
+        lambda it: sorted(it.queues("author"), key=lambda one: one.name),
         lambda it: it.queue("author", "edge-1", 1, 2),
         lambda it: it.queue("author", "edge-2-error"),
-        lambda it: list(it.errors()),
-        lambda it: list(it.errors("edge-1")),
+        lambda it: it.errors(),
+        lambda it: it.errors("edge-1"),
     ]
     for ask in asked:
         assert ask(client) == ask(control)
@@ -64,7 +65,27 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert (cleared.removed, control.subscribers["edge-1"].next_offset) == (2, 2)
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
     assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
-    assert control.errors() == []
+    assert control.errors().items == ()
+
+
+def test_pages_are_followed_to_the_end(control: FakeControl, client: HttpControl) -> None:
+    for number in range(8):
+        control.give_up("edge-1", client.distribute("author", replace(ADD, request_id=f"r-{number}")).offset, CAUSE)
+    control.subscribers |= {f"more-{number}": FakeSubscriber(f"more-{number}") for number in range(300)}
+    assert [one.offset for page in error_pages(client, "edge-1") for one in page.items] == list(range(8))
+    first = client.errors(max_items=3)
+    assert [one.offset for one in first.items] == [0, 1, 2]
+    assert [one.offset for one in client.errors(page=first.next_page, max_items=100).items] == [3, 4, 5, 6, 7]
+    queues = client.queues("author")
+    assert sorted(one.name for one in queues) == sorted(one.name for one in control.queues("author"))
+    assert len(queues) > WHOLE_LIST
+
+
+def test_a_token_of_another_list_is_refused(control: FakeControl, client: HttpControl) -> None:
+    client.distribute("author", ADD)
+    control.give_up("edge-1", 0, CAUSE)
+    with pytest.raises(UsageError, match="unknown page token"):
+        client.errors(page="WzFd")
 
 
 def test_builds_answer_the_same_over_http_and_one_that_is_not_there_is_told(

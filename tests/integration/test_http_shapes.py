@@ -140,7 +140,8 @@ def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx.Client, kin
     ("where", "step"),
     [
         ("/publishers/author/queues/edge-1?max_item=5", "did you mean max_items?"),
-        ("/publishers/author/queues?x=1", "it takes none"),
+        ("/publishers/author/queues?x=1", "it takes max_items, page"),
+        ("/journal?x=1", "it takes none"),
         ("/publishers/author/distributions/a?waits=1", "did you mean wait?"),
     ],
 )

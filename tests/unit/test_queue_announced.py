@@ -42,7 +42,7 @@ def test_an_announcement_says_who_where_and_when() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sub_agent_name": "-"}, {"sub_sling_id": "short"}, {"sub_sling_id": "\n" * 36}, {"state": "x" * 20_000}],
+    [{"sub_agent_name": "-"}, {"sub_sling_id": "short"}, {"sub_sling_id": "\n" * 36}, {"state": "x" * 70_000}],
 )
 def test_what_nobody_can_be_is_not_heard(changes: dict[str, str]) -> None:
     assert heard(record(DiscoveryMessage(**{**_fields(), **changes}))) is None  # type: ignore[arg-type]  # by name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from mailboat.model.messages import (
     PingMessage,
     StatusMessage,
 )
-from mailboat.queues.failures import ErrorQueue, FailedPackages
+from mailboat.queues.failures import MAX_QUEUE_BYTES, ErrorQueue, FailedPackages
 from mailboat.queues.following import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
@@ -232,12 +233,34 @@ class TestErrorQueues:
         assert item.entry is None
 
     def test_invented_failures_do_not_fill_the_memory(self) -> None:
-        failed = FailedPackages(max_failures=50)
+        failed = FailedPackages(max_bytes=50_000)
         for number, offset in itertools.product(range(30), range(10)):
             failed.hear(status(offset, name=QueueName(SLING_ID, AgentName(f"agent{number}"))))
-        assert failed.forgotten_count == 250
-        assert len(failed._packages) == 50
-        assert len(failed._queues) == 5
+            assert failed.size_bytes <= 50_000
+        places = failed.places(Offset(0))
+        assert failed.forgotten_count == 300 - len(places)
+        assert 3 <= len({one.queue_name for one in places}) < 10
+        assert failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent0")), 9)
+        assert not failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent29")), 10)
+
+    def test_a_full_queue_loses_texts_first_and_then_its_oldest_entries(
+        self, sources: QueueSources, errors: ErrorQueue
+    ) -> None:
+        failed = sources.failed
+        for offset in range(40_000):
+            failed.hear(replace(status(offset), cause=FailureCause("StorageFull", "m" * 1_000, "/a", "t" * 2_000)))
+            failed.hear(status(offset, name=WEST)) if offset < 10 else None
+        of_edge, of_west = failed.of(AUTHOR, EDGE, Offset(0)), failed.of(AUTHOR, WEST, Offset(0))
+        assert failed.size_bytes <= MAX_QUEUE_BYTES + 50_000
+        assert (len(of_edge) + failed.forgotten_count, of_edge[-1].offset) == (40_000, 39_999)
+        assert of_edge[0].cause == FailureCause("StorageFull", "", is_truncated=True)
+        assert [one.cause == CAUSE for one in of_west] == [True] * 10
+        assert not errors.size().is_exact
+        assert failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset - 1)
+        assert not failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset)
+        assert not failed.may_have_forgotten(AUTHOR, WEST, 0)
+        failed.trim(Offset(40_000))
+        assert failed.size_bytes == 0
 
     def test_they_are_rebuilt_from_the_status_topic(self, journal: MemoryJournal, failed: FailedPackages) -> None:
         garbage = NewRecord(b"\xff", (("type", b"3"), ("version", b"1")))

@@ -13,7 +13,7 @@ from mailboat.agent.control.news import News
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PackageStatus, PingMessage, StatusMessage
 from mailboat.queues.names import QueueName
-from mailboat.queues.removals import RemovedPackages
+from mailboat.queues.removals import MAX_QUEUES, RemovedPackages
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import PATIENCE_SECONDS
 
@@ -66,6 +66,12 @@ class TestRemovals:
         removed.hear(status(5, name=WEST))
         assert offsets_in(removed, 100, WEST) == [5]
 
+    def test_the_number_of_subscribers_is_bounded(self) -> None:
+        removed = RemovedPackages()
+        for number in range(MAX_QUEUES + 5):
+            removed.hear(status(1, name=QueueName(SLING_ID, AgentName(f"edge-{number}"))))
+        assert len(removed._queues) == MAX_QUEUES
+
     def test_what_is_no_status_means_nothing(self) -> None:
         removed = RemovedPackages()
         removed.hear(PingMessage())
@@ -104,12 +110,20 @@ class TestAnswers:
         assert answers.find("c1", EDGE) == self.ANSWER
 
     def test_their_number_is_bounded_and_a_new_topic_begins_anew(self) -> None:
-        answers = CommandAnswers(max_answers=3)
+        answers = CommandAnswers(max_bytes=5_000)
         for number in range(5):
             answers.hear(replace(self.ANSWER, command_id=f"c{number}"))
         assert [number for number in range(5) if answers.find(f"c{number}", EDGE)] == [2, 3, 4]
+        assert answers.dropped_count == 2
         answers.clear()
         assert answers.find("c4", EDGE) is None
+
+    def test_long_answers_count_by_their_bytes(self) -> None:
+        answers = CommandAnswers(max_bytes=20_000)
+        for number in range(100):
+            answers.hear(replace(self.ANSWER, command_id=f"c{number}", message="m" * 1_000))
+        assert sum(answers.find(f"c{number}", EDGE) is not None for number in range(100)) == 8
+        assert answers.dropped_count == 92
 
 
 class TestNews:

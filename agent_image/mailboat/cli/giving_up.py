@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,8 +17,9 @@ from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import CauseView, GivenUpView
+    from mailboat.agent.control.views import CauseView, GivenUpPage, GivenUpView
 
+_REDRIVEN_AT_ONCE: Final = 1_000
 _TRACE_BEGINS: Final = "Traceback (most recent call last):"
 COLUMNS: Final = (
     Column("SUBSCRIBER"),
@@ -51,7 +52,10 @@ def list_errors(
 ) -> None:
     """List the packages that were given up."""
     with session.control() as control:
-        found = control.errors(name)
+        pages = _pages(control, name)
+        found = [one for page in pages for one in page.items]
+    if pages[-1].dropped:
+        session.note(f"{count_text(pages[-1].dropped, 'entry')} dropped to bound the agent's memory: not listed here")
     session.show(
         Report(
             [_without_trace(asdict(one)) for one in found],
@@ -75,7 +79,9 @@ def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
 
 def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
     yield f"package   {one.package_id or ABSENT} at offset {one.offset}, from {one.publisher or ABSENT}"
-    yield f"paths     {' '.join(one.paths) or ABSENT}"
+    hidden = one.path_count - len(one.paths)
+    more = f" … {hidden:,} more" if hidden > 0 else ""
+    yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
     yield f"given up  {time_text(one.given_up_ms) or ABSENT} after {count_text(one.attempts, 'attempt')}"
     if one.error is not None:
         yield f"error     {_error_text(one.error)}"
@@ -96,15 +102,27 @@ def redrive(
     if everything is bool(offsets):
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors list {name}")
     with session.control() as control:
-        wanted = [one.offset for one in control.errors(name)] if everything else list(offsets or ())
-        answers = control.redrive(name, wanted, wait) if wanted else []
+        pages = _pages(control, name) if everything else []
+        wanted = [one.offset for page in pages for one in page.items] or list(offsets or ())
+        answers = [
+            answer
+            for start in range(0, len(wanted), _REDRIVEN_AT_ONCE)
+            for answer in control.redrive(name, wanted[start : start + _REDRIVEN_AT_ONCE], wait)
+        ]
     show_commands(session, answers, wait, empty="nothing was given up")
 
 
+def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
+    from mailboat.agent.control.port import error_pages
+
+    return list(error_pages(control, name))
+
+
 def _entry(control: Control, name: str, offset: int) -> GivenUpView:
-    for one in control.errors(name):
-        if one.offset == offset:
-            return one
+    for page in _pages(control, name):
+        for one in page.items:
+            if one.offset == offset:
+                return one
     raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors list {name}")
 
 
@@ -127,7 +145,7 @@ def _row(one: GivenUpView) -> list[str]:
         str(one.offset),
         time_text(one.given_up_ms) or ABSENT,
         str(one.attempts),
-        _paths_text(one.paths),
+        _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),
     ]
 
@@ -136,5 +154,5 @@ def _error_text(error: CauseView) -> str:
     return f"{error.code}: {error.message}"
 
 
-def _paths_text(paths: Sequence[str]) -> str:
-    return " ".join(paths[:2]) + (" …" if len(paths) > 2 else "")
+def _paths_text(one: GivenUpView) -> str:
+    return " ".join(one.paths[:2]) + (" …" if max(len(one.paths), one.path_count) > 2 else "")

@@ -91,12 +91,17 @@ def _queue_row(one: QueueView) -> list[str]:
     return [
         queue_title(one),
         one.state,
-        str(one.count) if one.is_exact else f"≤ {one.count}",
+        str(one.count) if one.is_exact else f"{_bound(one)} {one.count}",
         ABSENT if head is None else f"{head.offset} {head.action} {_paths_text(head)}".rstrip(),
         ABSENT if head is None or not head.attempts else str(head.attempts),
         ", ".join(_VERBS.get(each, each) for each in one.capabilities) or ABSENT,
         "" if head is None or head.error is None else error_text(head.error),
     ]
+
+
+def _bound(one: QueueView) -> str:
+    """What the count is while it is not exact: of an error queue entries were dropped, of others the past is open."""
+    return "≥" if one.state == _PASSIVE else "≤"
 
 
 def queue_title(one: QueueView) -> str:

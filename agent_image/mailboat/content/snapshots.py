@@ -223,7 +223,7 @@ def _decode_entry(found: dict[str, Any]) -> GivenUp:
 
 def _decode_cause(found: dict[str, Any]) -> FailureCause:
     path, trace = found["path"], found["trace_excerpt"]
-    return FailureCause(
+    return FailureCause.bounded(
         checked_text(found["code"]),
         checked_text(found["message"]),
         None if path is None else checked_text(path),

@@ -6,8 +6,8 @@ from collections import deque
 from typing import Final, NamedTuple
 
 WINDOW_MS: Final = 60_000
-_FINEST_MS: Final = 500
-"""Announcements that come faster count as one, so a window holds at most some 120 of them."""
+_FINEST_MS: Final = 2_000
+"""Announcements that come faster count as one, so a window holds at most some 30 of them."""
 
 
 class _Sample(NamedTuple):

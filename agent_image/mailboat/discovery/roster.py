@@ -40,6 +40,11 @@ class Roster:
         return self._unreadable
 
     @property
+    def dropped(self) -> int:
+        """Subscribers that were dropped to bound memory; they come back with their next announcement."""
+        return self._topology.dropped_count
+
+    @property
     def version(self) -> int:
         """Grows with each announcement and each removal."""
         return self._version

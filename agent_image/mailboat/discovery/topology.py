@@ -1,13 +1,14 @@
-"""Who is there: a pure fold of announcements into the known subscribers.
+"""The known subscribers: a pure fold of announcements.
 
 A subscriber is alive for 30 seconds after its last announcement, by the reader's clock. It is remembered for an hour,
-so that people can be told that it went silent, and then it is removed; the number is bounded as well, so a thousand
-invented subscribers cost no more than the bound. Announced offsets may go backwards and are believed: a target may have
-been restored.
+so that `status` can show that it went silent, and then removed. Both the number and the bytes are bounded, so invented
+subscribers cost no more than the bounds; the longest silent is dropped first, and counted. Announced offsets may go
+backwards and are believed: a target may have been restored.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ from mailboat.queues.claims import Claims
 
 REMEMBERED_SECONDS: Final = 3600.0
 MAX_SUBSCRIBERS: Final = 2_000
+MAX_BYTES: Final = 32 * 1024**2
+"""Of all announcements: a hundred subscribers of a hundred publishers each come to 4 MiB."""
+
+_SUBSCRIBER_BYTES: Final = 2_500  # measured: the objects without their texts
+_STATE_BYTES: Final = 400
 
 
 class AgentKey(NamedTuple):
@@ -56,9 +62,12 @@ class KnownSubscriber:
 class Topology:
     """The subscribers heard of, the longest silent first out. Not safe for several threads."""
 
-    def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
-        """Know nobody yet."""
+    def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS, max_bytes: int = MAX_BYTES) -> None:
+        """Know of no subscriber yet."""
+        self.dropped_count = 0
         self._max = max_subscribers
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._known: OrderedDict[AgentKey, KnownSubscriber] = OrderedDict()
         self._rates: dict[AgentKey, Rate] = {}
 
@@ -72,8 +81,10 @@ class Topology:
         claims = claims.and_then(announcement.reads_next or 0, heard_ms / 1000)
         self._known[key] = KnownSubscriber(key, announcement, heard_ms, rate.per_second(), claims)
         self._known.move_to_end(key)
-        while len(self._known) > self._max:
+        self._bytes += _cost(announcement) - (0 if before is None else _cost(before.announcement))
+        while len(self._known) > self._max or self._bytes > self._max_bytes:
             self._forget(next(iter(self._known)))
+            self.dropped_count += 1
 
     def leave(self, key: AgentKey) -> None:
         """It takes leave for good, so it is forgotten."""
@@ -96,5 +107,14 @@ class Topology:
         return sorted(self._known.values(), key=lambda one: (one.key.name, one.key.sling_id))
 
     def _forget(self, key: AgentKey) -> None:
-        del self._known[key]
+        self._bytes -= _cost(self._known.pop(key).announcement)
         del self._rates[key]
+
+
+def _cost(announcement: DiscoveryMessage) -> int:
+    texts: list[str | None] = [announcement.sub_sling_id, announcement.sub_agent_name, announcement.state]
+    texts += [announcement.target, announcement.ready_reason, *(one.pub_agent_name for one in announcement.states)]
+    cause = announcement.cause
+    texts += [] if cause is None else [cause.code, cause.message, cause.path, cause.trace_excerpt]
+    states_bytes = _STATE_BYTES * len(announcement.states)
+    return _SUBSCRIBER_BYTES + states_bytes + sum(sys.getsizeof(one) for one in texts if one)

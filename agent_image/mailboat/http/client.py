@@ -26,7 +26,7 @@ from mailboat.agent.control.views import (
     DistributionPage,
     DistributionView,
     ForgottenView,
-    GivenUpView,
+    GivenUpPage,
     QueuePage,
     QueueView,
     StatusView,
@@ -101,7 +101,12 @@ class HttpControl:
 
     def queues(self, publisher: str) -> Sequence[QueueView]:
         """See `Control`."""
-        return self._ask(tuple[QueueView, ...], "GET", f"{_of(publisher)}/queues")
+        found, path = list[QueueView](), f"{_of(publisher)}/queues"
+        while path:
+            answer = self._send("GET", path)
+            found += self._read(tuple[QueueView, ...], answer)
+            path = self._next_of(answer)
+        return found
 
     def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
         """See `Control`."""
@@ -124,10 +129,11 @@ class HttpControl:
         """See `Control`."""
         return self._ask(CommandView, "GET", f"{_of(publisher)}/commands/{_escaped(command_id)}")
 
-    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+    def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         """See `Control`."""
-        params = {} if subscriber is None else {"subscriber": subscriber}
-        return self._ask(tuple[GivenUpView, ...], "GET", "/errors", params=params)
+        wanted = {"subscriber": subscriber, "page": page, "max_items": max_items}
+        params = {name: value for name, value in wanted.items() if value is not None}
+        return self._ask(GivenUpPage, "GET", "/errors", params=params)
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """See `Control`."""
@@ -162,6 +168,9 @@ class HttpControl:
         return seen
 
     def _ask(self, kind: type[T], method: str, path: str, *, wait_seconds: float = 0.0, **content: Any) -> T:
+        return self._read(kind, self._send(method, path, wait_seconds=wait_seconds, **content))
+
+    def _send(self, method: str, path: str, *, wait_seconds: float = 0.0, **content: Any) -> httpx.Response:
         timeout = httpx.Timeout(ANSWER_SECONDS + wait_seconds, connect=CONNECT_SECONDS)
         try:
             answer = self._client.request(method, path, timeout=timeout, **content)
@@ -172,6 +181,14 @@ class HttpControl:
             ) from error
         if not answer.is_success:
             raise self._error(answer)
+        return answer
+
+    def _next_of(self, answer: httpx.Response) -> str:
+        """The path of the next page of a list, below the API's; empty after the last page."""
+        _, prefix, path = answer.links.get("next", {}).get("url", "").partition("/api/v1")
+        return path if prefix else ""
+
+    def _read(self, kind: type[T], answer: httpx.Response) -> T:
         try:
             return TypeAdapter(kind).validate_json(answer.content)
         except ValidationError as error:

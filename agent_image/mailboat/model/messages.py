@@ -111,6 +111,11 @@ class PackageMessage(NamedTuple):
         return None if self.created_ms is None else datetime.fromtimestamp(self.created_ms / 1000, UTC)
 
 
+TRACE_CHARACTERS: Final = 2_000
+_CAUSE_CHARACTERS: Final = (100, 1_000, 1_000, TRACE_CHARACTERS)
+"""Limits of a cause's code, message, path and trace: every subscriber writes them, and every publisher keeps them."""
+
+
 class PackageStatus(enum.StrEnum):
     """What became of a package at one subscriber."""
 
@@ -127,12 +132,34 @@ class FailureCause(Frozen):
         message: One sentence.
         path: The content path or archive entry concerned, when there is one.
         trace_excerpt: The last lines of the trace, at most 2,000 characters.
+        is_truncated: Some of the texts were cut to their limits.
     """
 
     code: str
     message: str
     path: str | None = None
     trace_excerpt: str | None = None
+    is_truncated: bool = False
+
+    @classmethod
+    def bounded(
+        cls,
+        code: str,
+        message: str,
+        path: str | None = None,
+        trace_excerpt: str | None = None,
+        *,
+        is_truncated: bool = False,
+    ) -> FailureCause:
+        """The cause with every text cut to its limit: of a trace the end is kept, of all else the beginning."""
+        texts = (code, message, path or "", trace_excerpt or "")
+        is_cut = any(len(text) > limit for text, limit in zip(texts, _CAUSE_CHARACTERS, strict=True))
+        if is_cut:
+            code, message, whole_path = (
+                text[:limit] for text, limit in zip(texts[:3], _CAUSE_CHARACTERS[:3], strict=True)
+            )
+            path, trace_excerpt = whole_path or None, texts[3][-TRACE_CHARACTERS:] or None
+        return cls(code, message, path, trace_excerpt, is_truncated or is_cut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ from mailboat.wire.messages import decode_message
 ALIVE_SECONDS: Final = 30.0
 """A subscriber is alive for so long after its last announcement."""
 
-MAX_ANNOUNCEMENT_BYTES: Final = 16 * 1024
+MAX_ANNOUNCEMENT_BYTES: Final = 64 * 1024
+"""More than a hundred publishers with the longest names, a target and a whole cause come to in four-byte characters."""
+
 RETAINED_ANNOUNCEMENTS: Final = 2_000
 """How far back the topic is read for who is alive: a hundred subscribers announce as much in three minutes."""
 

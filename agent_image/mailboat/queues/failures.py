@@ -1,13 +1,17 @@
-"""The packages that subscribers gave up: error queues, rebuilt from the status topic.
+"""Error queues: the packages that subscribers gave up, rebuilt from the status topic.
 
-A REMOVED_FAILED status puts a package in, an IMPORTED one for the same package (it was driven again) takes it out.
-What the package topic no longer holds is not shown and not counted. The number is bounded, the longest known go first.
+A REMOVED_FAILED status puts a package in, an IMPORTED status for the same package (it was driven again) takes it out.
+Packages that the package topic no longer holds are neither shown nor counted. Every subscriber may write to the topic,
+so memory is bounded in bytes, for one queue and for all. Beyond that the oldest causes lose their texts
+(`FailureCause.is_truncated`), then the oldest entries go, and `may_have_forgotten` says for which packages.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset, PackageId
@@ -19,7 +23,15 @@ from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
 from mailboat.queues.standing import Capability, QueueState
 
-MAX_FAILURES: Final = 100_000
+MAX_BYTES: Final = 32 * 1024**2
+"""Of all error queues."""
+
+MAX_QUEUE_BYTES: Final = 8 * 1024**2
+"""What one subscriber gave up of one publisher's packages: 16,000, the last thousands of them with the whole cause."""
+
+_QUEUE_BYTES: Final = 1_200  # measured: the objects without their texts, and their places in dictionaries
+_ENTRY_BYTES: Final = 450
+_CAUSE_BYTES: Final = 450
 
 
 class FailurePlace(NamedTuple):
@@ -48,75 +60,172 @@ class FailedPackage(NamedTuple):
     given_up_ms: int | None = None
 
 
+class _QueueKey(NamedTuple):
+    publisher: AgentName
+    queue_name: QueueName
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One error queue: the entries by the time that they were heard of, and which of them have a whole cause."""
+
+    packages: OrderedDict[Offset, FailedPackage] = field(default_factory=OrderedDict)
+    explained: OrderedDict[Offset, None] = field(default_factory=OrderedDict)
+    size_bytes: int = _QUEUE_BYTES
+    forgotten_to: int = -1
+
+    def put(self, failed: FailedPackage) -> None:
+        self.remove(failed.offset)
+        self.packages[failed.offset] = failed
+        self.size_bytes += _cost(failed)
+        if failed.cause is not None:
+            self.explained[failed.offset] = None
+
+    def remove(self, offset: Offset) -> None:
+        gone = self.packages.pop(offset, None)
+        self.explained.pop(offset, None)
+        self.size_bytes -= 0 if gone is None else _cost(gone)
+
+    def shrink(self) -> int:
+        """Give up the oldest texts, or else the oldest entry; how many entries were forgotten."""
+        if self.explained:
+            offset, _ = self.explained.popitem(last=False)
+            failed = self.packages[offset]
+            shorter = failed._replace(cause=None if failed.cause is None else _without_texts(failed.cause))
+            self.packages[offset] = shorter
+            self.size_bytes -= _cost(failed) - _cost(shorter)
+            return 0
+        offset = next(iter(self.packages))
+        self.remove(offset)
+        self.forgotten_to = max(self.forgotten_to, offset)
+        return 1
+
+
 class FailedPackages:
     """A fold over the status topic. Safe to use from several threads."""
 
-    def __init__(self, max_failures: int = MAX_FAILURES) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES, max_queue_bytes: int = MAX_QUEUE_BYTES) -> None:
         """Know of no failure yet."""
         self.forgotten_count = 0
-        self._max = max_failures
+        self._max_bytes = max_bytes
+        self._max_queue_bytes = max_queue_bytes
         self._lock = threading.Lock()
-        self._packages: OrderedDict[FailurePlace, FailedPackage] = OrderedDict()
-        self._queues: dict[tuple[AgentName, QueueName], dict[Offset, FailedPackage]] = {}
+        self._queues: OrderedDict[_QueueKey, _Queue] = OrderedDict()
+        self._bytes = 0
+        self._forgotten_to = -1
+
+    @property
+    def size_bytes(self) -> int:
+        """What the queues cost, estimated from above."""
+        return self._bytes
 
     def hear(self, status: Message) -> None:
         """Take in a status; other messages of the topic mean nothing here."""
         if not isinstance(status, StatusMessage):
             return
-        queue_name = QueueName(status.sub_sling_id, status.sub_agent_name)
-        place = FailurePlace(status.pub_agent_name, queue_name, status.offset)
+        key = _QueueKey(status.pub_agent_name, QueueName(status.sub_sling_id, status.sub_agent_name))
         with self._lock:
             if status.status is PackageStatus.IMPORTED:
-                self._remove(place)
+                self._remove(key, [status.offset])
             elif status.status is PackageStatus.REMOVED_FAILED:
                 failed = FailedPackage(
                     status.offset, status.package_id, status.attempts, status.cause, status.created_ms
                 )
-                self._add(place, failed)
+                self._add(key, failed)
 
     def trim(self, earliest: Offset) -> None:
         """Forget the packages that retention removed."""
         with self._lock:
-            for place in [place for place in self._packages if place.offset < earliest]:
-                self._remove(place)
+            for key, queue in list(self._queues.items()):
+                if queue.forgotten_to < earliest:
+                    queue.forgotten_to = -1
+                self._remove(key, [offset for offset in queue.packages if offset < earliest])
 
     def clear(self) -> None:
         """Forget all: the status topic is another one."""
         with self._lock:
-            self._packages.clear()
             self._queues.clear()
+            self._bytes = 0
+            self._forgotten_to = -1
 
     def of(self, publisher: AgentName, queue_name: QueueName, earliest: Offset) -> list[FailedPackage]:
         """What one subscriber gave up of one publisher's packages, from `earliest` on, by offset."""
         with self._lock:
-            failures = list(self._queues.get((publisher, queue_name), {}).values())
+            queue = self._queues.get(_QueueKey(publisher, queue_name))
+            failures = [] if queue is None else list(queue.packages.values())
         return sorted((one for one in failures if one.offset >= earliest), key=lambda one: one.offset)
 
-    def all(self, earliest: Offset) -> list[tuple[FailurePlace, FailedPackage]]:
-        """What all subscribers gave up of all publishers' packages, from `earliest` on."""
+    def places(self, earliest: Offset) -> list[FailurePlace]:
+        """Where packages were given up, by all subscribers, from `earliest` on; in no order."""
         with self._lock:
-            return [(place, failed) for place, failed in self._packages.items() if place.offset >= earliest]
+            return [
+                FailurePlace(*key, offset)
+                for key, queue in self._queues.items()
+                for offset in queue.packages
+                if offset >= earliest
+            ]
 
     def find(self, place: FailurePlace) -> FailedPackage | None:
         """The package that was given up there; None when it was not."""
         with self._lock:
-            return self._packages.get(place)
+            queue = self._queues.get(_QueueKey(place.publisher, place.queue_name))
+            return None if queue is None else queue.packages.get(place.offset)
 
-    def _add(self, place: FailurePlace, failed: FailedPackage) -> None:
-        self._remove(place)
-        self._packages[place] = failed
-        self._queues.setdefault((place.publisher, place.queue_name), {})[place.offset] = failed
-        while len(self._packages) > self._max:
-            self._remove(next(iter(self._packages)))
-            self.forgotten_count += 1
+    def may_have_forgotten(self, publisher: AgentName, queue_name: QueueName, from_offset: int) -> bool:
+        """Whether entries of that queue, at an offset or after it, may have been dropped to bound memory."""
+        with self._lock:
+            queue = self._queues.get(_QueueKey(publisher, queue_name))
+            return max(self._forgotten_to, -1 if queue is None else queue.forgotten_to) >= from_offset
 
-    def _remove(self, place: FailurePlace) -> None:
-        if self._packages.pop(place, None) is None:
+    def _add(self, key: _QueueKey, failed: FailedPackage) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+            queue.size_bytes += sum(map(sys.getsizeof, (key.publisher, *key.queue_name[:2])))
+            self._bytes += queue.size_bytes
+        self._queues.move_to_end(key)
+        before = queue.size_bytes
+        queue.put(failed)
+        self._bytes += queue.size_bytes - before
+        while queue.size_bytes > self._max_queue_bytes:
+            self._shrink(queue)
+        while self._bytes > self._max_bytes:  # the queue that was not heard of for longest
+            oldest_key, oldest = next(iter(self._queues.items()))
+            if oldest.packages:
+                self._shrink(oldest)
+            if not oldest.packages:
+                self._forgotten_to = max(self._forgotten_to, oldest.forgotten_to)
+                self._drop(oldest_key)
+
+    def _shrink(self, queue: _Queue) -> None:
+        before = queue.size_bytes
+        self.forgotten_count += queue.shrink()
+        self._bytes += queue.size_bytes - before
+
+    def _remove(self, key: _QueueKey, offsets: list[Offset]) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
             return
-        key = (place.publisher, place.queue_name)
-        del self._queues[key][place.offset]
-        if not self._queues[key]:
-            del self._queues[key]
+        before = queue.size_bytes
+        for offset in offsets:
+            queue.remove(offset)
+        self._bytes += queue.size_bytes - before
+        if not queue.packages and queue.forgotten_to < 0:
+            self._drop(key)
+
+    def _drop(self, key: _QueueKey) -> None:
+        self._bytes -= self._queues.pop(key).size_bytes
+
+
+def _cost(failed: FailedPackage) -> int:
+    cause = failed.cause
+    texts = (cause.code, cause.message, cause.path, cause.trace_excerpt) if cause is not None else ()
+    explained = _CAUSE_BYTES if cause is not None and (cause.message or cause.path or cause.trace_excerpt) else 0
+    return _ENTRY_BYTES + explained + sum(map(sys.getsizeof, (failed.package_id, *texts)))
+
+
+def _without_texts(cause: FailureCause) -> FailureCause:
+    return FailureCause(sys.intern(cause.code), "", is_truncated=True)
 
 
 class ErrorItem(NamedTuple):
@@ -149,7 +258,9 @@ class ErrorQueue:
 
     def size(self) -> QueueSize:
         """How many packages are in it."""
-        return QueueSize(len(self._failures()), is_exact=True)
+        earliest = self._view.bounds.earliest_offset
+        is_exact = not self._failed.may_have_forgotten(self._publisher, self.queue_name, earliest)
+        return QueueSize(len(self._failures()), is_exact)
 
     def state(self) -> QueueState:
         """Always PASSIVE: nobody works through it."""

@@ -18,6 +18,8 @@ from mailboat.model.messages import Message, PackageStatus, StatusMessage
 from mailboat.queues.names import QueueName
 
 MAX_RANGES: Final = 100_000
+MAX_QUEUES: Final = 10_000
+"""Names cost more than ranges, and everybody may invent some."""
 
 
 class _Queue(NamedTuple):
@@ -80,7 +82,7 @@ class RemovedPackages:
         known.lasts.append(offset)
         known.is_open = True
         self._count += 1
-        while self._count > self._max:
+        while self._count > self._max or len(self._queues) > MAX_QUEUES:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:

@@ -15,14 +15,12 @@ from mailboat.errors import MailboatError, StopError
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
-from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.messages import TRACE_CHARACTERS, FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.positions import Position
 from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.retries import GiveUp, Stop, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
-_EXCERPT_CHARACTERS: Final = 2000
-_MESSAGE_CHARACTERS: Final = 1000
 _UNKNOWN_PACKAGE: Final = PackageId("unknown")
 
 
@@ -187,5 +185,5 @@ def cause_of(error: Exception, message: PackageMessage | None = None) -> Failure
         name, text, path = type(error).__name__, str(error) or repr(error), None
     if path is None and message is not None and message.paths:
         path = message.paths[0]
-    excerpt = "".join(traceback.format_exception(error))[-_EXCERPT_CHARACTERS:]
-    return FailureCause(name, text[:_MESSAGE_CHARACTERS], None if path is None else str(path), excerpt)
+    trace = "".join(traceback.format_exception(error))
+    return FailureCause.bounded(name, text, None if path is None else str(path), trace[-TRACE_CHARACTERS:])

@@ -25,6 +25,8 @@ from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 
 _MOST_PUBLISHERS: Final = 100
+_LONGEST_NAME_BYTES: Final = 256
+"""With so many names of that length an announcement is still short enough for its readers."""
 _NO_TROUBLE: Final[Mapping[str, Any]] = MappingProxyType(
     {"attempts": 0, "failing_publisher": None, "next_try_ms": None, "cause": None, "waiting_for": None}
 )
@@ -170,7 +172,9 @@ class Reporter:
     def heard_of(self, publisher: AgentName | None) -> None:
         """A package of that publisher went by."""
         known = self._snapshot.publishers
-        if publisher is not None and publisher not in known and len(known) < _MOST_PUBLISHERS:
+        if publisher is None or publisher in known or len(publisher.encode()) > _LONGEST_NAME_BYTES:
+            return
+        if len(known) < _MOST_PUBLISHERS:
             self._set(publishers=known | {publisher})
 
     def wait_for(self, verdict: Verdict) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
 from mailboat.agent.control.build_views import BuildView
+from mailboat.agent.control.page_tokens import page_of
 from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.control.views import (
     CauseView,
@@ -22,6 +23,7 @@ from mailboat.agent.control.views import (
     DistributionPage,
     DistributionView,
     ForgottenView,
+    GivenUpPage,
     GivenUpView,
     JournalView,
     PublisherView,
@@ -177,16 +179,27 @@ class FakeControl:
                 raise CommandMissingError(f"there is no command {command_id}", command=command_id)
             return self._commands[command_id]
 
-    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+    def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         """See `Control`."""
         with self._entered():
-            return [
-                GivenUpView(one.name, self._publisher, offset, self._packages[offset].package_id, 11, None, paths, why)
+            found = [
+                GivenUpView(
+                    one.name,
+                    self._publisher,
+                    offset,
+                    self._packages[offset].package_id,
+                    11,
+                    None,
+                    self._packages[offset].paths,
+                    why,
+                    len(self._packages[offset].paths),
+                )
                 for one in self.subscribers.values()
                 if subscriber in {None, one.name}
-                for offset, why in sorted(one.given_up.items())
-                for paths in [self._packages[offset].paths]
+                for offset, why in one.given_up.items()
             ]
+            shown, following = page_of(found, lambda one: (one.subscriber, one.offset), page, max_items)
+            return GivenUpPage(tuple(shown), following)
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:  # noqa: ARG002  # answered at once
         """See `Control`."""

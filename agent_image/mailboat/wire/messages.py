@@ -37,7 +37,7 @@ from mailboat.model.registrations import RegistryMessage
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire.bulk import decode_bulk, encode_bulk
-from mailboat.wire.parsing import MAX_MS, parse, wall_ms
+from mailboat.wire.parsing import MAX_MS, MAX_NAME_CHARACTERS, cut, name, parse, wall_ms
 from mailboat.wire.pieces import decode_piece, encode_piece
 from mailboat.wire.registrations import decode_registry, encode_registry
 
@@ -52,6 +52,8 @@ _REQ_TYPES: Final[Mapping[Action, pb.PackageMessage.ReqType.ValueType]] = Mappin
 _ACTIONS: Final = (Action.ADD, Action.DELETE, Action.TEST)
 _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
+
+_TEXT_CHARACTERS: Final = 1_000
 
 
 class UnknownMessageError(MessageCorruptError):
@@ -165,12 +167,12 @@ def _encode_status(message: StatusMessage) -> bytes:
 def _decode_status(value: bytes) -> StatusMessage:
     wire = parse(pb.PackageStatusMessage, value)
     return StatusMessage(
-        SlingId(wire.sub_sling_id),
-        AgentName(wire.sub_agent_name),
-        AgentName(wire.pub_agent_name),
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
+        AgentName(name(wire.pub_agent_name)),
         _offset(wire.offset),
         _STATUSES[wire.status],
-        PackageId(wire.pkg_id) or None,
+        PackageId(cut(wire.pkg_id, MAX_NAME_CHARACTERS)) or None,
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
         wire.attempts,
         wall_ms(wire.created_ms),
@@ -205,21 +207,24 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
     wire = parse(pb.DiscoveryMessage, value)
     retries = wire.subscriber_configuration.max_retries
     return DiscoveryMessage(
-        SlingId(wire.sub_sling_id),
-        AgentName(wire.sub_agent_name),
-        tuple(SubscriberState(AgentName(one.pub_agent_name), one.offset, one.retries) for one in wire.subscriber_state),
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
+        tuple(
+            SubscriberState(AgentName(name(one.pub_agent_name)), one.offset, one.retries)
+            for one in wire.subscriber_state
+        ),
         wire.subscriber_configuration.editable,
         None if retries < 0 else retries,
-        wire.state or None,
+        cut(wire.state, MAX_NAME_CHARACTERS) or None,
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
         wall_ms(wire.announced_ms),
-        wire.target or None,
+        cut(wire.target, _TEXT_CHARACTERS) or None,
         wire.is_ready if wire.HasField("is_ready") else None,
-        wire.ready_reason or None,
+        cut(wire.ready_reason, _TEXT_CHARACTERS) or None,
         wire.is_durable,
         _count(wire.given_up) if wire.HasField("given_up") else None,
         _offset(wire.next_offset) if wire.HasField("next_offset") else None,
-        LogIdentity(wire.log_identity.cluster_id, wire.log_identity.topic_id)
+        LogIdentity(name(wire.log_identity.cluster_id), name(wire.log_identity.topic_id))
         if wire.HasField("log_identity")
         else None,
         wire.follows_all,
@@ -246,11 +251,11 @@ def _decode_command(value: bytes) -> CommandMessage:
     if not wire.HasField("clear_command"):
         raise MessageCorruptError("a CommandMessage carries no command that this version knows")
     return CommandMessage(
-        SlingId(wire.sub_sling_id),
-        AgentName(wire.sub_agent_name),
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
         _offset(wire.clear_command.offset),
-        AgentName(wire.pub_agent_name) or None,
-        wire.command_id or None,
+        AgentName(name(wire.pub_agent_name)) or None,
+        name(wire.command_id) or None,
         wall_ms(wire.sent_ms),
     )
 
@@ -269,11 +274,11 @@ def _encode_redrive(message: RedriveMessage) -> bytes:
 def _decode_redrive(value: bytes) -> RedriveMessage:
     wire = parse(pb.RedriveMessage, value)
     return RedriveMessage(
-        SlingId(wire.sub_sling_id),
-        AgentName(wire.sub_agent_name),
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
         _offset(wire.offset),
-        AgentName(wire.pub_agent_name) or None,
-        wire.command_id or None,
+        AgentName(name(wire.pub_agent_name)) or None,
+        name(wire.command_id) or None,
         wall_ms(wire.sent_ms),
     )
 
@@ -296,15 +301,15 @@ def _encode_result(message: CommandResult) -> bytes:
 def _decode_result(value: bytes) -> CommandResult:
     wire = parse(pb.CommandResult, value)
     return CommandResult(
-        wire.command_id,
-        SlingId(wire.sub_sling_id),
-        AgentName(wire.sub_agent_name),
+        name(wire.command_id),
+        SlingId(name(wire.sub_sling_id)),
+        AgentName(name(wire.sub_agent_name)),
         _verb(wire.verb),
         _offset(wire.offset),
         _COMMAND_STATES[wire.state],
-        AgentName(wire.pub_agent_name) or None,
+        AgentName(name(wire.pub_agent_name)) or None,
         _count(wire.removed),
-        wire.message or None,
+        cut(wire.message, _TEXT_CHARACTERS) or None,
         wall_ms(wire.created_ms),
     )
 
@@ -319,11 +324,19 @@ def _verb(text: str) -> CommandVerb:
 def _encode_cause(cause: FailureCause | None) -> pb.Cause | None:
     if cause is None:
         return None
-    return pb.Cause(code=cause.code, message=cause.message, path=cause.path, trace_excerpt=cause.trace_excerpt)
+    return pb.Cause(
+        code=cause.code,
+        message=cause.message,
+        path=cause.path,
+        trace_excerpt=cause.trace_excerpt,
+        truncated=cause.is_truncated or None,
+    )
 
 
 def _decode_cause(wire: pb.Cause) -> FailureCause:
-    return FailureCause(wire.code, wire.message, wire.path or None, wire.trace_excerpt or None)
+    return FailureCause.bounded(
+        wire.code, wire.message, wire.path or None, wire.trace_excerpt or None, is_truncated=wire.truncated
+    )
 
 
 def _blob(wire: pb.BlobReference) -> Binary:

@@ -15,6 +15,10 @@ MAX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: what a wall time can be."""
 
 
+MAX_NAME_CHARACTERS: Final = 256
+"""Of any name or id in a status, an announcement or a command: readers keep them for as long as they know the agent."""
+
+
 def parse(kind: type[P], value: bytes) -> P:
     """Parse protobuf of one type. Raises: MessageCorruptError, naming the required fields that are missing."""
     try:
@@ -32,3 +36,18 @@ def wall_ms(value: int) -> int | None:
     if not 0 <= value <= MAX_MS:
         raise MessageCorruptError(f"{value} ms is no time that can be")
     return value or None
+
+
+def name(value: str) -> str:
+    """A name or an id. Raises: MessageCorruptError: it is longer than any can be."""
+    if len(value) > MAX_NAME_CHARACTERS:
+        raise MessageCorruptError(
+            f"a name has {len(value)} characters, at most {MAX_NAME_CHARACTERS} are allowed: {value[:40]!r}",
+            limit=MAX_NAME_CHARACTERS,
+        )
+    return value
+
+
+def cut(value: str, characters: int) -> str:
+    """A text for people, cut to so many characters; one that was cut ends in `…`."""
+    return value if len(value) <= characters else value[: characters - 1] + "…"

@@ -9,7 +9,7 @@ from mailboat.model.identifiers import AgentName, PackageId, SlingId
 from mailboat.model.pieces import PieceMessage
 from mailboat.wire._generated import pieces_pb2 as pb
 from mailboat.wire.framing import varint
-from mailboat.wire.parsing import parse
+from mailboat.wire.parsing import name, parse
 
 _TEXTS: Final = b"\x0a\x12\x1a"
 _INDEX: Final = 0x20
@@ -42,7 +42,11 @@ def decode_piece(value: bytes) -> PieceMessage:
     if wire.index < 0 or not content or not wire.pkg_id:
         raise MessageCorruptError(f"a piece with the number {wire.index} and {len(content)} bytes can't be")
     return PieceMessage(
-        SlingId(wire.pub_sling_id), AgentName(wire.pub_agent_name), PackageId(wire.pkg_id), wire.index, content
+        SlingId(name(wire.pub_sling_id)),
+        AgentName(name(wire.pub_agent_name)),
+        PackageId(name(wire.pkg_id)),
+        wire.index,
+        content,
     )
 
 

@@ -7,7 +7,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.wire._generated import registry_pb2 as pb
-from mailboat.wire.parsing import MAX_MS, parse
+from mailboat.wire.parsing import MAX_MS, name, parse
 
 
 def encode_registry(message: RegistryMessage) -> bytes:
@@ -34,11 +34,14 @@ def decode_registry(value: bytes) -> RegistryMessage:
     if wire.as_of < 0 or any(one.next_offset < 0 or not 0 <= one.heard_ms <= MAX_MS for one in wire.registrations):
         raise MessageCorruptError("a registration has an offset or a time that can't be")
     return RegistryMessage(
-        LogIdentity(wire.cluster_id, wire.topic_id),
+        LogIdentity(name(wire.cluster_id), name(wire.topic_id)),
         Offset(wire.as_of),
         tuple(
             Registration(
-                SlingId(one.sub_sling_id), AgentName(one.sub_agent_name), Offset(one.next_offset), one.heard_ms
+                SlingId(name(one.sub_sling_id)),
+                AgentName(name(one.sub_agent_name)),
+                Offset(one.next_offset),
+                one.heard_ms,
             )
             for one in wire.registrations
         ),

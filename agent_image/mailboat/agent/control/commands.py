@@ -91,6 +91,9 @@ class CommandOffice:
         )
         queue_name = QueueName(command.sub_sling_id, command.sub_agent_name)
         answer = self._picture.answers.find(command.command_id or "", queue_name)
+        if answer is None and self._picture.answers.dropped_count:
+            dropped = f"{self._picture.answers.dropped_count} answers were dropped to bound the agent's memory"
+            return replace(view, message=f"no answer is known; {dropped}, perhaps this one")
         if answer is None:
             return view
         return replace(view, state=str(answer.state), removed=answer.removed, message=answer.message)

@@ -1,4 +1,4 @@
-"""The packages that subscribers gave up: from the targets that this home knows, else from the status topic."""
+"""Packages that were given up: from the targets that this home knows, else from the status topic."""
 
 from __future__ import annotations
 
@@ -7,32 +7,37 @@ from typing import Final, NamedTuple
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
+from mailboat.agent.control.page_tokens import Key, page_of
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view
-from mailboat.agent.control.views import GivenUpView
+from mailboat.agent.control.views import GivenUpPage, GivenUpView
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
 from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import PackageMessage
-from mailboat.queues.failures import FailedPackage, FailurePlace
+from mailboat.queues.failures import FailurePlace
 from mailboat.queues.names import QueueName
 
-MAX_PATHS_READ: Final = 1_000
-"""Of so many packages the paths are read from the log; where a target is asked, it knows them itself."""
+MAX_PATHS: Final = 100
+"""Of one package: a message may have megabytes of them, and a page has many packages."""
+
+MAX_PATH_CHARACTERS: Final = 16_000
+"""Of all paths of one package."""
 
 
 class GivenUpPlace(NamedTuple):
-    """A given-up package as people see it, and whose it is."""
+    """A package in an error queue; `entry` is what the target says, where it was asked."""
 
     queue_name: QueueName
     publisher: AgentName | None
-    view: GivenUpView
+    offset: Offset
+    entry: GivenUp | None = None
 
 
 class GivenUpPackages:
-    """What was given up, by everybody. Safe to use from several threads."""
+    """The error queues of all subscribers. Safe to use from several threads."""
 
     def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
         """Read nothing yet."""
@@ -40,12 +45,19 @@ class GivenUpPackages:
         self._picture = picture
         self._audience = audience
 
-    def of(self, subscriber: str | None) -> list[GivenUpPlace]:
-        """What one subscriber gave up (by its name, or its queue's), or everybody; by subscriber and offset.
+    def page(self, subscriber: str | None, token: str | None, max_items: int) -> GivenUpPage:
+        """A page of what one subscriber gave up (by its name, or its queue's), or all; by subscriber and offset.
 
         Raises:
-            AgentMissingError: Nobody of that name is known.
+            AgentMissingError: No subscriber of that name is known.
+            UsageError: The token is not one of this list.
         """
+        shown, following = page_of(self.places(subscriber), _key_of, token, max_items)
+        views = tuple(view for one in shown if (view := self._view(one)) is not None)
+        return GivenUpPage(views, following, self._picture.failed.forgotten_count)
+
+    def places(self, subscriber: str | None) -> list[GivenUpPlace]:
+        """Where the packages stand that one subscriber gave up, or all; in no order. Raises: AgentMissingError."""
         members = self._audience.members()
         wanted = [one for one in members if subscriber in {None, one.name, str(one.queue_name)}]
         if subscriber is not None and not wanted:
@@ -54,8 +66,7 @@ class GivenUpPackages:
         told = self._told_by_targets(wanted)
         names = {one.queue_name for one in wanted} - set(told)
         found = [place for places in told.values() for place in places]
-        found += self._told_by_statuses(names if subscriber is not None else None, set(told))
-        return sorted(found, key=lambda one: (one.view.subscriber, one.queue_name.sling_id, one.view.offset))
+        return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
 
     def _told_by_targets(self, members: Sequence[Member]) -> dict[QueueName, list[GivenUpPlace]]:
         told = {}
@@ -64,7 +75,10 @@ class GivenUpPackages:
             if any(one.queue_name == queue_name for one in members):
                 try:
                     with opened_ledger(known.target) as ledger:
-                        told[queue_name] = [_of_ledger(queue_name, entry) for entry in ledger.given_up()]
+                        told[queue_name] = [
+                            GivenUpPlace(queue_name, entry.pub_agent_name, entry.offset, entry)
+                            for entry in ledger.given_up()
+                        ]
                 except MailboatError:
                     continue  # its target can't be asked; statuses still tell
         return told
@@ -72,13 +86,46 @@ class GivenUpPackages:
     def _told_by_statuses(self, names: set[QueueName] | None, told: set[QueueName]) -> Iterator[GivenUpPlace]:
         """What the status topic says of some subscribers, or of all but those whose targets told."""
         earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
-        count = 0
-        for place, failed in self._picture.failed.all(earliest):
+        for place in self._picture.failed.places(earliest):
             is_wanted = place.queue_name not in told if names is None else place.queue_name in names
             if is_wanted:
-                paths = self._paths(place.offset) if count < MAX_PATHS_READ else ()
-                count += 1
-                yield _of_status(place, failed, paths)
+                yield GivenUpPlace(place.queue_name, place.publisher, place.offset)
+
+    def _view(self, place: GivenUpPlace) -> GivenUpView | None:
+        """The package as people see it; None when it has left the queue since."""
+        entry = place.entry
+        if entry is not None:
+            paths, path_count = shown_paths(entry.paths)
+            return GivenUpView(
+                subscriber=place.queue_name.agent_name,
+                publisher=entry.pub_agent_name or "",
+                offset=entry.offset,
+                package_id=entry.package_id,
+                attempts=entry.attempts,
+                given_up_ms=entry.given_up_ms,
+                paths=paths,
+                error=cause_view(entry.cause),
+                path_count=path_count,
+            )
+        failed = (
+            None
+            if place.publisher is None
+            else self._picture.failed.find(FailurePlace(place.publisher, place.queue_name, place.offset))
+        )
+        if failed is None:
+            return None
+        paths, path_count = shown_paths(self._paths(place.offset))
+        return GivenUpView(
+            subscriber=place.queue_name.agent_name,
+            publisher=place.publisher or "",
+            offset=place.offset,
+            package_id=failed.package_id,
+            attempts=failed.attempts,
+            given_up_ms=failed.given_up_ms,
+            paths=paths,
+            error=cause_view(failed.cause),
+            path_count=path_count,
+        )
 
     def _paths(self, offset: Offset) -> tuple[str, ...]:
         record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
@@ -86,29 +133,17 @@ class GivenUpPackages:
         return message.paths if isinstance(message, PackageMessage) else ()
 
 
-def _of_ledger(queue_name: QueueName, entry: GivenUp) -> GivenUpPlace:
-    view = GivenUpView(
-        subscriber=queue_name.agent_name,
-        publisher=entry.pub_agent_name or "",
-        offset=entry.offset,
-        package_id=entry.package_id,
-        attempts=entry.attempts,
-        given_up_ms=entry.given_up_ms,
-        paths=tuple(entry.paths),
-        error=cause_view(entry.cause),
-    )
-    return GivenUpPlace(queue_name, entry.pub_agent_name, view)
+def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """The first paths, as far as a list has room for them, and how many there are."""
+    shown: list[str] = []
+    room = MAX_PATH_CHARACTERS
+    for path in paths[:MAX_PATHS]:
+        room -= len(path)
+        if room < 0:
+            break
+        shown.append(path)
+    return tuple(shown), len(paths)
 
 
-def _of_status(place: FailurePlace, failed: FailedPackage, paths: tuple[str, ...]) -> GivenUpPlace:
-    view = GivenUpView(
-        subscriber=place.queue_name.agent_name,
-        publisher=place.publisher,
-        offset=place.offset,
-        package_id=failed.package_id,
-        attempts=failed.attempts,
-        given_up_ms=failed.given_up_ms,
-        paths=paths,
-        error=cause_view(failed.cause),
-    )
-    return GivenUpPlace(place.queue_name, place.publisher, view)
+def _key_of(place: GivenUpPlace) -> Key:
+    return place.queue_name.agent_name, place.queue_name.sling_id, place.offset, place.publisher or ""

@@ -7,7 +7,7 @@ Methods may be called from several threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from mailboat.agent.control.build_views import BuildView
@@ -17,7 +17,7 @@ from mailboat.agent.control.views import (
     DistributionPage,
     DistributionView,
     ForgottenView,
-    GivenUpView,
+    GivenUpPage,
     QueuePage,
     QueueView,
     StatusView,
@@ -121,10 +121,24 @@ class Control(Books, Protocol):
         """What became of a command. Raises: CommandMissingError."""
         ...
 
-    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
-        """The packages that were given up, by one subscriber or all."""
+    def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
+        """A page of the packages that were given up, by one subscriber or all; `page` is the token of the one before.
+
+        Raises: AgentMissingError; UsageError for a token of another list.
+        """
         ...
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """Ask a subscriber to import given-up packages after all. Raises: AgentMissingError, UsageError."""
         ...
+
+
+def error_pages(control: Control, subscriber: str | None = None) -> Iterator[GivenUpPage]:
+    """All pages of the packages that were given up. Raises: as `Control.errors`."""
+    token: str | None = None
+    while True:
+        page = control.errors(subscriber, token)
+        yield page
+        token = page.next_page
+        if token is None:
+            return

@@ -15,7 +15,11 @@ from mailboat.subscriber.progress import SubscriberPhase
 
 def cause_view(cause: FailureCause | None) -> CauseView | None:
     """A cause."""
-    return None if cause is None else CauseView(cause.code, cause.message, cause.path, cause.trace_excerpt)
+    return (
+        None
+        if cause is None
+        else CauseView(cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated)
+    )
 
 
 def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -> SubscriberStatusView:

@@ -30,7 +30,7 @@ from mailboat.agent.control.views import (
     DistributionPage,
     DistributionView,
     ForgottenView,
-    GivenUpView,
+    GivenUpPage,
     JournalView,
     PublisherView,
     QueuePage,
@@ -50,6 +50,7 @@ from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 MAX_WAIT_SECONDS: Final = 600.0
 MAX_REDRIVEN: Final = 1_000
 MAX_LISTED: Final = 100
+MAX_ERRORS: Final = 1_000
 _CLOSE_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 10.0
 """How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
@@ -120,6 +121,7 @@ class ControlRoom:
             publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
             subscribers=tuple(status_view(one, self._lag(one, end), progress.get(one.key)) for one in members),
             unreadable_announcements=self._picture.roster.unreadable,
+            dropped_subscribers=self._picture.roster.dropped,
         )
 
     def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
@@ -179,11 +181,11 @@ class ControlRoom:
         self._hear_statuses()
         return self._commands.view(command)
 
-    def errors(self, subscriber: str | None = None) -> Sequence[GivenUpView]:
+    def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
         """See `Control`."""
         self._hear_announcements()
         self._hear_statuses()
-        return [one.view for one in self._given_up.of(subscriber)]
+        return self._given_up.page(subscriber, page, max(1, min(max_items, MAX_ERRORS)))
 
     def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
         """See `Control`."""
@@ -191,16 +193,16 @@ class ControlRoom:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
-        known = {one.view.offset: one for one in self._given_up.of(subscriber)}
+        known = {one.offset: one for one in self._given_up.places(subscriber)}
         for offset in offsets:
             if offset not in known:
                 raise UsageError(
                     f"{subscriber} did not give up a package at offset {offset}",
                     next_step=f"mailboat errors list {subscriber}",
                 )
-        wanted = [known[offset] for offset in dict.fromkeys(offsets)]
+        wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
         return self._answers_to(
-            self._commands.redrive([(one.publisher, one.queue_name, Offset(one.view.offset)) for one in wanted]),
+            self._commands.redrive([(one.publisher, one.queue_name, one.offset) for one in wanted]),
             wait_seconds,
         )
 

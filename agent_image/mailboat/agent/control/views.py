@@ -18,12 +18,14 @@ class CauseView:
         message: One sentence.
         path: The content path or archive entry concerned.
         trace: The last lines of the trace.
+        truncated: Some of these texts were cut, or dropped, to bound memory.
     """
 
     code: str
     message: str
     path: str | None = None
     trace: str | None = None
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,14 @@ class StatusView:
         publishers: Those of this process, or of this home.
         subscribers: Everybody who announced itself.
         unreadable_announcements: How many announcements were dropped, since they could not be meant.
+        dropped_subscribers: How many subscribers were dropped from this list to bound the agent's memory.
     """
 
     journal: JournalView
     publishers: tuple[PublisherView, ...]
     subscribers: tuple[SubscriberStatusView, ...]
     unreadable_announcements: int = 0
+    dropped_subscribers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +249,11 @@ class QueueView:
         publisher: Whose packages.
         subscriber: The subscriber's name.
         state: IDLE, RUNNING, BLOCKED, or PASSIVE of an error queue.
-        count: How many packages; the most it can be while it is not exact.
+        count: How many packages. While it is not exact: the most it can be, of an error queue the least.
         capabilities: `clearable`, `removable`; what may be done to it.
         head: The first package; None when there is none, or it was not asked for.
-        is_exact: False for a moment after a start, until the agent has counted the log's past.
+        is_exact: False for a moment after a start, until the agent has counted the log's past; of an error queue, when
+            entries were dropped to bound the agent's memory.
     """
 
     name: str
@@ -327,8 +332,9 @@ class GivenUpView:
         package_id: The package; None where the log does not hold its message any more.
         attempts: How often it was tried.
         given_up_ms: When it was given up; None where nobody said.
-        paths: The request's paths.
+        paths: The first paths of the request, at most 100.
         error: Why the last attempt failed.
+        path_count: How many paths the request has; 0 where the log does not hold its message any more.
     """
 
     subscriber: str
@@ -339,6 +345,23 @@ class GivenUpView:
     given_up_ms: int | None
     paths: tuple[str, ...]
     error: CauseView | None
+    path_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpPage:
+    """Some packages that were given up, by subscriber and offset.
+
+    Attributes:
+        items: The packages.
+        next_page: Token of the next page; None when this was the last.
+        dropped: How many entries the agent dropped to bound its memory since it started. They are missing here; the
+            subscriber's own home lists them.
+    """
+
+    items: tuple[GivenUpView, ...]
+    next_page: str | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,4 +229,4 @@ def _position_row(position: Position, changes: int) -> tuple[object, ...]:
 
 
 def _cause_text(cause: FailureCause) -> str:
-    return json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt])
+    return json.dumps([cause.code, cause.message, cause.path, cause.trace_excerpt, cause.is_truncated])

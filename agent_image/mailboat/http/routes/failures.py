@@ -6,14 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.views import CommandView, GivenUpView
+from mailboat.agent.control.views import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
-from mailboat.http.ports import LONGEST_NAME, MAX_OFFSET, MAX_PAGE, MAX_WAIT_SECONDS, CurrentCall, Ports, operation
+from mailboat.http.pages import MaxItems, PageToken, link_next
+from mailboat.http.ports import (
+    LONGEST_NAME,
+    MAX_OFFSET,
+    MAX_PAGE,
+    MAX_WAIT_SECONDS,
+    NEXT_PAGE,
+    CurrentCall,
+    Ports,
+    operation,
+    with_headers,
+)
 from mailboat.http.routes.queues import is_answered
 from mailboat.http.waiting import settled
 
@@ -39,10 +50,25 @@ class RedriveOrder:
 OfSubscriber = Annotated[str | None, Query(description="Only what this subscriber gave up.", max_length=LONGEST_NAME)]
 
 
-@router.get("", **operation(Verb.VIEW, "What was given up", example=[GIVEN_UP], also=(404,)))
-def list_errors(ports: Ports, subscriber: OfSubscriber = None) -> Sequence[GivenUpView]:
-    """The packages in the error queues, each with the reason."""
-    return ports.control.errors(subscriber)
+@router.get(
+    "",
+    **with_headers(
+        operation(Verb.VIEW, "What was given up", example={"items": [GIVEN_UP], "next_page": None}, also=(404,)),
+        NEXT_PAGE,
+    ),
+)
+def list_errors(
+    ports: Ports,
+    request: Request,
+    response: Response,
+    subscriber: OfSubscriber = None,
+    page: PageToken = None,
+    max_items: MaxItems = 100,
+) -> GivenUpPage:
+    """The packages in the error queues, each with the reason, by subscriber and offset."""
+    found = ports.control.errors(subscriber, page, max_items)
+    link_next(request, response, found.next_page)
+    return found
 
 
 @router.post("/redrive", **operation(Verb.CLEAR, "Import it after all", example=[COMMAND], also=(404, 409), status=202))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.agent.control.views import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
-from mailboat.http.ports import CurrentCall, Ports, SubscriberNameText, operation
+from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
+from mailboat.http.ports import NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -28,10 +29,13 @@ def list_publishers(ports: Ports) -> Sequence[PublisherView]:
     return ports.control.status().publishers
 
 
-@router.get("/subscribers", **operation(Verb.VIEW, "All subscribers", example=[SUBSCRIBER]))
-def list_subscribers(ports: Ports) -> Sequence[SubscriberStatusView]:
-    """Everybody who announced itself; nobody configured them."""
-    return ports.control.status().subscribers
+@router.get("/subscribers", **with_headers(operation(Verb.VIEW, "All subscribers", example=[SUBSCRIBER]), NEXT_PAGE))
+def list_subscribers(
+    ports: Ports, request: Request, response: Response, page: PageToken = None, max_items: MaxItems = WHOLE_LIST
+) -> Sequence[SubscriberStatusView]:
+    """All subscribers that announced themselves, by name; no configuration names them."""
+    found = ports.control.status().subscribers
+    return page_and_link(found, lambda one: (one.name, one.sling_id or ""), page, max_items, (request, response))
 
 
 @router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "One subscriber", example=SUBSCRIBER, also=(404,)))

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.agent.control.page_tokens import Key
 from mailboat.agent.control.views import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
+from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (
     MAX_OFFSET,
     MAX_PAGE,
@@ -29,6 +31,8 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.http.waiting import settled
+from mailboat.queues.names import ERROR_SUFFIX
+from mailboat.queues.standing import QueueState
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}", tags=["queues"])
 
@@ -48,7 +52,6 @@ class ClearOrder:
 
 
 FromOffset = Annotated[int, Query(description="The offset that the page begins at.", ge=0, le=MAX_OFFSET)]
-MaxItems = Annotated[int, Query(description="How many items at most.", ge=1, le=MAX_PAGE)]
 ItemIds = Annotated[
     list[str],
     Query(alias="id", description="An item, as `package-0@97`; as often as needed.", min_length=1, max_length=MAX_PAGE),
@@ -56,10 +59,27 @@ ItemIds = Annotated[
 CommandId = Annotated[str, Path(description="The command's id.", max_length=200)]
 
 
-@router.get("/queues", **operation(Verb.VIEW, "All queues of a publisher", example=[QUEUE], also=(404,)))
-def list_queues(publisher: PublisherName, ports: Ports) -> Sequence[QueueView]:
-    """One for each subscriber that follows the publisher, and one for what it gave up, each with its head."""
-    return ports.control.queues(publisher)
+@router.get(
+    "/queues",
+    **with_headers(operation(Verb.VIEW, "All queues of a publisher", example=[QUEUE], also=(404,)), NEXT_PAGE),
+)
+def list_queues(
+    publisher: PublisherName,
+    ports: Ports,
+    request: Request,
+    response: Response,
+    page: PageToken = None,
+    max_items: MaxItems = WHOLE_LIST,
+) -> Sequence[QueueView]:
+    """One for each subscriber that follows the publisher, and one for what it gave up, each with its head; by name."""
+    found = ports.control.queues(publisher)
+    return page_and_link(found, _place_of, page, max_items, (request, response))
+
+
+def _place_of(queue: QueueView) -> Key:
+    """By name, each error queue behind its subscriber's."""
+    is_error_queue = queue.state == QueueState.PASSIVE
+    return queue.name.removesuffix(ERROR_SUFFIX) if is_error_queue else queue.name, int(is_error_queue)
 
 
 @router.get(

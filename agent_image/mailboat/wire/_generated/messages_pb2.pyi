@@ -207,10 +207,13 @@ class Cause(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     TRACE_EXCERPT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     message: _builtins.str
     path: _builtins.str
     trace_excerpt: _builtins.str
+    truncated: _builtins.bool
+    """some of these texts were cut"""
     def __init__(
         self,
         *,
@@ -218,10 +221,11 @@ class Cause(_message.Message):
         message: _builtins.str | None = ...,
         path: _builtins.str | None = ...,
         trace_excerpt: _builtins.str | None = ...,
+        truncated: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "path", b"path", "trace_excerpt", b"trace_excerpt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "path", b"path", "trace_excerpt", b"trace_excerpt", "truncated", b"truncated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "path", b"path", "trace_excerpt", b"trace_excerpt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "path", b"path", "trace_excerpt", b"trace_excerpt", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
