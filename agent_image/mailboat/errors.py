@@ -113,6 +113,14 @@ class JournalIncompleteError(StopError):
     """
 
 
+class FollowWidenedError(StopError):
+    """The subscriber follows a publisher whose packages it passed over before, so the target lacks them.
+
+    Follow the publishers that were followed before; or give the subscriber a new target, which imports everything that
+    the journal holds; or publish the whole tree of that publisher again, and start with `--accept-gap`.
+    """
+
+
 class JournalReplacedError(StopError):
     """The journal is not the one that the target's position belongs to: it was deleted, recreated or swapped.
 

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 from mailboat.clock import Deadline
-from mailboat.errors import (
-    ProcessorFailedError,
-)
+from mailboat.errors import FollowWidenedError, ProcessorFailedError
+from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.subscriber.continuity import MAX_PASSED_OVER
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscription import Subscriber
-from mailboat.testing.engines import AUTHOR, PACKAGES, Engine
+from mailboat.testing.crashes import CrashError
+from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, page_source
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.testing.memory_imports import (
     Hook,
@@ -95,12 +96,59 @@ def test_skipped_messages_move_the_position_in_few_commits(engine: Engine, store
     assert engine.statuses() == []
 
 
-def test_the_position_belongs_to_the_log_and_not_to_a_publisher(engine: Engine, store: MemoryStore) -> None:
+@pytest.mark.parametrize("follow", [None, frozenset({AUTHOR}), frozenset({AUTHOR, AgentName("other")})])
+def test_following_a_publisher_whose_packages_were_skipped_stops(
+    engine: Engine, store: MemoryStore, follow: frozenset[AgentName] | None
+) -> None:
     publish(engine, "/a")
     run(engine, store, engine.with_settings(follow=frozenset({AgentName("other")})))
     assert store.position == engine.position(1)
+    publish(engine, "/b")
+    with pytest.raises(FollowWidenedError, match="follows author now"):
+        run(engine, store, engine.with_settings(follow=follow))
+    assert (store.position, paths_of(store)) == (engine.position(1), set())
+    run(engine, store, engine.with_settings(follow=follow, is_gap_accepted=True))
+    assert paths_of(store) == {"/b"}
+    run(engine, store, engine.with_settings(follow=follow))
+
+
+def test_following_a_publisher_of_which_nothing_was_skipped_goes_on(engine: Engine, store: MemoryStore) -> None:
+    publish(engine, "/a")
+    append(engine, message(pub_agent_name=AgentName("other"), action=Action.TEST))
+    run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})))
+    engine.publisher(engine.publishing_with(name=AgentName("other"))).publish(
+        add_request([NodePath("/b")]), page_source("/b")
+    )
     run(engine, store)
-    assert paths_of(store) == set()
+    assert paths_of(store) == {"/a", "/b"}
+
+
+class CrashBeforeCommit:
+    """Crashes once."""
+
+    def reach(self, failpoint: Failpoint) -> None:
+        if failpoint is Failpoint.SUBSCRIBER_BEFORE_COMMIT:
+            raise CrashError(failpoint)
+
+
+def test_publishers_that_were_skipped_are_stored_with_the_position(engine: Engine, store: MemoryStore) -> None:
+    bob = engine.publisher(engine.publishing_with(name=AgentName("bob")))
+    bob.publish(add_request([NodePath("/b")]), page_source("/b"))
+    publish(engine, "/a")
+    with pytest.raises(CrashError):
+        run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})), failpoints=CrashBeforeCommit())
+    assert (store.position, store.unfollowed) == (engine.position(0), set())
+    run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})))
+    assert (store.position, store.unfollowed) == (engine.position(2), {"bob"})
+
+
+def test_the_names_of_skipped_publishers_are_bounded(engine: Engine, store: MemoryStore) -> None:
+    strangers = [AgentName(f"p{number}") for number in range(MAX_PASSED_OVER + 10)]
+    append(engine, *(message(str(one), pub_agent_name=one) for one in strangers))
+    run(engine, store, engine.with_settings(follow=frozenset({AUTHOR})))
+    assert len(store.unfollowed) == MAX_PASSED_OVER + 1
+    with pytest.raises(FollowWidenedError, match="more publishers"):
+        run(engine, store, engine.with_settings(follow=frozenset({AUTHOR, strangers[-1]})))
 
 
 def test_hooks_see_each_package_before_and_after_its_import(engine: Engine, store: MemoryStore) -> None:

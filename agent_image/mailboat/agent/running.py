@@ -198,6 +198,9 @@ def _opener(
             process.claim()
             known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose)
             workspace.home.remember_subscriber(known)
+            unknown, _ = process.unknown_publishers()
+            if unknown:
+                _LOG.warning("%s follows %s: no package of it was found so far", wanted.name, ", ".join(unknown))
         except BaseException:
             process.close()
             raise

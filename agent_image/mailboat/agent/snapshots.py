@@ -67,7 +67,8 @@ def take_snapshot(target: str, file: Path, clock: Clock) -> Taken:
         StorageFullError, StorageReadOnlyError, BlobMissingError, BlobCorruptError.
     """
     with opened_view(target) as view:
-        head = SnapshotHead(view.position, view.given_up, target, int(clock.now().timestamp() * 1000))
+        taken_ms = int(clock.now().timestamp() * 1000)
+        head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
         tail = write_snapshot(file, head, lambda into: _write_package(view, into))
     return Taken(head, tail, file.stat().st_size)
 
@@ -126,6 +127,7 @@ def _apply(snapshot: Snapshot, target: Target, file: Path) -> None:
             batch.apply(TreeChange(change.filter, change.records), snapshot.head.position.next_offset)
             for entry in snapshot.head.given_up:
                 batch.give_up(entry)
+            batch.pass_over(snapshot.head.passed_over)
             batch.commit(snapshot.head.position)
     finally:
         reader.close()

@@ -6,7 +6,7 @@ Several may run in one process. Used by `mailboat subscribe` and by `mailboat ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
@@ -147,6 +147,16 @@ class SubscriberProcess:
             self._announcer.stop(deadline.remaining_seconds())
             self._maintainer.stop(deadline.remaining_seconds())
 
+    def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
+        """The followed publishers of which neither home nor recent messages know, and those that they know."""
+        follow = self._subscription.follow
+        known = self._publishers_found() if follow else frozenset[AgentName]()
+        return [one for one in follow if one not in known], known
+
+    def passed_over(self) -> Sequence[str]:
+        """The publishers whose packages were not imported, as they are not followed."""
+        return sorted(self._target.ledger.passed_over)
+
     def stop(self) -> None:
         """Finish the batch at hand within the time that the configuration gives, and return from `run`."""
         clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
@@ -231,11 +241,12 @@ class SubscriberProcess:
 
     def _known_publishers(self) -> frozenset[AgentName]:
         """Whom one that follows all may hear of, before it does."""
-        if self._subscription.follow:
-            return frozenset()
+        return frozenset() if self._subscription.follow else self._publishers_found()
+
+    def _publishers_found(self) -> frozenset[AgentName]:
         known = frozenset(self._workspace.publisher_names())
         try:
-            from mailboat.agent.inspection import recent_publishers  # one that names its publishers never asks
+            from mailboat.agent.inspection import recent_publishers
 
             return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
         except MailboatError:  # what is wrong with the log, the import tells

@@ -28,8 +28,10 @@ COLUMNS: Final = (
     Column("ETA", is_number=True),
     Column("ATTEMPTS", is_number=True),
     Column("READY"),
+    Column("FOLLOWS"),
     Column("ERROR", can_fold=True),
 )
+_FOLLOWS: Final = 8
 _CURRENT: Final = "current"
 
 NaturalKey = tuple[tuple[int, str], ...]
@@ -142,7 +144,12 @@ def _ordered(subscribers: Sequence[SubscriberStatusView]) -> list[SubscriberStat
 
 
 def _table(subscribers: Sequence[SubscriberStatusView]) -> Table:
-    return Table(COLUMNS, [_row(one) for one in subscribers], empty="no subscriber is known")
+    columns, rows = list(COLUMNS), [_row(one) for one in subscribers]
+    if not any(one.follow for one in subscribers):  # the usual case, and terminals are narrow
+        columns.pop(_FOLLOWS)
+        for row in rows:
+            row.pop(_FOLLOWS)
+    return Table(columns, rows, empty="no subscriber is known")
 
 
 def _row(one: SubscriberStatusView) -> list[str]:
@@ -155,6 +162,7 @@ def _row(one: SubscriberStatusView) -> list[str]:
         ABSENT if one.eta_seconds is None else seconds_text(one.eta_seconds),
         _attempts(one) if one.attempts else ABSENT,
         ABSENT if one.is_ready is None else "yes" if one.is_ready else "no",
+        ", ".join(one.follow) or "all",
         "; ".join(_remarks(one)),
     ]
 

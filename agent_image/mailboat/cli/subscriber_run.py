@@ -19,6 +19,7 @@ from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.content.locations import parse_target
 from mailboat.errors import (
+    FollowWidenedError,
     JournalIncompleteError,
     JournalShorterError,
     JournalTrimmedError,
@@ -29,16 +30,20 @@ from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.subscriber.subscription import Until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mailboat.agent.composition import Workspace
     from mailboat.config.document import Expose
     from mailboat.model.messages import BulkPart
     from mailboat.subscriber.progress import SubscriberStatistics
 
-_GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalShorterError)
+_GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalShorterError, FollowWidenedError)
 """States that a person may go on over."""
 
 GIVEN_UP_EXIT_CODE: Final = 1
 """With which `--until caught-up` ends when packages were given up: the target lacks them."""
+
+_NAMED: Final = 5
 
 
 class UntilOption(enum.StrEnum):
@@ -77,7 +82,9 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> int:
             try:
                 process.claim()
                 workspace.home.remember_subscriber(known)
+                _warn_of_unknown(session, process)
                 found = process.run(Until(asked.until.value))
+                passed_over = process.passed_over()
             except StopError as error:
                 _add_ways_out(error, subscription, workspace)
                 raise
@@ -86,25 +93,46 @@ def run_subscriber(session: Session, asked: AskedSubscription) -> int:
                     listener.end()
     if session.output is not Output.JSON:  # there the last line said it all
         session.show(_report(subscription, found))
+        _tell_passed_over(session, passed_over)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     is_incomplete = found.failed > 0 or found.still_given_up > 0
     return GIVEN_UP_EXIT_CODE if is_incomplete and asked.until is UntilOption.CAUGHT_UP else 0
 
 
+def _warn_of_unknown(session: Session, process: SubscriberProcess) -> None:
+    """A mistyped publisher would import nothing, and look as if it were up to date."""
+    unknown, known = process.unknown_publishers()
+    if unknown:
+        named = ", ".join(sorted(known)) or "none"
+        session.note(f"warning: no package of {', '.join(unknown)} was found; publishers that were found: {named}")
+        session.note("  packages of publishers that are not followed are skipped, and are missing if they are later")
+
+
+def _tell_passed_over(session: Session, passed_over: Sequence[str]) -> None:
+    if passed_over:
+        named = ", ".join(passed_over[:_NAMED]) + (", …" if len(passed_over) > _NAMED else "")
+        session.note(f"packages of publishers that are not followed were skipped: {named}")
+
+
 def _add_ways_out(error: StopError, subscription: Subscription, workspace: Workspace) -> None:
     """Tell what a person at this command line wants to know, and can do."""
     is_gap = isinstance(error, _GAPS)
-    target = f"{subscription.target} (untouched)" if is_gap else subscription.target
+    target = f"{subscription.target} (content unchanged)" if is_gap else subscription.target
     error.where = {"target": target, "journal": workspace.journal.description, **error.where}
     ways = [f"mailboat explain {error.name}"]
+    again = f"mailboat subscribe {subscription.name} --accept-gap"
     if isinstance(error, JournalIncompleteError):
-        ways.append("mailboat publish SOURCE /   (then the journal holds the whole tree again)")
-    if isinstance(error, JournalIncompleteError | JournalTrimmedError):
-        ways.append("mailboat content restore FILE --into TARGET   (makes a new target of a newer snapshot)")
-    if is_gap:
-        again = f"mailboat subscribe {subscription.name} --accept-gap"
+        ways.append("mailboat publish SOURCE /   (adds the whole tree to the journal), and then")
+        ways.append(f"{again}   (imports from the oldest package that is left)")
+    elif isinstance(error, FollowWidenedError):
+        followed = " ".join(f"--follow {one}" for one in subscription.follow)
+        ways.append(f"mailboat subscribe NEW-NAME --into TARGET {followed}".rstrip() + "   (a new target, imports all)")
+        ways.append(f"{again}   (the skipped packages stay missing until their content is published again)")
+    elif is_gap:
         ways.append(f"{again}   (content may differ from the source until it is published again)")
+    if isinstance(error, JournalIncompleteError | JournalTrimmedError):
+        ways.append("mailboat content restore FILE --into TARGET   (or: makes a new target of a newer snapshot)")
     error.next_step = "\n".join(ways)
 
 

@@ -76,8 +76,7 @@ def _refuse_depth(events: Iterable[yaml.Event], file: Path) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
-            line = event.start_mark.line + 1
-            raise ConfigInvalidError(f"{file}:{line}: more than {_DEEPEST} levels of mappings and lists", path=file)
+            raise ConfigInvalidError(f"{file} has more than {_DEEPEST} levels of mappings and lists", path=file)
 
 
 def _mappings_in(root: yaml.Node | None) -> Iterator[yaml.MappingNode]:

@@ -6,7 +6,7 @@ the journal up to the stored position, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -117,14 +117,21 @@ class Ledger(Protocol):
     def claim(self, name: AgentName) -> None:
         """Make it the target of `name`. Raises: TargetOwnedError when it is another's."""
 
-    def reset_position(self, position: Position) -> None:
-        """Move the position without content: a person's decision (`--accept-gap`, restore)."""
+    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
+        """Move the position without content: a person's decision (`--accept-gap`, restore).
+
+        Forgets that packages of the `accepted` publishers were passed over.
+        """
 
     def attempt(self) -> Attempt | None:
         """The failed attempt that waits for its next try."""
 
     def store_attempt(self, attempt: Attempt | None) -> None:
         """Remember a failed attempt; None forgets it."""
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """The publishers whose packages were not imported, as they were not followed then: see `Batch.pass_over`."""
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
         """Confirmations and answers not yet known to be sent, oldest first."""
@@ -175,6 +182,9 @@ class Batch(Protocol):
 
     def add_status(self, message: StatusMessage) -> None:
         """A confirmation to send after the commit."""
+
+    def pass_over(self, publishers: Iterable[str]) -> None:
+        """Store that packages of these publishers were not imported, as they are not followed."""
 
     def give_up(self, entry: GivenUp) -> None:
         """Put an entry into the error queue."""

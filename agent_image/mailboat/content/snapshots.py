@@ -50,12 +50,14 @@ class SnapshotHead:
         given_up: The packages that the content lacks, as its error queue has them.
         target: The target that it was taken of, for people.
         taken_ms: When, milliseconds since 1970 UTC.
+        passed_over: The publishers whose packages it lacks, as they were not followed.
     """
 
     position: Position
     given_up: tuple[GivenUp, ...]
     target: str
     taken_ms: int
+    passed_over: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ def _encode_head(head: SnapshotHead) -> bytes:
             "given_up": [asdict(entry) for entry in head.given_up],
             "target": head.target,
             "taken_ms": head.taken_ms,
+            "passed_over": sorted(head.passed_over),
         }
     ).encode()
 
@@ -198,7 +201,8 @@ def _decode_head(data: bytes) -> SnapshotHead:
         identity, Offset(checked_number(found["next_offset"])), None if epoch is None else checked_number(epoch)
     )
     given_up = tuple(map(_decode_entry, found["given_up"]))
-    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_ms(found["taken_ms"]))
+    passed_over = frozenset(map(checked_text, found.get("passed_over", ())))  # earlier versions did not write it
+    return SnapshotHead(position, given_up, checked_text(found["target"]), checked_ms(found["taken_ms"]), passed_over)
 
 
 def _decode_tail(data: bytes) -> SnapshotTail:

@@ -40,11 +40,13 @@ class TargetView:
         source: The content.
         position: Where it stands.
         given_up: The packages that it lacks.
+        passed_over: The publishers whose packages it lacks, as they were not followed.
     """
 
     source: Source
     position: Position
     given_up: tuple[GivenUp, ...]
+    passed_over: frozenset[str]
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def _view(source: Source, ledger: Ledger, text: str, held_back_at: Offset | None
     if held_back_at is not None:
         position = Position(position.identity, held_back_at)
         given_up = tuple(one for one in given_up if one.offset < held_back_at)
-    return TargetView(source, position, given_up)
+    return TargetView(source, position, given_up, ledger.passed_over)
 
 
 def _held_back_at(location: TargetLocation, connection: sqlite3.Connection) -> Offset | None:

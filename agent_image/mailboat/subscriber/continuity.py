@@ -16,7 +16,12 @@ head is beyond that can't be told from one that was trimmed, so it is taken for 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from types import MappingProxyType
+from typing import Final
+
 from mailboat.errors import (
+    FollowWidenedError,
     JournalIncompleteError,
     JournalReplacedError,
     JournalShorterError,
@@ -25,6 +30,9 @@ from mailboat.errors import (
 )
 from mailboat.model.identifiers import AgentName
 from mailboat.model.positions import Bounds, LogIdentity, Position
+
+_NAMED: Final = 5
+_PUBLISHER_TEXTS: Final = MappingProxyType({"": "publishers without a name", "*": "more publishers"})
 
 
 def decide_start(
@@ -66,6 +74,43 @@ def decide_start(
     if is_within and refusal is not None:
         raise _diverged(name, refusal) from refusal
     raise _trimmed(name, stands_at, bounds) if stands_at < bounds.earliest_offset else _shorter(name, stands_at, bounds)
+
+
+ANY_PUBLISHER: Final = "*"
+"""Stands for all publishers beyond `MAX_PASSED_OVER` whose packages were passed over."""
+
+MAX_PASSED_OVER: Final = 1000
+"""Names that are kept of publishers that are not followed: anybody can publish under any number of names."""
+
+
+def check_following(
+    name: AgentName, passed_over: Collection[str], follow: Collection[AgentName] | None, *, is_gap_accepted: bool
+) -> Collection[str]:
+    """Whether a subscriber follows a publisher now that it did not follow when packages of it came.
+
+    Args:
+        name: The subscriber, for messages.
+        passed_over: The publishers whose packages the target lacks for that reason.
+        follow: The publishers followed now; None is all.
+        is_gap_accepted: A person decided to go on over a gap (`--accept-gap`).
+
+    Returns:
+        What of `passed_over` is to be forgotten, as a person accepted the gap.
+
+    Raises:
+        FollowWidenedError: The gap was not accepted.
+    """
+    missed = sorted(one for one in passed_over if follow is None or one in follow or one == ANY_PUBLISHER)
+    if missed and not is_gap_accepted:
+        named = ", ".join(_PUBLISHER_TEXTS.get(one, one) for one in missed[:_NAMED]) + (", …" * (len(missed) > _NAMED))
+        raise FollowWidenedError(
+            f"{name} follows {named} now, and did not when packages of it were in the journal: the target lacks them",
+            next_step="follow the publishers that were followed before, give the subscriber a new target, or publish"
+            " the whole tree of that publisher again and start with --accept-gap",
+            subscriber=name,
+            publishers=named,
+        )
+    return missed
 
 
 def _diverged(name: AgentName, refusal: PositionOutOfRangeError) -> JournalShorterError:

@@ -59,6 +59,7 @@ class Outcome:
         done: How many were done, from the first on; all are, unless something failed or the batch grew heavy.
         imported: Packages among them that were imported.
         skipped: Messages among them that mean nothing to this subscriber.
+        unfollowed: Publishers of packages among those, which are not followed; "" where a package names none.
         left_out: Their offsets, and those of dropped packages.
         far_bytes: Size of each package that did not travel in its message, by offset.
         dropped: Packages among them that were passed by, because of a clear or of the golden subscriber.
@@ -75,6 +76,7 @@ class Outcome:
     done: int = 0
     imported: int = 0
     skipped: int = 0
+    unfollowed: set[str] = field(default_factory=set)
     left_out: set[Offset] = field(default_factory=set)
     far_bytes: dict[Offset, int] = field(default_factory=dict)
     dropped: int = 0
@@ -235,6 +237,8 @@ class Importer:
     def _import_unless_skipped(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
         if not self.is_wanted(message):
             outcome.skip(offset)
+            if message.action is not Action.TEST:
+                outcome.unfollowed.add(message.pub_agent_name or "")
             return
         if outcome.imported + outcome.dropped and self._exposure is not None and self._exposure.begins(message):
             raise _NotYetError

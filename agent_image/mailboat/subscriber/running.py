@@ -9,7 +9,7 @@ nothing in memory is believed: a commit that failed may have happened, so the ru
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from mailboat.errors import MailboatError, PositionOutOfRangeError, RetryableError, StopError
@@ -20,7 +20,7 @@ from mailboat.model.positions import Position
 from mailboat.subscriber.backlog import Backlog
 from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
-from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER, check_following, decide_start
 from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.failing import Failure, FailureDesk
 from mailboat.subscriber.gating import Gate
@@ -83,6 +83,8 @@ class ImportRun:
         self._reader: JournalReader | None = None
         self._todo = Backlog()
         self._skipped = 0
+        self._passed_over: set[str] = set()  # as the target has it
+        self._passing_over: set[str] = set()  # what the next commit adds
         self._committed_at = ports.clock.monotonic()
         self._looked_at = float("-inf")
 
@@ -175,8 +177,9 @@ class ImportRun:
         start = decide_start(
             self._settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal
         )
-        if start != stored:
-            self._target.ledger.reset_position(start)
+        accepted = self._check_following(is_gap_accepted=is_gap_accepted)
+        if start != stored or accepted:
+            self._target.ledger.reset_position(start, accepted)
             if stored is not None and start.next_offset < stored.next_offset:
                 self._commands.refuse_clears("the log lost its end, and other packages may stand there now")
         self._commands.listen()
@@ -195,6 +198,21 @@ class ImportRun:
         self._has_pending = True
         keep_reader(self._reader)
         self._reporter.opened(start, bounds.next_offset)
+
+    def _check_following(self, *, is_gap_accepted: bool) -> Collection[str]:
+        """The publishers followed whose packages were passed over, as accepted. Raises: FollowWidenedError."""
+        known, settings = self._target.ledger.passed_over, self._settings
+        accepted = check_following(settings.name, known, settings.follow, is_gap_accepted=is_gap_accepted)
+        self._passed_over = set(known.difference(accepted))
+        self._passing_over.clear()
+        return accepted
+
+    def _pass_over(self, publishers: Iterable[str]) -> None:
+        """Note publishers that are not followed, to be stored with the next commit."""
+        for publisher in publishers:
+            is_full = len(self._passed_over) + len(self._passing_over) >= MAX_PASSED_OVER
+            if publisher not in self._passed_over:
+                self._passing_over.add(ANY_PUBLISHER if is_full else publisher)
 
     def _read(self, keep_reader: Callable[[JournalReader], None]) -> None:
         if self._reader is None:
@@ -257,6 +275,7 @@ class ImportRun:
         with self._target.batch() as batch:
             self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             outcome = self._importer.import_records(batch, records)
+            self._pass_over(outcome.unfollowed)
             has_effect = outcome.imported + outcome.dropped > 0
             is_worth_a_commit = has_effect or self._skipped + outcome.done >= self._settings.skip_commits.max_records
             if outcome.error is not None or not is_worth_a_commit:
@@ -264,6 +283,7 @@ class ImportRun:
             after = self._after(records, outcome.done)
             outcome.statuses += self._commands.settle(batch, after)
             self._exposure.settle(batch)
+            batch.pass_over(self._passing_over)
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
@@ -291,6 +311,8 @@ class ImportRun:
         if self._golden is not None:
             self._golden.trim(stored.next_offset)
         self._skipped = 0
+        self._passed_over |= self._passing_over
+        self._passing_over.clear()
         self._committed_at = self._ports.clock.monotonic()
 
     # ------------------------------------------------------------------------------------------------------ failures
@@ -394,6 +416,7 @@ class ImportRun:
     def _commit_nothing(self) -> None:
         with self._target.batch() as batch:
             self._exposure.settle(batch)
+            batch.pass_over(self._passing_over)
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             batch.commit(self._current_position())
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)

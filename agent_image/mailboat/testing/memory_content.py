@@ -6,7 +6,7 @@ a copy that replaces the store's content at the commit, so a batch that dies lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -59,6 +59,7 @@ class MemoryStore:
     last_sequence: int = 0
     errors: dict[Offset, GivenUp] = field(default_factory=dict)
     wanted: set[Offset] = field(default_factory=set)
+    unfollowed: set[str] = field(default_factory=set)
     commits: int = 0
     open_builds: Sequence[OpenBuild] = ()
     command_position: Position | None = None
@@ -140,8 +141,9 @@ class MemoryLedger:
             raise TargetOwnedError(f"the target belongs to {self._store.owner}")
         self._store.owner = name
 
-    def reset_position(self, position: Position) -> None:
+    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
         """See `Ledger.reset_position`."""
+        self._store.unfollowed.difference_update(accepted)
         self._store.position = position
 
     def attempt(self) -> Attempt | None:
@@ -151,6 +153,11 @@ class MemoryLedger:
     def store_attempt(self, attempt: Attempt | None) -> None:
         """See `Ledger.store_attempt`."""
         self._store.attempt = attempt
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """See `Ledger.passed_over`."""
+        return frozenset(self._store.unfollowed)
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
         """See `Ledger.pending_statuses`."""
@@ -228,6 +235,7 @@ class MemoryBatch:
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
         self._builds = store.open_builds
+        self._passed_over: set[str] = set()
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.apply`."""
@@ -269,6 +277,10 @@ class MemoryBatch:
         """See `Batch.add_status`."""
         self._statuses.append(message)
 
+    def pass_over(self, publishers: Iterable[str]) -> None:
+        """See `Batch.pass_over`."""
+        self._passed_over.update(publishers)
+
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
         self._entries.append(entry)
@@ -289,6 +301,7 @@ class MemoryBatch:
         """See `Batch.commit`."""
         store = self._store
         store.open_builds = self._builds
+        store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None
         store.commits += 1
         for message in self._statuses:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
@@ -61,8 +61,10 @@ class TargetLedger:
         if owner is None:
             self._write("UPDATE state SET owner = ?", (name,))
 
-    def reset_position(self, position: Position) -> None:
+    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
         """See `Ledger.reset_position`."""
+        for publisher in accepted:
+            self._write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
         self._write(_STORE_POSITION, _position_row(position, 0))
 
     def attempt(self) -> Attempt | None:
@@ -80,6 +82,13 @@ class TargetLedger:
             return
         row = (attempt.offset, attempt.count, _cause_text(attempt.cause), attempt.next_try_ms)
         self._write("INSERT OR REPLACE INTO attempt VALUES (1, ?, ?, ?, ?)", row)
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """See `Ledger.passed_over`."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'passed_over'"):
+            return frozenset()  # a reader's look at a target of an older version
+        return frozenset(row[0] for row in self._rows("SELECT publisher FROM passed_over"))
 
     def pending_statuses(self, limit: int) -> Sequence[PendingStatus]:
         """See `Ledger.pending_statuses`."""
@@ -173,10 +182,15 @@ class BatchLedger:
         self._resolved: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
         self._builds: Sequence[OpenBuild] | None = None
+        self._passed_over: list[str] = []
 
     def add_status(self, message: StatusMessage) -> None:
         """See `Batch.add_status`."""
         self._statuses.append((encode_message(message)[1],))
+
+    def pass_over(self, publishers: Iterable[str]) -> None:
+        """See `Batch.pass_over`."""
+        self._passed_over += publishers
 
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
@@ -213,6 +227,8 @@ class BatchLedger:
                     entry.given_up_ms,
                 ),
             )
+        for publisher in self._passed_over:
+            connection.execute("INSERT OR IGNORE INTO passed_over VALUES (?)", (publisher,))
         for offset in self._resolved:
             connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
         for command, answer in self._commands:

@@ -8,7 +8,7 @@ when the target is opened. For `sqlite:` the database is all there is.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import TracebackType
 from typing import Protocol, Self
@@ -185,6 +185,10 @@ class TreeBatch:
     def add_status(self, message: StatusMessage) -> None:
         """See `Batch.add_status`."""
         self._additions.add_status(message)
+
+    def pass_over(self, publishers: Iterable[str]) -> None:
+        """See `Batch.pass_over`."""
+        self._additions.pass_over(publishers)
 
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
