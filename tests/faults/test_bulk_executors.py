@@ -6,7 +6,6 @@ What a killed executor and a storm of 503s come to is in `tests/integration/test
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,20 +21,13 @@ from mailboat.agent.home import Home
 from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, recipe_for
 from mailboat.bulk.cutting import Bin, Budget, Cut
+from mailboat.bulk.identity import recipe_fingerprint
 from mailboat.bulk.listing import Branch, cut_whole
 from mailboat.bulk.records import BuiltBin, Problem, Recipe
 from mailboat.bulk.spark import pipeline, sink
 from mailboat.bulk.spark.columns import Column, batch_of
-from mailboat.bulk.spark.pipeline import (
-    CUT_COLUMNS,
-    SparkPipeline,
-    WorkPlace,
-    build_stage,
-    build_work,
-    cut_row,
-    cut_stage,
-    cut_work,
-)
+from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, WorkPlace, cut_of, cut_row, document_of
+from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.content.listing import ListedNode, Unlisted
@@ -72,6 +64,12 @@ def order(boat: Any, site: Path) -> tuple[WorkPlace, Recipe, list[Bin]]:
     bins = [one for one in cut_now(site) if isinstance(one, Bin)]
     assert file.is_file()
     return place, recipe, bins
+
+
+def work_of(order: tuple[WorkPlace, Recipe, list[Bin]]) -> bytes:
+    """All bins as the work of one task."""
+    place, recipe, bins = order
+    return document_of(BuildWork(place, recipe, tuple(bins)))
 
 
 def stored(boat: Any) -> set[Path]:
@@ -112,18 +110,17 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_task_that_runs_twice_at_once_stores_and_says_the_same(boat: Any, order: Any) -> None:
     place, recipe, bins = order
-    work = pickle.dumps((place, recipe, bins))
+    work = document_of(BuildWork(place, recipe, tuple(bins)))
     together = threading.Barrier(2)
 
-    def task() -> list[bytes]:
+    def task() -> list[Any]:
         together.wait()
-        return [row.record for row in build_work(work)]
+        return [row.result for row in build_work(work)]
 
     with ThreadPoolExecutor(2) as pool:
         first, second = [one.result() for one in (pool.submit(task), pool.submit(task))]
     assert first == second
-    built = [pickle.loads(record) for record in first]
-    large = {one.package_digest.hex() for one in built if one.payload is None}
+    large = {one.package_digest.hex() for one in first if one.payload is None}
     assert large
     assert {path.name for path in stored(boat)} == large
 
@@ -132,14 +129,14 @@ def test_work_shared_among_other_tasks_gives_the_same_packages(order: Any) -> No
     place, recipe, bins = order
     alone, many = build_stage(place, recipe, bins, 1)[1], build_stage(place, recipe, bins, 7)[1]
     assert len(alone) < len(many)
-    results = [{row.record for work in works for row in build_work(work)} for works in (alone, many)]
+    results = [{row.result for work in works for row in build_work(work)} for works in (alone, many)]
     assert results[0] == results[1]
 
 
 def test_a_passing_fault_of_the_store_is_waited_out(order: Any, broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "_PAUSE_SECONDS", 0.001)
     stores = broken(BlobStoreUnavailableError("503 SlowDown", retry_after_seconds=0.001), times=3)
-    results = [row.result for row in build_work(pickle.dumps(order))]
+    results = [row.result for row in build_work(work_of(order))]
     assert [type(one) for one in results] == [BuiltBin] * len(order[2])
     assert len(stores) == 1
 
@@ -149,14 +146,14 @@ def test_a_store_that_stays_away_ends_the_task_for_spark_to_try_again(
 ) -> None:
     monkeypatch.setattr(pipeline, "_PAUSE_SECONDS", 0.001)
     broken(BlobStoreUnavailableError("503 SlowDown"), times=1_000)
-    rows = build_work(pickle.dumps(order))
+    rows = build_work(work_of(order))
     with pytest.raises(RetryableError, match="SlowDown"):
         list(rows)
 
 
 def test_a_full_disk_is_told_by_name_and_what_was_built_before_it_stays(boat: Any, order: Any, broken: Any) -> None:
     broken(StorageFullError("no room for blobs"), times=1_000)
-    results = [row.result for row in build_work(pickle.dumps(order))]
+    results = [row.result for row in build_work(work_of(order))]
     assert [type(one) for one in results[:-1]] == [BuiltBin] * (len(results) - 1)
     assert isinstance(results[-1], StorageFullError)
     assert len(results) < len(order[2])
@@ -164,9 +161,9 @@ def test_a_full_disk_is_told_by_name_and_what_was_built_before_it_stays(boat: An
 
 
 def test_a_source_that_changed_since_it_was_cut_is_no_package_and_the_others_are_built(site: Path, order: Any) -> None:
-    place, recipe, bins = order
+    bins = order[2]
     assert change_some(site, 0.05) > 0
-    results = [row.result for row in build_work(pickle.dumps((place, recipe, bins)))]
+    results = [row.result for row in build_work(work_of(order))]
     problems = [one for one in results if isinstance(one, Problem)]
     assert {one.name for one in problems} == {"SourceChanged"}
     assert 0 < len(problems) < len(bins) == len(results)
@@ -178,10 +175,12 @@ def sink_of(boat: Any, site: Path, build_id: str = "by-hand") -> PackageWriter:
     return PackageWriter(sink_order(options | {"maxContentBytes": "40000", "maxNodes": "30"}))
 
 
-def rows_of(items: Sequence[Cut]) -> Iterator[pa.RecordBatch]:
-    """The items as a task of a sink gets them."""
+def rows_of(boat: Any, site: Path, items: Sequence[Cut]) -> Iterator[pa.RecordBatch]:
+    """The items as a task of a sink gets them, cut as its options say."""
+    options = {"path": str(boat.home), "source": str(site), "maxContentBytes": "40000", "maxNodes": "30"}
+    fingerprint = recipe_fingerprint(sink_order(options).recipe)
     for part in (items[:2], items[2:]):
-        yield batch_of(CUT_COLUMNS, [cut_row(one) for one in part])
+        yield batch_of(CUT_COLUMNS, [cut_row(one, fingerprint) for one in part])
 
 
 def cut_now(site: Path) -> list[Bin | Unlisted]:
@@ -200,9 +199,9 @@ def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: An
     bins = order[2]
     unlisted = Unlisted(NodePath("/odd"), PathRefusedError("a pipe"))
     writer = sink_of(boat, site)
-    done = writer.write(rows_of([*bins, unlisted]))
-    assert [*done.results] == [one.signature for one in bins]
-    assert {type(one) for one in done.results.values()} == {BuiltBin}
+    done = writer.write(rows_of(boat, site, [*bins, unlisted]))
+    assert [*done.results()] == [one.signature for one in bins]
+    assert {type(one) for one in done.results().values()} == {BuiltBin}
     writer.commit([done, None])
     (build,) = boat.json("bulk", "status")["builds"]
     assert (build["build_id"], build["published"]) == ("by-hand", len(bins))
@@ -211,7 +210,7 @@ def test_a_task_of_a_sink_builds_its_rows_and_the_commit_publishes_them(boat: An
 def test_a_row_that_a_sink_gets_twice_counts_once(boat: Any, site: Path, order: Any) -> None:
     bins = order[2]
     writer = sink_of(boat, site)
-    writer.commit([writer.write(rows_of([*bins, *bins[:5]])), writer.write(rows_of(bins[3:8]))])
+    writer.commit([writer.write(rows_of(boat, site, [*bins, *bins[:5]])), writer.write(rows_of(boat, site, bins[3:8]))])
     (build,) = boat.json("bulk", "status")["builds"]
     assert (build["published"], build["total"]) == (len(bins), len(bins))
 
@@ -222,11 +221,11 @@ def test_what_cannot_be_listed_is_not_removed_by_a_sink_whose_rows_do_not_tell_i
     page = site / "s00" / "index.html"
     page.write_text("a page")
     writer = sink_of(boat, site)
-    writer.commit([writer.write(rows_of(cut_now(site)))])
+    writer.commit([writer.write(rows_of(boat, site, cut_now(site)))])
     page.unlink()
     page.symlink_to("/nowhere")
     writer = sink_of(boat, site, "without-the-page")
-    writer.commit([writer.write(rows_of([one for one in cut_now(site) if isinstance(one, Bin)]))])
+    writer.commit([writer.write(rows_of(boat, site, [one for one in cut_now(site) if isinstance(one, Bin)]))])
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     assert (tmp_path / "web" / "s00" / "index.html").read_text() == "a page"
 
@@ -238,7 +237,7 @@ def test_a_page_that_came_after_the_cut_is_not_removed_by_a_sink(boat: Any, site
     boat.do("publish", site, "--changed")
     before = published(boat)
     writer = sink_of(boat, site)
-    done = writer.write(rows_of(bins))
+    done = writer.write(rows_of(boat, site, bins))
     with pytest.raises(FrameMismatchError, match="cut the source anew if it changed"):
         writer.commit([done])
     assert published(boat) == before
@@ -258,7 +257,7 @@ def test_a_page_that_is_published_beside_a_sink_stays(
 
     monkeypatch.setattr(sink, "cut_whole", cut_then_publish)
     writer = sink_of(boat, site)
-    writer.commit([writer.write(rows_of(order[2]))])
+    writer.commit([writer.write(rows_of(boat, site, order[2]))])
     assert listings[0] == 0
     assert len(listings) > 1
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
@@ -269,14 +268,14 @@ def test_a_sink_tells_a_source_that_changed_before_its_bins_were_built(boat: Any
     assert change_some(site, 0.05) > 0
     writer = sink_of(boat, site)
     with pytest.raises(SourceChangedError, match="is not what the bins were cut from"):
-        writer.commit([writer.write(rows_of(order[2]))])
+        writer.commit([writer.write(rows_of(boat, site, order[2]))])
     assert published(boat) == 0
 
 
 def test_rows_that_are_no_bins_are_refused_by_a_sink(boat: Any, site: Path) -> None:
     node = ListedNode(NodePath("/a"), 1, bytes(32))
     with pytest.raises(UsageError, match="these rows are no bins"):
-        sink_of(boat, site).write(rows_of([node]))
+        sink_of(boat, site).write(rows_of(boat, site, [node]))
     with pytest.raises(UsageError, match="name the source"):
         sink_order({"path": str(boat.home)})
 
@@ -286,14 +285,14 @@ def test_a_store_that_is_full_ends_the_task_of_a_sink_by_its_name(
 ) -> None:
     broken(StorageFullError("no room for blobs"), times=1_000)
     with pytest.raises(StorageFullError, match="no room for blobs"):
-        sink_of(boat, site).write(rows_of(order[2]))
+        sink_of(boat, site).write(rows_of(boat, site, order[2]))
 
 
 def test_a_path_that_cannot_be_read_is_told_and_the_others_are_cut(site: Path, order: Any) -> None:
     place, recipe, _ = order
     (site / "s00" / "odd.html").symlink_to("/nowhere")
     stage, works = cut_stage(recipe, [Branch(ROOT, is_deep=True)], 3)
-    items = [pipeline.cut_of(row._asdict()) for work in works for row in stage.perform(work)]
+    items = [cut_of(row._asdict()) for work in works for row in stage.perform(work)]
     assert [one.path for one in items if isinstance(one, Unlisted)] == ["/s00/odd.html"]
     assert any(isinstance(one, Bin) for one in items)
     assert place
@@ -305,7 +304,7 @@ def test_a_source_that_is_gone_is_told_by_name(site: Path, order: Any) -> None:
     site.rename(site.with_name("moved"))
     (row,) = cut_work(works[0])
     with pytest.raises(Exception, match="does not exist") as caught:
-        pipeline.cut_of(row._asdict())
+        cut_of(row._asdict())
     assert type(caught.value).__name__ == "SourceMissingError"
 
 
@@ -316,7 +315,7 @@ def test_what_an_executor_cannot_store_ends_the_build_and_says_where(spark: Spar
     shutil.rmtree(blobs)
     blobs.write_text("in the way")
     with pytest.raises(SparkJobFailedError, match="blobs can't be used for blobs"):
-        list(SparkPipeline(StageRunner(spark), place).build(recipe, bins))
+        list(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).build(recipe, bins))
 
 
 def test_a_stage_that_spark_gives_up_is_told_with_its_reason(spark: SparkSession) -> None:

@@ -15,7 +15,8 @@ from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder, BuildRun
-from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace, cut_of, cut_row
+from mailboat.bulk.spark.exchange import WorkPlace, cut_of, cut_row
+from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listing import ListedNode, Unlisted
@@ -31,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 
 BUDGET = Budget(60_000, 40)
+OPTIONS = {"maxContentBytes": BUDGET.max_content_bytes, "maxNodes": BUDGET.max_nodes}
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def build(spark: SparkSession, home: Path, source: Path, budget: Budget = BUDGET
     with Workspace(Home(home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(source), [ROOT], budget))
         runner = StageRunner(spark)
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), driver_nodes=0))
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), NEVER_SMALL))
         return BuildRun(BuildOrder(recipe), ports).run(), runner
 
 
@@ -97,7 +99,7 @@ def test_the_bins_are_those_of_a_cut_without_spark(spark: SparkSession, boat: An
         place = WorkPlace.of(workspace.home)
     with closing(open_source(str(site))) as source:
         expected = {one for one in cut_whole(source, recipe.roots, BUDGET) if isinstance(one, Bin)}
-    assert set(SparkPipeline(StageRunner(spark), place, driver_nodes=0).cut(recipe)) == expected
+    assert set(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).cut(recipe)) == expected
     assert set(SparkPipeline(StageRunner(spark), place).cut(recipe)) == expected
 
 
@@ -119,7 +121,8 @@ def test_a_session_begins_with_the_first_stage_that_needs_it(spark: SparkSession
     with Workspace(Home(boat.home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
         runner = StageRunner(lambda: spark)
-        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home)))
+        small = SmallBuild(packages=2)
+        ports = ports_for(workspace, SparkPipeline(runner, WorkPlace.of(workspace.home), small))
         assert BuildRun(BuildOrder(recipe), ports).run().state == "complete"
     assert [one.name for one in runner.figures] == ["build"]
     assert runner.start_seconds is not None
@@ -142,10 +145,7 @@ def test_what_cannot_be_published_is_told_and_the_rest_built(
 def test_a_data_frame_of_bins_can_be_saved_as_packages(
     spark: SparkSession, boat: Any, site: Path, tmp_path: Path
 ) -> None:
-    with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
-        place = WorkPlace.of(workspace.home)
-    bins = bins_frame(spark, recipe, place)
+    bins = bins_frame(spark, str(site), str(boat.home), **OPTIONS)
     assert bins.where("nodes > 40").count() == 0
     writer = bins.repartition(4).write.format("mailboat").option("source", str(site))
     budgeted = writer.option("maxContentBytes", BUDGET.max_content_bytes).option("maxNodes", BUDGET.max_nodes)
@@ -158,9 +158,7 @@ def test_a_data_frame_of_bins_can_be_saved_as_packages(
 
 @pytest.mark.long("spark")
 def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, site: Path) -> None:
-    with Workspace(Home(boat.home)) as workspace:
-        recipe = recipe_for(workspace, BuildWish(str(site), [ROOT], BUDGET))
-        bins = bins_frame(spark, recipe, WorkPlace.of(workspace.home))
+    bins = bins_frame(spark, str(site), str(boat.home))
     writer = bins.write.format("mailboat").option("source", str(site))
     with pytest.raises(PySparkException, match="a log is appended to"):
         writer.mode("overwrite").save(str(boat.home))
@@ -172,31 +170,27 @@ def test_a_sink_that_fails_publishes_nothing(spark: SparkSession, boat: Any, sit
 
 @pytest.mark.long("spark")
 def test_a_sink_takes_nothing_but_all_bins_of_its_source(spark: SparkSession, boat: Any, site: Path) -> None:
-    with Workspace(Home(boat.home)) as workspace:
-        wishes = BuildWish(str(site), [ROOT], BUDGET), BuildWish(str(site), [NodePath("/s01")], BUDGET)
-        whole, part = (recipe_for(workspace, wish) for wish in wishes)
-        place = WorkPlace.of(workspace.home)
-    budget = {"maxContentBytes": BUDGET.max_content_bytes, "maxNodes": BUDGET.max_nodes}
-
     def save(frame: DataFrame, **options: Any) -> None:
         writer = frame.write.format("mailboat").option("source", str(site)).options(**options)
         writer.mode("append").save(str(boat.home))
 
-    bins = bins_frame(spark, whole, place)
-    save(bins.orderBy(bins.signature).unionAll(bins.limit(3)), **budget)
+    bins = bins_frame(spark, str(site), str(boat.home), **OPTIONS)
+    save(bins.orderBy(bins.signature).unionAll(bins.limit(3)), **OPTIONS)
     first = messages(boat)
     assert len(first) == bins.count() > 10
     assert change_some(site, 0.02) > 0
 
-    bins, only = bins_frame(spark, whole, place), bins_frame(spark, part, place)
-    for frame in (bins.limit(0), bins.limit(1), only):
+    bins = bins_frame(spark, str(site), str(boat.home), **OPTIONS)
+    only = bins_frame(spark, str(site), str(boat.home), roots=["/s01"], **OPTIONS)
+    for frame in (bins.limit(0), bins.limit(1)):
         with pytest.raises(PySparkException, match=r"FrameMismatch: [1-9]\d* of .* are not among the rows"):
-            save(frame, **budget)
-    with pytest.raises(PySparkException, match="FrameMismatch"):
-        save(bins)
+            save(frame, **OPTIONS)
+    for frame, options in ((only, OPTIONS), (bins, {})):
+        with pytest.raises(PySparkException, match="FrameMismatch: these rows were cut from another source"):
+            save(frame, **options)
     assert messages(boat) == first
-    save(only, roots='["/s01"]', **budget)
-    save(bins, **budget)
+    save(only, roots='["/s01"]', **OPTIONS)
+    save(bins, **OPTIONS)
     assert boat.do("publish", site, "--changed").out.startswith("nothing"), "the publisher knows what was published"
 
 

@@ -59,42 +59,19 @@ def test_every_node_is_in_one_partition_and_there_are_as_many_as_asked_for(spark
     assert table.count() == table.distinct().count() == len(list(keyed_digests(FolderSource(site), ROOT)))
 
 
-def pushed(spark: SparkSession, site: Path) -> Any:
-    """A table whose conditions decide what is read: for one query, as `pushdown.py` says."""
-    return spark.read.format("mailboat").option("tasks", 4).option("pushdown", "true").load(str(site))
-
-
-@pytest.mark.parametrize(
-    ("condition", "count"),
-    [
-        ("path LIKE '/en/%' AND type = 'nt:file'", 31),
-        ("path = '/en/logo.png'", 1),
-        ("path IN ('/en/logo.png', '/en/news', '/fr')", 2),
-        ("path LIKE '/en/%' AND path LIKE '/deep/%'", 0),
-        ("path LIKE '/fr/%'", 0),
-    ],
-)
-def test_conditions_that_are_pushed_down_leave_out_what_is_not_read(
-    spark: SparkSession, site: Path, condition: str, count: int
-) -> None:
-    (site / "de" / "secret.html").symlink_to("/nowhere")  # reading it would end the query
-    assert pushed(spark, site).where(condition).count() == count
-
-
 @pytest.mark.long("spark")
 def test_a_query_ends_where_it_meets_what_cannot_be_read(spark: SparkSession, site: Path) -> None:
     (site / "de" / "secret.html").symlink_to("/nowhere")
+    table = spark.read.format("mailboat").option("roots", '["/en"]').load(str(site))
+    assert table.where("type = 'nt:file'").count() == 31
     with pytest.raises(PySparkException, match="leads outside"):
-        pushed(spark, site).where("path LIKE '/d%'").count()
+        spark.read.format("mailboat").load(str(site)).count()
 
 
 @pytest.mark.long("spark")
-def test_a_table_answers_all_queries_rightly_unless_conditions_are_pushed_down(spark: SparkSession, site: Path) -> None:
+def test_one_table_answers_several_queries(spark: SparkSession, site: Path) -> None:
     table = spark.read.format("mailboat").option("types", '["nt:file"]').load(str(site))
     assert (table.where("path LIKE '/en/%'").count(), table.where("path LIKE '/de/%'").count()) == (31, 30)
-    once = pushed(spark, site)
-    once.where("path LIKE '/en/%'").count()
-    assert once.count() < len(list(keyed_digests(FolderSource(site), ROOT))), "Spark is mended: push down by default"
 
 
 def test_a_source_that_changed_since_the_query_was_planned_is_not_read(
@@ -125,7 +102,8 @@ def test_roots_and_columns_can_be_chosen_and_the_bytes_of_files_are_one(spark: S
         ({"roots": "[]"}, "wants a JSON list"),
         ({"roots": '["en"]'}, "does not start with '/'"),
         ({"roots": '["/fr"]'}, "SourceMissing"),
-        ({"pushdown": "yes"}, "wants true or false"),
+        ({"root": '["/en"]'}, "unknown option 'root'; did you mean 'roots'"),
+        ({"pushdown": "true"}, "unknown option 'pushdown'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_by_name(
@@ -160,15 +138,6 @@ def test_the_package_topic_is_a_table(spark: SparkSession, published: Any) -> No
     assert table.where("offset >= 4 AND offset < 9").select("offset").collect() == [(4,), (5,)]
     some = spark.read.format("mailboat.packages").option("from", 1).option("before", 3).load(str(published.home))
     assert [row.offset for row in some.collect()] == [1, 2]
-
-
-@pytest.mark.long("spark")
-@pytest.mark.parametrize(("condition", "offsets"), [("offset = 77", []), ("offset >= 4 AND offset < 9", [4, 5])])
-def test_offsets_that_are_pushed_down_are_all_that_is_read(
-    spark: SparkSession, published: Any, condition: str, offsets: list[int]
-) -> None:
-    table = spark.read.format("mailboat.packages").option("pushdown", "true").load(str(published.home))
-    assert [row.offset for row in table.where(condition).collect()] == offsets
 
 
 def test_statuses_and_queues_are_tables_of_who_has_what(spark: SparkSession, published: Any, tmp_path: Path) -> None:

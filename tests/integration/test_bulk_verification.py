@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 from mailboat.bulk.listing import Branch
+from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import StageRunner
-from mailboat.bulk.spark.verification import Comparison, compare_work, difference_frame, find_differences
+from mailboat.bulk.spark.verification import (
+    CompareWork,
+    Comparison,
+    compare_work,
+    difference_frame,
+    find_differences,
+)
 from mailboat.errors import SourceMissingError
 from mailboat.model.paths import ROOT, NodePath
 from pyspark.sql import SparkSession
@@ -69,7 +75,7 @@ def test_a_target_that_cannot_be_read_is_told_and_the_others_compared(
     site, copy = pair
     comparison = Comparison(str(site), ("files:/nowhere", f"files:{copy}"), (ROOT,))
     branches = [Branch(NodePath("/f2"), is_deep=is_deep), Branch(NodePath("/f2/deep"), is_deep=True)]
-    found = list(compare_work(pickle.dumps((comparison, tuple(branches)))))
+    found = list(compare_work(document_of(CompareWork(comparison, tuple(branches)))))
     assert (found[0].kind, found[0].target, found[0].details[0]) == ("failed", "files:/nowhere", "SourceMissing")
     assert {(one.path, one.kind) for one in found[1:]} == {("/f2/deep/3.html", "changed")}
 
@@ -94,7 +100,8 @@ def test_a_root_that_the_source_does_not_have_is_named(spark: SparkSession, pair
 def test_a_node_alone_can_be_missing_or_extra(pair: tuple[Path, Path]) -> None:
     site, copy = pair
     alone = [Branch(NodePath("/f1"), is_deep=False), Branch(NodePath("/extra"), is_deep=False)]
-    found = list(compare_work(pickle.dumps((Comparison(str(site), (f"files:{copy}",), (ROOT,)), tuple(alone)))))
+    comparison = Comparison(str(site), (f"files:{copy}",), (ROOT,))
+    found = list(compare_work(document_of(CompareWork(comparison, tuple(alone)))))
     assert [(one.path, one.kind) for one in found] == [
         ("/f1", "missing"),
         ("/extra", "extra"),

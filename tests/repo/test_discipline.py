@@ -203,6 +203,19 @@ def test_no_test_is_skipped(test_modules: Any) -> None:
     assert not found, "\n".join(found)
 
 
+def test_nothing_makes_objects_of_pickled_data(product: Any) -> None:
+    """What such data says is run. What PySpark sends between its own processes is its matter."""
+    forbidden = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
+    found = []
+    for module in product:
+        for node in ast.walk(module.tree):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+            found += [f"{module.at(node)}: {name}" for name in names if set(name.split(".")) & forbidden]
+    assert not found, "\n".join(found)
+
+
 def test_todo_marks_are_not_committed(product: Any, tools: Any, test_modules: Any) -> None:
     mark = re.compile(r"#\s*(TODO|FIXME|XXX|HACK)\b")
     found = [

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,12 +32,12 @@ from mailboat.bulk.library import Library
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.manifest import ManifestDamagedError, marked_present
 from mailboat.bulk.publication import RESUME_SECONDS
-from mailboat.bulk.records import BuiltBin, Problem
+from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.refusals import BuildConflictError, BuildIncompleteError
-from mailboat.bulk.running import BuildOrder
+from mailboat.bulk.running import FURTHER_ROUNDS, STORE_SECONDS, BuildOrder
 from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
-from mailboat.errors import BlobMissingError, MailboatError, UsageError
+from mailboat.errors import BlobMissingError, MailboatError, StorageFullError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId
 from mailboat.model.messages import PackageMessage
@@ -129,6 +130,98 @@ def test_a_changed_tree_publishes_changed_packages_and_what_is_gone(engine: Engi
     assert second.published == len(stages.built) + 1
     assert messages(engine)[-1].paths == ("/b/1.html",)
     assert_imported(engine, site)
+
+
+def test_an_identical_copy_of_the_source_publishes_nothing(engine: Engine, site: Path, tmp_path: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    shutil.copytree(site, tmp_path / "copy", copy_function=shutil.copyfile)
+    shutil.rmtree(site)
+    (tmp_path / "copy").rename(site)
+    for page in site.rglob("*.html"):
+        page.chmod(0o600)
+    second = run(engine, BuildOrder(recipe_for(engine, site)))
+    assert (second.published, second.present) == (0, first.packages)
+    assert second.built > 0
+    assert second.state == "complete"
+    (site / "a/3.html").write_text("different")
+    third = run(engine, BuildOrder(recipe_for(engine, site)))
+    assert 0 < third.published == third.built < first.packages
+    assert_imported(engine, site)
+
+
+def test_all_of_an_identical_copy_is_published_when_asked_for(engine: Engine, site: Path) -> None:
+    first = run(engine, BuildOrder(recipe_for(engine, site)))
+    os.utime(site / "index.html", ns=(1, 1))
+    assert run(engine, BuildOrder(recipe_for(engine, site), is_all=True)).published == first.packages
+
+
+class SavingStages(LocalStages):
+    """Saves a file while the tree is built, so many times."""
+
+    def __init__(self, engine: Engine, file: Path, times: int) -> None:
+        super().__init__(engine.blobs)
+        self._file = file
+        self._left = times
+
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        if self._left:
+            self._left -= 1
+            self._file.write_text(f"saved, {self._left} more times to come")
+        yield from super().build(recipe, bins)
+
+
+@pytest.mark.parametrize("build_id", [None, BuildId("release-7")])
+def test_a_file_that_is_saved_during_a_build_is_built_again_by_the_same_command(
+    engine: Engine, site: Path, build_id: BuildId | None
+) -> None:
+    stages = SavingStages(engine, site / "a/3.html", FURTHER_ROUNDS)
+    report = run(engine, BuildOrder(recipe_for(engine, site), build_id), stages)
+    assert (report.state, report.problems) == ("complete", ())
+    assert len(stages.built) <= report.packages + FURTHER_ROUNDS
+    assert_imported(engine, site)
+    assert run(engine, BuildOrder(recipe_for(engine, site))).published == 0
+
+
+class FillingStages(LocalStages):
+    """The disk is full after some packages."""
+
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        for number, one in enumerate(super().build(recipe, bins)):
+            if number == 3:
+                raise StorageFullError("no room for blobs")
+            yield one
+
+
+def test_packages_built_before_an_error_are_not_built_again(engine: Engine, site: Path) -> None:
+    with pytest.raises(StorageFullError):
+        run(engine, BuildOrder(recipe_for(engine, site)), FillingStages(engine.blobs))
+    stages = LocalStages(engine.blobs)
+    report = run(engine, BuildOrder(recipe_for(engine, site)), stages)
+    assert len(stages.built) == report.packages - 3
+    assert_imported(engine, site)
+
+
+class SlowStages(LocalStages):
+    """Each package takes half of the time after which rows are stored; `stored` is how many are, as they come."""
+
+    def __init__(self, engine: Engine, site: Path) -> None:
+        super().__init__(engine.blobs)
+        self.engine = engine
+        self.recipe = recipe_for(engine, site)
+        self.stored = list[int]()
+
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        for one in super().build(recipe, bins):
+            self.engine.parts.clock.wait(threading.Event(), STORE_SECONDS / 2)
+            yield one
+            library = Library(self.engine.blobs.builds)
+            self.stored.append(sum(1 for _ in library.manifest(library.builds()[0]).signatures()))
+
+
+def test_rows_are_stored_while_packages_are_built(engine: Engine, site: Path) -> None:
+    stages = SlowStages(engine, site)
+    run(engine, BuildOrder(stages.recipe), stages)
+    assert stages.stored[:5] == [0, 2, 2, 4, 4]
 
 
 def test_going_back_to_an_earlier_revision_is_another_build(engine: Engine, site: Path) -> None:

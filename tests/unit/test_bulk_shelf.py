@@ -1,4 +1,4 @@
-"""The shelf of bins: taken in any order, given in that of publication, in waves of bounded size."""
+"""The shelf of bins: taken in any order, given in the order of publication, one by one from the disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.bulk import shelf as bulk_shelf
 from mailboat.bulk.cutting import Bin, BinKind, Budget, revision_of
 from mailboat.bulk.listing import cut_if_small, cut_whole
 from mailboat.bulk.manifest import BUCKET_ROWS, borders_of
@@ -25,35 +24,22 @@ def one_bin(number: int, roots: int = 1, kind: BinKind = BinKind.CONTENT) -> Bin
     return Bin(kind, paths, number, roots, number.to_bytes(32))
 
 
-@given(st.permutations(range(40)), st.sets(st.integers(0, 39)), st.integers(1, 9))
-def test_bins_come_back_as_they_were_in_order_and_in_waves(
-    numbers: Sequence[int], missing: set[int], most: int
-) -> None:
+@given(st.permutations(range(40)), st.sets(st.integers(0, 39)))
+def test_bins_come_back_as_they_were_and_in_order(numbers: Sequence[int], missing: set[int]) -> None:
     with closing(BinShelf()) as shelf:
         for number in numbers:
             shelf.put(one_bin(number, 1 + number % 3, list(BinKind)[number % 2]))
         found = shelf.arranged()
-        bins = sorted((one for wave in found.waves(found.signatures, 100) for one in wave), key=lambda one: one.order)
+        bins = sorted(found.bins(found.signatures), key=lambda one: one.order)
         assert [one.signature for one in bins] == found.signatures
         assert {one.content_bytes: one for one in bins} == {
             number: one_bin(number, 1 + number % 3, list(BinKind)[number % 2]) for number in numbers
         }
         assert found.revision == revision_of((one.order, one.signature) for one in bins)
-        waves = list(found.waves({number.to_bytes(32) for number in missing}, most))
-        assert [one.signature for wave in waves for one in wave] == [
+        assert [one.signature for one in found.bins({number.to_bytes(32) for number in missing})] == [
             signature for signature in found.signatures if int.from_bytes(signature) in missing
         ]
-        assert all(len(wave) == most for wave in waves[:-1])
         assert len(found) == 40
-
-
-def test_bins_with_very_many_paths_make_smaller_waves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_shelf, "WAVE_PATH_BYTES", 1_000)
-    with closing(BinShelf()) as shelf:
-        for number in range(6):
-            shelf.put(one_bin(number, 50 if number < 2 else 1))
-        found = shelf.arranged()
-        assert [len(wave) for wave in found.waves(found.signatures, 100)] == [1, 1, 4]
 
 
 def test_the_borders_of_a_manifest_are_those_of_its_bins() -> None:

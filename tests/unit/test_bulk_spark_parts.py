@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import builtins
-import io
 import pickle
 import re
-import tomllib
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.bulk.cutting import BinKind
-from mailboat.bulk.records import BuiltBin, BuiltNode, StoredBinary
 from mailboat.bulk.spark import session as spark_session
 from mailboat.bulk.spark.columns import BATCH_BYTES, BATCH_ROWS, batches, chosen, default_ddl
-from mailboat.bulk.spark.history import PACKAGE_COLUMNS, STATUS_COLUMNS, Row, TopicReader, time_of
+from mailboat.bulk.spark.history import (
+    PACKAGE_COLUMNS,
+    STATUS_COLUMNS,
+    PackageHistory,
+    Row,
+    StatusHistory,
+    TopicReader,
+    time_of,
+)
 from mailboat.bulk.spark.log_reading import place_of, stretches
-from mailboat.bulk.spark.options import number_of, positive_of, texts_of, truth_of
-from mailboat.bulk.spark.pushdown import MAX_OFFSET, asked_alone, asked_below, wanted_range, wanted_texts, within
+from mailboat.bulk.spark.options import BatchFormat, check_options, number_of, positive_of, texts_of
+from mailboat.bulk.spark.queue_table import QueueTable
 from mailboat.bulk.spark.session import (
     SessionSettings,
     SparkMissingError,
@@ -30,122 +32,45 @@ from mailboat.bulk.spark.session import (
     open_session,
     reason_of,
 )
-from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat, PushingNodeReader, SourceQuery
+from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
 from mailboat.errors import UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
-from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.engines import write_site
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
-)
-
-OFFSET, PATH, TYPE = ("offset",), ("path",), ("type",)
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([], range(MAX_OFFSET)),
-        ([EqualTo(OFFSET, 7)], range(7, 8)),
-        ([GreaterThan(OFFSET, 7), LessThan(OFFSET, 9)], range(8, 9)),
-        ([GreaterThanOrEqual(OFFSET, 7), LessThanOrEqual(OFFSET, 9)], range(7, 10)),
-        ([GreaterThan(OFFSET, 9), LessThan(OFFSET, 7)], range(10, 10)),
-        ([GreaterThan(("total",), 9), Not(EqualTo(OFFSET, 3)), IsNotNull(OFFSET)], range(MAX_OFFSET)),
-    ],
-)
-def test_conditions_on_a_number_become_a_range(filters: list[Filter], expected: range) -> None:
-    assert wanted_range(filters, "offset") == expected
-
-
-@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
-def test_what_two_ranges_share_is_in_both(one: int, end: int, other: int, stop: int, number: int) -> None:
-    first, second = range(one, end), range(other, stop)
-    assert (number in within(first, second)) == (number in first and number in second)
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([], None),
-        ([EqualTo(TYPE, "nt:file")], {"nt:file"}),
-        ([In(TYPE, ("a", "b")), In(TYPE, ("b", "c"))], {"b"}),
-        ([EqualTo(PATH, "/a"), Not(EqualTo(TYPE, "x")), StringStartsWith(TYPE, "n")], None),
-    ],
-)
-def test_conditions_on_a_text_become_a_set(filters: list[Filter], expected: set[str] | None) -> None:
-    assert wanted_texts(filters, "type") == expected
-
-
-@pytest.mark.parametrize(
-    ("filters", "below", "alone"),
-    [
-        ([], ["/en", "/de"], None),
-        ([StringStartsWith(PATH, "/en/")], ["/en"], None),
-        ([StringStartsWith(PATH, "/en/news/2026")], ["/en/news"], None),
-        ([StringStartsWith(PATH, "/e")], ["/en", "/de"], None),
-        ([StringStartsWith(PATH, "/fr/")], [], None),
-        ([StringStartsWith(PATH, "no path")], ["/en", "/de"], None),
-        ([In(PATH, ("/en/b", "/fr/a", "/en/a"))], ["/en", "/de"], ["/en/a", "/en/b"]),
-        ([EqualTo(PATH, "/en/a"), StringStartsWith(PATH, "/en/x/")], ["/en/x"], []),
-        ([EqualTo(PATH, "/en/../secret.txt")], ["/en", "/de"], []),
-        ([In(PATH, ("/en/../../etc", "/../en/a", "en/a", "/en//a", "/en/", "/en/b"))], ["/en", "/de"], ["/en/b"]),
-        ([StringStartsWith(PATH, "/en/../")], [], None),
-        ([StringStartsWith(PATH, "/en//news/")], [], None),
-    ],
-)
-def test_conditions_on_paths_leave_subtrees_or_single_nodes(
-    filters: list[Filter], below: list[str], alone: list[str] | None
-) -> None:
-    roots = [NodePath("/en"), NodePath("/de")]
-    assert (asked_below(filters, roots), asked_alone(filters, roots)) == (below, alone)
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        EqualTo(PATH, "/../secret.txt"),
-        In(PATH, ("/../secret.txt", "/a/../../secret.txt")),
-        StringStartsWith(PATH, "/../"),
-    ],
-)
-def test_a_condition_on_what_is_no_path_reads_nothing_beside_the_source(tmp_path: Path, asked: Filter) -> None:
-    write_site(tmp_path / "site", {"a/page.html": "page"})
-    (tmp_path / "secret.txt").write_text("topsecret")
-    reader = PushingNodeReader(SourceQuery(str(tmp_path / "site")), ["path", "data"])
-    reader.pushFilters([asked])
-    batches_read = [batch for partition in reader.partitions() for batch in reader.read(partition)]
-    assert [batch.to_pylist() for batch in batches_read] == []
+from pyspark.sql.types import StructType
 
 
 def test_options_are_read_with_their_names_in_the_messages() -> None:
     assert (number_of({}, "from", 3), number_of({"from": "4"}, "from", 3)) == (3, 4)
-    assert (truth_of({}, "pushdown"), truth_of({"pushdown": "True"}, "pushdown")) == (False, True)
     assert (texts_of({}, "roots"), texts_of({"roots": '["/a"]'}, "roots")) == (None, ["/a"])
     for read in (
         lambda: number_of({"from": "-1"}, "from", 0),
         lambda: positive_of({"from": "0"}, "from", 1),
-        lambda: truth_of({"from": "1"}, "from"),
         lambda: texts_of({"from": "[1]"}, "from"),
         lambda: texts_of({"from": "["}, "from"),
     ):
         with pytest.raises(UsageError, match="from"):
             read()
+
+
+def test_unknown_options_are_refused_with_the_nearest_known_one() -> None:
+    check_options({"path": "x", "ROOTS": "[]"}, frozenset({"roots", "tasks"}))
+    with pytest.raises(UsageError, match=r"unknown option 'root'; did you mean 'roots'\? \(options: roots, tasks\)"):
+        check_options({"root": "[]"}, frozenset({"roots", "tasks"}))
+
+
+@pytest.mark.parametrize("kind", [MailboatFormat, PackageHistory, StatusHistory, QueueTable])
+def test_streams_are_refused_in_one_sentence(kind: type[BatchFormat]) -> None:
+    made = kind({"path": "boat"})
+    with pytest.raises(UsageError, match=f"^Usage: {kind.name()} cannot be read as a stream"):
+        made.streamReader(StructType())
+    with pytest.raises(UsageError, match="cannot be written as a stream"):
+        made.streamWriter(StructType(), overwrite=False)
 
 
 def test_the_place_of_a_log_is_its_home_and_what_is_read_of_it() -> None:
@@ -312,35 +237,3 @@ def test_why_a_session_does_not_start_is_told(
 
 def test_the_reason_of_an_error_without_an_exception_is_all_of_it() -> None:
     assert reason_of(Py4JError(" gone ")) == "gone"
-
-
-class Customs(pickle.Unpickler):
-    """Notes which modules' classes come in.
-
-    Attributes:
-        modules: Their names.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(io.BytesIO(data))
-        self.modules = set[str]()
-
-    def find_class(self, module: str, name: str) -> Any:
-        self.modules.add(module)
-        return super().find_class(module, name)
-
-
-def test_what_a_task_hands_over_has_no_compiled_class_which_pickle_could_not_make_anew() -> None:
-    digest, path = bytes(32), NodePath("/film.bin")
-    built = BuiltBin(
-        BinKind.CONTENT, (path,), digest, frozenset([path]), 9, 9, digest, digest, b"", (StoredBinary(digest, 9),)
-    )
-    built = replace(built, nodes=(BuiltNode(path, digest),))
-    customs = Customs(pickle.dumps(built))
-    assert customs.load() == built
-    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
-    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
-    compiled = {one.removesuffix(".py").replace("/", ".") for one in hook["modules"]}
-    assert "mailboat.model.nodes" in compiled
-    assert "mailboat.bulk.records" in customs.modules
-    assert not customs.modules & compiled

@@ -61,6 +61,22 @@ def explanations() -> Mapping[str, Explanation]:
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
 
+def error_class(name: str) -> type[MailboatError] | None:
+    """The class of an error by its name, wherever it is defined; None for a name that this version does not know."""
+    known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
+    if name not in known:
+        _import_everything()
+        known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
+    return known.get(name)
+
+
+def _subclasses(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("mailboat."):
+            yield child
+            yield from _subclasses(child)
+
+
 def errors_page() -> str:
     """`docs/errors.md`."""
     lines = [

@@ -56,8 +56,8 @@ def _value(hint: Any, found: Any) -> Any:
         return _record(kind, found)
     if issubclass(kind, tuple):
         return kind(*_tuple(tuple(_hints(kind).values()), found))
-    if issubclass(kind, enum.StrEnum):
-        return kind(found)
+    if kind is bytes or issubclass(kind, enum.StrEnum):
+        return bytes.fromhex(found) if kind is bytes else kind(found)
     if type(found) is not kind or (kind is int and not 0 <= found < 1 << 63):
         raise ValueError(f"{found!r:.40} is no {kind.__name__} that stands there")
     return found

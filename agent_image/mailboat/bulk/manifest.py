@@ -7,7 +7,9 @@ that of one bucket, and of the digests of the bins. The only home of pyarrow out
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -60,7 +62,8 @@ class ManifestDamagedError(StopError):
     """
 
 
-def _row_of(one: BuiltBin) -> dict[str, Any]:
+def row_of(one: BuiltBin) -> dict[str, Any]:
+    """A package as a row, by the names of `ROW_SCHEMA`."""
     return {
         "kind": one.kind.value,
         "roots": list(one.roots),
@@ -79,7 +82,8 @@ def _row_of(one: BuiltBin) -> dict[str, Any]:
     }
 
 
-def _built_of(row: Mapping[str, Any]) -> BuiltBin:
+def built_of(row: Mapping[str, Any]) -> BuiltBin:
+    """The package of a row."""
     return BuiltBin(
         BinKind(row["kind"]),
         tuple(map(NodePath, row["roots"])),
@@ -150,6 +154,21 @@ class Manifest:
         """
         return frozenset(self._read(self._order_name).column("signature").to_pylist())
 
+    def packages(self) -> frozenset[bytes]:
+        """The `package_key` of each row that the build has.
+
+        Raises: ManifestDamagedError, also before `store_order`; as `NamedDocuments.read`.
+        """
+        wanted, found = self.order(), set[bytes]()
+        for name in self._documents.names(self._prefix):
+            table = self._read(name, ["signature", "kind", "roots", "package_digest"])
+            found.update(
+                package_key(row["kind"], row["roots"], row["package_digest"])
+                for row in table.to_pylist()
+                if row["signature"] in wanted
+            )
+        return frozenset(found)
+
     def rows(self, wanted: frozenset[bytes]) -> Iterator[BuiltBin]:
         """The rows of these signatures, each once, in the order of publication. Memory is that of a bucket.
 
@@ -196,7 +215,7 @@ class Manifest:
         if bucket not in self._chunks:
             names = self._documents.names(prefix)
             self._chunks[bucket] = int(names[-1].removeprefix(prefix)) + 1 if names else 0
-        table = pa.Table.from_pylist([_row_of(one) for one in rows], ROW_SCHEMA)
+        table = pa.Table.from_pylist([row_of(one) for one in rows], ROW_SCHEMA)
         self._documents.write(f"{prefix}{self._chunks[bucket]:04d}", _parquet(table))
         self._chunks[bucket] += 1
         self._pending_bytes -= sum(map(_weight, rows))
@@ -229,13 +248,18 @@ def borders_of(orders: Iterable[Order]) -> list[Order]:
     return [*sorted(orders)[BUCKET_ROWS::BUCKET_ROWS], (len(BinKind) - 1, ROOT_KEY)]
 
 
+def package_key(kind: str, roots: Sequence[str], package_digest: bytes) -> bytes:
+    """What a package is recognised by, whatever was listed for it: 32 bytes of what it owns, and of its content."""
+    return hashlib.sha256(json.dumps([kind, list(roots)]).encode() + package_digest).digest()
+
+
 def marked_present(one: BuiltBin) -> BuiltBin:
     """The row of a bin that an earlier build published: nothing of it is published again."""
     return replace(one, payload=None, stored_bytes=0, is_present=True)
 
 
 def _rows_of(table: pa.Table) -> Iterator[BuiltBin]:
-    return map(_built_of, table.to_pylist())
+    return map(built_of, table.to_pylist())
 
 
 def _weight(one: BuiltBin) -> int:

@@ -7,8 +7,8 @@ Called by `mailboat bulk build`, with the stages on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
@@ -16,10 +16,10 @@ from typing import Final, Protocol
 from mailboat.blobs.port import BlobStore
 from mailboat.bulk.closing import build_closing
 from mailboat.bulk.cutting import Bin, BinKind
-from mailboat.bulk.fencing import BuildClaim, Claimed, Driver, claimed_build, claimed_source
+from mailboat.bulk.fencing import BuildClaim, BuildLostError, Claimed, Driver, claimed_build, claimed_source
 from mailboat.bulk.identity import derived_build_id, recipe_fingerprint
 from mailboat.bulk.library import Build, BuildState, Library
-from mailboat.bulk.manifest import Manifest, marked_present
+from mailboat.bulk.manifest import Manifest, marked_present, package_key
 from mailboat.bulk.publication import RESUME_SECONDS, BuildPublication, rows_without_blobs
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe, problem_of
 from mailboat.bulk.refusals import conflict, incomplete, overtaken
@@ -27,18 +27,20 @@ from mailboat.bulk.reports import BuildReport, Progress, SilentProgress, Tally
 from mailboat.bulk.shelf import ArrangedBins, BinShelf
 from mailboat.clock import Clock
 from mailboat.content.listing import Unlisted
+from mailboat.errors import MailboatError, SourceChangedError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.model.identifiers import BuildId, Offset, PackageId
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.published import UNKNOWN_DIGEST, SourceNode, StagedNode
 
-WAVES: Final = 25
-LEAST_WAVE: Final = 4_000
-"""Packages are built in waves: what a wave has built is in the manifest before the next one begins."""
+STORE_SECONDS: Final = 5.0
+"""What was built is in the manifest at most so much later: a driver that dies loses no more."""
 
 FURTHER_ROUNDS: Final = 3
-"""How often a build looks at its source again because something of it was published meanwhile."""
+"""How often a build lists its source again because something of it was published, or changed, meanwhile."""
+
+CHANGED: Final = SourceChangedError("").name
 
 
 class BuildStages(Protocol):
@@ -47,8 +49,8 @@ class BuildStages(Protocol):
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
         """Cut the source into bins, in no order; what can't be listed is told. Raises: as `cut_whole`."""
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
-        """Build and store the packages of some bins, in no order."""
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        """Build and store the packages of some bins, in no order; they are read as they are built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,20 @@ class BuildRun:
         build = self._without_swept(build)
         if not build.borders:
             build = replace(build, borders=bins.borders)
+        build, failed = self._attempt(build, bins, problems, latest)
+        for _ in range(FURTHER_ROUNDS):
+            if not failed or any(one.name != CHANGED for one in failed):
+                break
+            bins, problems = self._cut()
+            build, failed = self._attempt(replace(build, revision=bins.revision.hex()), bins, problems, latest)
+        if failed:
+            raise incomplete(build, failed)
+        return self._publish(self._made_ready(build, self._library.manifest(build), bins))
+
+    def _attempt(
+        self, build: Build, bins: ArrangedBins, problems: Sequence[Problem], latest: Build | None
+    ) -> tuple[Build, list[Problem]]:
+        """Build what is missing of one listing; what could not be built is told, and in the build's document."""
         build = replace(build, bins=len(bins), problems=tuple(problems))
         self._library.write(build)
         self._ports.failpoints.reach(Failpoint.BULK_BUILD_STORED)
@@ -268,12 +284,11 @@ class BuildRun:
             have -= {row.signature for row, _ in rows_without_blobs(manifest.rows(have), self._ports.blobs)}
         if earlier is not None:
             have |= self._take_present(earlier, manifest, wanted - have)
-        failed = self._build_missing(manifest, bins, wanted - have)
+        failed = self._build_missing(manifest, bins, wanted - have, earlier)
         if failed:
             build = replace(build, problems=(*problems, *failed))
             self._library.write(build)
-            raise incomplete(build, failed)
-        return self._publish(self._made_ready(build, manifest, bins))
+        return build, failed
 
     def _without_swept(self, build: Build) -> Build:
         """Forget what earlier attempts stored, when that began so long ago that a sweep may have removed some of it."""
@@ -293,21 +308,45 @@ class BuildRun:
         manifest.flush()
         return frozenset(taken)
 
-    def _build_missing(self, manifest: Manifest, bins: ArrangedBins, missing: frozenset[bytes]) -> list[Problem]:
-        failed = list[Problem]()
-        with self._stage("build", len(missing)):
-            for wave in bins.waves(missing, max(LEAST_WAVE, -(-len(missing) // WAVES))):
-                for result in self._ports.stages.build(self._recipe, wave):
-                    self._ports.progress.advance(1)
-                    if isinstance(result, Problem):
-                        failed.append(result)
-                    else:
-                        manifest.add(result)
-                        self._tally.count(result)
-                manifest.flush()
-                self._check_claims()
-                self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
+    def _build_missing(
+        self, manifest: Manifest, bins: ArrangedBins, missing: frozenset[bytes], earlier: Build | None
+    ) -> list[Problem]:
+        failed, published = list[Problem](), frozenset[bytes]()
+        if missing and earlier is not None:
+            published = self._library.manifest(earlier).packages()
+        stored_at = self._ports.clock.monotonic()
+        with self._stage("build", len(missing)), self._rows_kept(manifest):
+            for result in self._ports.stages.build(self._recipe, bins.bins(missing)):
+                self._ports.progress.advance(1)
+                if isinstance(result, Problem):
+                    failed.append(result)
+                    continue
+                is_published = package_key(result.kind, result.roots, result.package_digest) in published
+                manifest.add(marked_present(result) if is_published else result)
+                self._tally.count(result)
+                if self._ports.clock.monotonic() - stored_at >= STORE_SECONDS:
+                    self._store_rows(manifest)
+                    stored_at = self._ports.clock.monotonic()
+            if missing:
+                self._store_rows(manifest)
         return failed
+
+    def _store_rows(self, manifest: Manifest) -> None:
+        manifest.flush()
+        self._check_claims()
+        self._ports.failpoints.reach(Failpoint.BULK_ROWS_STORED)
+
+    @contextmanager
+    def _rows_kept(self, manifest: Manifest) -> Iterator[None]:
+        """Store the rows that came before an error: the next attempt need not build their packages again."""
+        try:
+            yield
+        except BuildLostError:
+            raise  # the manifest is another driver's now
+        except MailboatError:
+            with suppress(MailboatError):  # what ended the build is told, a full disk for instance
+                manifest.flush()
+            raise
 
     def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Build:
         """All is built: the closing packages, the order, and that publication begins."""

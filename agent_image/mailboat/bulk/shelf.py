@@ -19,7 +19,6 @@ from mailboat.bulk.manifest import borders_of
 from mailboat.content.failures import TranslatedFailures
 from mailboat.model.paths import NodePath
 
-WAVE_PATH_BYTES: Final = 64 * 1024 * 1024
 _PLACE: Final = "the folder for temporary files"
 
 
@@ -42,20 +41,11 @@ class ArrangedBins:
     def __len__(self) -> int:
         return len(self.signatures)
 
-    def waves(self, wanted: Container[bytes], most: int) -> Iterator[list[Bin]]:
-        """The bins with these signatures, in order, so many at a time, and fewer where they have very many paths."""
-        wave, path_bytes = list[Bin](), 0
+    def bins(self, wanted: Container[bytes]) -> Iterator[Bin]:
+        """The bins with these signatures, in order, each read from the disk when it is asked for."""
         for signature, place in zip(self.signatures, self._places, strict=True):
-            if signature not in wanted:
-                continue
-            line = self._line_at(place)
-            if wave and (len(wave) >= most or path_bytes + len(line) > WAVE_PATH_BYTES):
-                yield wave
-                wave, path_bytes = [], 0
-            wave.append(_decoded(line))
-            path_bytes += len(line)
-        if wave:
-            yield wave
+            if signature in wanted:
+                yield _decoded(self._line_at(place))
 
     def _line_at(self, place: int) -> bytes:
         with TranslatedFailures(_PLACE):

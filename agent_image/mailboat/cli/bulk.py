@@ -109,7 +109,8 @@ def build(
         from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
         from mailboat.bulk.identity import checked_build_id
         from mailboat.bulk.running import BuildOrder, BuildRun
-        from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace
+        from mailboat.bulk.spark.exchange import WorkPlace
+        from mailboat.bulk.spark.pipeline import SparkPipeline
 
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
     budget = _budget_of(cutting)

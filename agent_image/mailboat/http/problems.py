@@ -8,12 +8,13 @@ look for in the agent's log, and never a trace. Used by the API and by `client.p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 from mailboat.agent.control.port import BuildMissingError
+from mailboat.agent.glossary import error_class
 from mailboat.errors import (
     AccessDeniedError,
     AgentMissingError,
@@ -155,7 +156,7 @@ def error_of(document: object, url: str) -> MailboatError | None:
     if not isinstance(document, Mapping) or not str(document.get("type")).startswith(TYPE_PREFIX):
         return None
     name = str(document["type"]).removeprefix(TYPE_PREFIX)
-    kind = _class_of(name) or _FAMILIES.get(str(document.get("decision")), MailboatError)
+    kind = error_class(name) or _FAMILIES.get(str(document.get("decision")), MailboatError)
     error = kind.__new__(kind)
     MailboatError.__init__(error, str(document.get("detail", "")), next_step=_text(document.get("next_step")))
     facts = document.get("where")
@@ -174,20 +175,3 @@ def _fact(value: object) -> Fact:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _class_of(name: str) -> type[MailboatError] | None:
-    known = {kind.__name__.removesuffix("Error"): kind for kind in _descendants(MailboatError)}
-    if name not in known:
-        from mailboat.agent.glossary import explanations  # noqa: PLC0415  # it imports all modules that define errors
-
-        explanations()
-        known = {kind.__name__.removesuffix("Error"): kind for kind in _descendants(MailboatError)}
-    return known.get(name)
-
-
-def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
-    for child in kind.__subclasses__():
-        if child.__module__.startswith("mailboat."):
-            yield child
-            yield from _descendants(child)

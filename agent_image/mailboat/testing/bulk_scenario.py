@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -56,11 +56,11 @@ class LocalStages:
         with closing(open_source(recipe.source)) as source:
             yield from cut_whole(source, recipe.roots, recipe.budget)
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """See `BuildStages`; the last bin comes first, as no order is promised."""
         with closing(open_source(recipe.source)) as source:
             builder = BinBuilder(recipe, BuildPorts(source, self._blobs, self._codecs))
-            for one in reversed(bins):
+            for one in reversed(list(bins)):
                 self.built.append(one)
                 yield builder.build(one)
 
@@ -73,7 +73,7 @@ class ChangingStages(LocalStages):
         super().__init__(engine.blobs)
         self._file = file
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """See `BuildStages`."""
         self._file.write_text("changed under the reader")
         yield from super().build(recipe, bins)

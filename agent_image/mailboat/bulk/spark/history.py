@@ -4,24 +4,29 @@
 
 One row for each record, at the bounds of the moment of planning; those that can't be decoded are rows with an `error`,
 so nothing is left out in silence. The options `from` and `before` say which offsets are read, `offsetsPerTask` how many
-by one task, `pushdown` that conditions on `offset` do (`pushdown.py`). Payloads are no column: `mailboat package`
-fetches them.
+by one task. Payloads are no column: `mailboat package` fetches them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
-from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
-from mailboat.bulk.spark.options import truth_of
-from mailboat.bulk.spark.pushdown import wanted_range, within
+from mailboat.bulk.spark.log_reading import (
+    LOG_OPTIONS,
+    LogPlace,
+    StretchPartition,
+    place_of,
+    records_between,
+    stretches,
+)
+from mailboat.bulk.spark.options import BatchFormat, check_options
 from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
 from mailboat.model.messages import CommandResult, Message, PackageMessage, StatusMessage, TopicRole
@@ -119,8 +124,10 @@ STATUS_COLUMNS: Final[dict[str, Column[Row]]] = {
 }
 
 
-class PackageHistory(DataSource):
+class PackageHistory(BatchFormat):
     """`mailboat.packages`: one row for each message of the package topic."""
+
+    known_options: ClassVar[frozenset[str]] = LOG_OPTIONS
 
     @classmethod
     def name(cls) -> str:
@@ -133,12 +140,14 @@ class PackageHistory(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingTopicReader if truth_of(self.options, "pushdown") else TopicReader
-        return kind(place_of(self.options), TopicRole.PACKAGE, schema.names)
+        check_options(self.options, self.known_options)
+        return TopicReader(place_of(self.options), TopicRole.PACKAGE, schema.names)
 
 
-class StatusHistory(DataSource):
+class StatusHistory(BatchFormat):
     """`mailboat.statuses`: one row for each confirmation, and each answer to a command."""
+
+    known_options: ClassVar[frozenset[str]] = LOG_OPTIONS
 
     @classmethod
     def name(cls) -> str:
@@ -151,8 +160,8 @@ class StatusHistory(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingTopicReader if truth_of(self.options, "pushdown") else TopicReader
-        return kind(place_of(self.options), TopicRole.STATUS, schema.names)
+        check_options(self.options, self.known_options)
+        return TopicReader(place_of(self.options), TopicRole.STATUS, schema.names)
 
 
 class TopicReader(DataSourceReader):
@@ -163,14 +172,13 @@ class TopicReader(DataSourceReader):
         self._place = place
         self._role = role
         self._names = list(names)
-        self._wanted = place.offsets
         chosen(self._known(), self._names)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Stretches of what the topic holds now."""
         with self._place.open() as workspace:
             topic = workspace.topic(self._role)
-            return stretches(workspace.journal, topic, self._wanted, self._place.stretch_offsets)
+            return stretches(workspace.journal, topic, self._place.offsets, self._place.stretch_offsets)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a stretch."""
@@ -181,15 +189,6 @@ class TopicReader(DataSourceReader):
 
     def _known(self) -> dict[str, Column[Row]]:
         return PACKAGE_COLUMNS if self._role is TopicRole.PACKAGE else STATUS_COLUMNS
-
-
-class PushingTopicReader(TopicReader):
-    """Reads the offsets only that can match."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
-        """Take what the conditions say of offsets; Spark checks all conditions, too."""
-        self._wanted = within(self._wanted, wanted_range(filters, "offset"))
-        return filters
 
 
 def _row(record: Record) -> Row:

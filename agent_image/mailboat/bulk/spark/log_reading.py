@@ -16,11 +16,12 @@ from pyspark.sql.datasource import InputPartition
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home, read_config
 from mailboat.bulk.spark.options import number_of, positive_of
-from mailboat.bulk.spark.pushdown import MAX_OFFSET
 from mailboat.errors import UsageError
 from mailboat.journal.port import Journal, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
 
+MAX_OFFSET: Final = 2**63 - 1
+LOG_OPTIONS: Final = frozenset({"from", "before", "offsetsPerTask", "config"})
 STRETCH_OFFSETS: Final = 20_000
 _READ: Final = ReadLimits(max_records=1_000)
 _WAIT_SECONDS: Final = 5.0

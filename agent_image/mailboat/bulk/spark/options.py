@@ -1,11 +1,52 @@
-"""Options of our formats: texts that Spark hands on, read with the option's name in every message."""
+"""Options of our formats: texts that Spark hands on, read with the option's name in every message.
+
+Also what all formats share: they refuse options that they do not know, and streams.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
+from typing import ClassVar
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
+from pyspark.sql.types import StructType
 
 from mailboat.errors import UsageError
+
+
+class BatchFormat(DataSource):
+    """A format that is read or written by batches, and not by streams.
+
+    Attributes:
+        known_options: The names of its options, beside `path`.
+    """
+
+    known_options: ClassVar[frozenset[str]] = frozenset()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # PySpark's signature
+        """Raises: UsageError."""
+        raise UsageError(f"{self.name()} cannot be read as a stream; use spark.read")
+
+    def streamWriter(  # noqa: N802  # PySpark's name
+        self,
+        schema: StructType,  # noqa: ARG002  # PySpark's signature
+        overwrite: bool,  # noqa: ARG002, FBT001  # PySpark's signature
+    ) -> DataSourceStreamWriter:
+        """Raises: UsageError."""
+        raise UsageError(f"{self.name()} cannot be written as a stream; use DataFrame.write")
+
+
+def check_options(options: Mapping[str, str], known: frozenset[str]) -> None:
+    """Make sure that every option beside `path` is known. Raises: UsageError."""
+    names = {name.lower(): name for name in known}
+    for given in options:
+        if given.lower() in names or given.lower() == "path":
+            continue
+        near = difflib.get_close_matches(given.lower(), names, n=1)
+        hint = f"; did you mean {names[near[0]]!r}?" if near else ""
+        raise UsageError(f"unknown option {given!r}{hint} (options: {', '.join(sorted(known))})")
 
 
 def number_of(options: Mapping[str, str], name: str, default: int) -> int:
@@ -22,14 +63,6 @@ def positive_of(options: Mapping[str, str], name: str, default: int) -> int:
     if found == 0:
         raise UsageError(f"{name} is 0, and wants a number above it")
     return found
-
-
-def truth_of(options: Mapping[str, str], name: str) -> bool:
-    """An option that is `true` or `false`, the latter when it is left out. Raises: UsageError."""
-    text = options.get(name, "false").lower()
-    if text not in {"true", "false"}:
-        raise UsageError(f"{name} is {text!r}, and wants true or false")
-    return text == "true"
 
 
 def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:

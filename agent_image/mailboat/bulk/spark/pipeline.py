@@ -2,134 +2,103 @@
 
 Both stages are functions of their work alone: executors open the source and the blob store themselves, with the same
 configuration, so a task that runs again, or twice at once, stores the same blobs and gives the same rows. The driver
-holds what the cut leaves open, which is the nodes of cut folders, and the bins of one wave. A small tree it cuts by
-itself, so a build that is found finished starts no session. Called by the driver of a build.
+holds what the cut leaves open, which is the nodes of cut folders, and the bins of the pieces that are being built. What
+is small it cuts and builds in its own process: that takes less time than a session takes to start. Called by the driver
+of a build.
 """
 
 from __future__ import annotations
 
-import pickle
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
+from itertools import chain
+from typing import Final, NamedTuple
 
 from mailboat.agent.composition import CodecsOnDemand, codec_names
-from mailboat.agent.home import Home
 from mailboat.agent.locations import open_source
 from mailboat.agent.stores import open_blobs
 from mailboat.bulk.building import BinBuilder, BuildPorts
-from mailboat.bulk.cutting import Bin, BinKind, Cut, Loose, SkeletonNode, Unit, finish_cut
+from mailboat.bulk.cutting import Bin, Loose, finish_cut
+from mailboat.bulk.documents import record_of
 from mailboat.bulk.listing import Branch, cut_branch, cut_if_small, plan_branches
 from mailboat.bulk.records import BinResult, Recipe
-from mailboat.bulk.spark.columns import Column
-from mailboat.bulk.spark.stages import Stage, StageRunner, even_groups, runs_of
+from mailboat.bulk.spark.exchange import (
+    BUILD_COLUMNS,
+    CUT_COLUMNS,
+    BuildRow,
+    BuildWork,
+    CutRow,
+    CutWork,
+    WorkPlace,
+    build_row,
+    cut_of,
+    cut_row,
+    document_of,
+    error_row,
+    result_of,
+)
+from mailboat.bulk.spark.stages import Gathered, Stage, StageRunner, even_groups, runs_of
 from mailboat.clock import SystemClock
-from mailboat.config.decoding import decode_config, encode_config
-from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
-from mailboat.model.paths import NodePath
 
 BRANCHES_PER_CORE: Final = 16
-BINS_PER_TASK: Final = 2_000
 TASKS_PER_CORE: Final = 4
 NODE_WEIGHT_BYTES: Final = 4 * 1024
 """What a node costs beside its bytes, for even tasks."""
 DRIVER_NODES: Final = 50_000
 """Listing and cutting so many takes about as long as a session takes to start; and a finished build needs none."""
+DRIVER_PACKAGES: Final = 200
+DRIVER_BYTES: Final = 200 * 1024 * 1024
+"""The driver builds up to so much in its own process: a session takes longer to start."""
+
+FIRST_PIECE_BYTES: Final = 16 * 1024 * 1024
+LARGEST_PIECE_BYTES: Final = 1024 * 1024 * 1024
+"""The weight of a piece for each core: a dead driver loses at most the pieces that were being built."""
+PIECE_SECONDS: Final = 8.0
+"""Pieces grow while they take less: a job's own price is some tenths of a second."""
+PIECE_BINS: Final = 4_000
+PIECE_NODES: Final = 200_000
+PIECE_PATH_BYTES: Final = 16 * 1024 * 1024
+"""Limits of a piece for the driver's memory, which holds its work and its rows."""
+PIECES_AT_ONCE: Final = 2
+"""While the rows of one piece come to the driver, and its slowest task ends, the next one is built."""
+
 ATTEMPTS: Final = 4
 _PAUSE_SECONDS: Final = 0.5
 _FOR_PEOPLE: Final = (StorageFullError, StorageReadOnlyError)
 """What no pause mends: the build ends by this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkPlace:
-    """Where executors find what a build works with.
+class SmallBuild(NamedTuple):
+    """What the driver does in its own process, without Spark.
 
     Attributes:
-        home: The home's folder, which relative files of the configuration belong to.
-        config: The configuration's document; secrets are named in it, not held.
+        nodes: It cuts a tree of at most so many.
+        packages: It builds at most so many missing packages,
+        content_bytes: with at most so much content.
     """
 
-    home: str
-    config: Mapping[str, Any]
-
-    @staticmethod
-    def of(home: Home) -> WorkPlace:
-        """The place of a home."""
-        return WorkPlace(str(home.path.absolute()), encode_config(home.config))
-
-    def open_home(self) -> Home:
-        """The home, as an executor sees it. Raises: ConfigInvalidError."""
-        return Home(Path(self.home), decode_config(self.config))
+    nodes: int = DRIVER_NODES
+    packages: int = DRIVER_PACKAGES
+    content_bytes: int = DRIVER_BYTES
 
 
-class CutRow(NamedTuple):
-    """Something that a cut gave, or why it could not go on."""
-
-    item: str
-    paths: tuple[NodePath, ...]
-    content_bytes: int = 0
-    nodes: int = 0
-    signature: bytes | None = None
-    error: bytes | None = None
-
-    @property
-    def row_bytes(self) -> int:
-        """About how large the row is."""
-        return sum(map(len, self.paths)) + 100
-
-
-class BuildRow(NamedTuple):
-    """A result of the build stage."""
-
-    result: BinResult | MailboatError
-    record: bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """About how large the row is."""
-        return len(self.record) + 100
-
-
-def _built(name: str) -> Callable[[BuildRow], Any]:
-    return lambda row: getattr(row.result, name, None)
-
-
-_TEXT: Final = pa.string()
-CUT_COLUMNS: Final[dict[str, Column[CutRow]]] = {
-    "item": Column("STRING", _TEXT, lambda row: row.item),
-    "paths": Column("ARRAY<STRING>", pa.list_(_TEXT), lambda row: row.paths),
-    "content_bytes": Column("BIGINT", pa.int64(), lambda row: row.content_bytes),
-    "nodes": Column("BIGINT", pa.int64(), lambda row: row.nodes),
-    "signature": Column("BINARY", pa.binary(), lambda row: row.signature),
-    "error": Column("BINARY", pa.binary(), lambda row: row.error),
-}
-BUILD_COLUMNS: Final[dict[str, Column[BuildRow]]] = {
-    "kind": Column("STRING", _TEXT, _built("kind")),
-    "signature": Column("BINARY", pa.binary(), _built("signature")),
-    "content_bytes": Column("BIGINT", pa.int64(), _built("content_bytes")),
-    "package_bytes": Column("BIGINT", pa.int64(), _built("package_bytes")),
-    "package_digest": Column("BINARY", pa.binary(), _built("package_digest")),
-    "stored_bytes": Column("BIGINT", pa.int64(), _built("stored_bytes")),
-    "problem": Column("STRING", _TEXT, _built("name")),
-    "record": Column("BINARY", pa.binary(), lambda row: row.record),
-}
+NEVER_SMALL: Final = SmallBuild(0, 0, 0)
+"""Spark does everything."""
 
 
 class SparkPipeline:
     """The stages of one build."""
 
-    def __init__(self, runner: StageRunner, place: WorkPlace, driver_nodes: int = DRIVER_NODES) -> None:
-        """Nothing runs yet. A tree of at most `driver_nodes` is cut in the driver, without Spark."""
+    def __init__(self, runner: StageRunner, place: WorkPlace, small: SmallBuild | None = None) -> None:
+        """Nothing runs yet."""
         self._runner = runner
         self._place = place
-        self._driver_nodes = driver_nodes
+        self._small = SmallBuild() if small is None else small
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
         """Cut the source into bins, in no order; what can't be listed is told.
@@ -139,7 +108,7 @@ class SparkPipeline:
             SourceChangedError, SparkJobFailedError.
         """
         with closing(open_source(recipe.source)) as source:
-            small = cut_if_small(source, recipe.roots, recipe.budget, self._driver_nodes)
+            small = cut_if_small(source, recipe.roots, recipe.budget, self._small.nodes)
             if small is not None:
                 yield from small
                 return
@@ -153,56 +122,146 @@ class SparkPipeline:
                 loose.append(item)
         yield from finish_cut(loose, recipe.budget)
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """Build and store the packages of some bins, in no order; what is wrong with their content is told.
 
         Raises:
-            StorageFullError, StorageReadOnlyError: Of an executor; what was built before is stored.
+            StorageFullError, StorageReadOnlyError: Of an executor, after all that was built was given.
+            RetryableError: Of the driver, where it builds in its own process.
             SparkJobFailedError.
         """
-        if not bins:
+        rest = iter(bins)
+        few, is_all = self._few(rest)
+        if is_all:
+            yield from built_here(self._place, recipe, few)
             return
-        for row in self._runner.run(*build_stage(self._place, recipe, bins, self._runner.parallelism)):
-            result = pickle.loads(bytes(row.record))  # noqa: S301  # of our own task
+        yield from self._distributed(recipe, chain(few, rest))
+
+    def _few(self, bins: Iterator[Bin]) -> tuple[list[Bin], bool]:
+        """The first bins, and whether they are all, and so few that the driver builds them."""
+        found, content_bytes = list[Bin](), 0
+        for one in bins:
+            found.append(one)
+            content_bytes += one.content_bytes
+            if len(found) > self._small.packages or content_bytes > self._small.content_bytes:
+                return found, False
+        return found, True
+
+    def _distributed(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+        """The pieces one after the other, two at a time. What ended one is raised when the other's rows were given."""
+        running, ended = deque[Future[Gathered]](), list[MailboatError]()
+        pieces = Pieces(bins, self._runner.parallelism)
+        with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="bulk-piece") as pool:
+            for piece in pieces:
+                running.append(pool.submit(self._gathered, recipe, piece))
+                if len(running) < PIECES_AT_ONCE:
+                    continue
+                yield from self._results(running.popleft(), pieces, ended)
+                if ended:
+                    break
+            while running:
+                yield from self._results(running.popleft(), pieces, ended)
+        if ended:
+            raise ended[0]
+
+    def _gathered(self, recipe: Recipe, bins: Sequence[Bin]) -> Gathered:
+        return self._runner.gathered(*build_stage(self._place, recipe, bins, self._runner.parallelism))
+
+    def _results(self, future: Future[Gathered], pieces: Pieces, ended: list[MailboatError]) -> Iterator[BinResult]:
+        try:
+            found = future.result()
+        except MailboatError as error:
+            ended.append(error)
+            return
+        pieces.took(found.seconds)
+        for row in found.rows():
+            result = result_of(row)
             if isinstance(result, MailboatError):
-                raise result
-            yield result
+                ended.append(result)
+            else:
+                yield result
+
+
+class Pieces:
+    """Bins in pieces that Spark builds as one job: larger ones while they take little time. Iterate once."""
+
+    def __init__(self, bins: Iterable[Bin], parallelism: int) -> None:
+        """Begin with small pieces, of which the rows come soon."""
+        self._bins = bins
+        self._most = LARGEST_PIECE_BYTES * parallelism
+        self._weight = FIRST_PIECE_BYTES * parallelism
+
+    def took(self, seconds: float) -> None:
+        """A piece took so long."""
+        if seconds < PIECE_SECONDS:
+            self._weight = min(self._weight * 2, self._most)
+
+    def __iter__(self) -> Iterator[list[Bin]]:
+        piece, size = list[Bin](), _Size()
+        for one in self._bins:
+            further = size.with_bin(one)
+            if piece and (further.weight > self._weight or len(piece) >= PIECE_BINS or further.is_large()):
+                yield piece
+                piece, further = [], _Size().with_bin(one)
+            piece.append(one)
+            size = further
+        if piece:
+            yield piece
+
+
+class _Size(NamedTuple):
+    weight: int = 0
+    nodes: int = 0
+    path_bytes: int = 0
+
+    def with_bin(self, one: Bin) -> _Size:
+        return _Size(self.weight + _weight(one), self.nodes + one.nodes, self.path_bytes + sum(map(len, one.roots)))
+
+    def is_large(self) -> bool:
+        return self.nodes > PIECE_NODES or self.path_bytes > PIECE_PATH_BYTES
+
+
+def _weight(one: Bin) -> int:
+    return one.content_bytes + one.nodes * NODE_WEIGHT_BYTES
 
 
 def cut_stage(recipe: Recipe, branches: Sequence[Branch], tasks: int) -> tuple[Stage, list[bytes]]:
     """The stage that cuts some branches, and its work: runs of neighbours, so that walks stay near each other."""
-    works = [pickle.dumps((recipe, tuple(run))) for run in runs_of(branches, tasks)]
+    works = [document_of(CutWork(recipe, tuple(run))) for run in runs_of(branches, tasks)]
     return Stage("cut", CUT_COLUMNS, cut_work), works
 
 
 def build_stage(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin], parallelism: int) -> tuple[Stage, list[bytes]]:
     """The stage that builds some bins, and its work: groups of about equal weight, the heaviest first."""
-    wanted = max(parallelism * TASKS_PER_CORE, len(bins) // BINS_PER_TASK)
-    weights = [one.content_bytes + one.nodes * NODE_WEIGHT_BYTES for one in bins]
-    groups = even_groups(weights, wanted)
-    works = [pickle.dumps((place, recipe, [bins[index] for index in group])) for group in groups]
+    groups = even_groups([_weight(one) for one in bins], parallelism * TASKS_PER_CORE)
+    works = [document_of(BuildWork(place, recipe, tuple(bins[index] for index in group))) for group in groups]
     return Stage("build", BUILD_COLUMNS, build_work), works
 
 
 def cut_work(work: bytes) -> Iterator[CutRow]:
     """Cut some branches: what a task does."""
-    recipe, branches = pickle.loads(work)  # noqa: S301  # of our own driver
+    given = record_of(CutWork, work)
     try:
-        with closing(open_source(recipe.source)) as source:
-            for branch in branches:
-                for item in cut_branch(source, branch, recipe.budget):
+        with closing(open_source(given.recipe.source)) as source:
+            for branch in given.branches:
+                for item in cut_branch(source, branch, given.recipe.budget):
                     yield cut_row(item)
     except MailboatError as error:
-        yield CutRow("failed", (), error=pickle.dumps(error))
+        yield CutRow("failed", (), error=error_row(error))
 
 
 def build_work(work: bytes) -> Iterator[BuildRow]:
-    """Build some bins: what a task does. A passing fault of the store is waited out, then left to Spark to try again.
+    """Build some bins: what a task does. Raises: as `built_rows`."""
+    given = record_of(BuildWork, work)
+    return built_rows(given.place, given.recipe, given.bins)
+
+
+def built_rows(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BuildRow]:
+    """Build some bins here. A passing fault of the store is waited out; an error that ends the work is its last row.
 
     Raises:
-        RetryableError: The store did not recover.
+        RetryableError: The store did not recover. Spark tries a task again elsewhere.
     """
-    place, recipe, bins = pickle.loads(work)  # noqa: S301  # of our own driver
     home = place.open_home()
     try:
         with (
@@ -211,12 +270,19 @@ def build_work(work: bytes) -> Iterator[BuildRow]:
         ):
             builder = BinBuilder(recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config))))
             for one in bins:
-                result = _patiently(builder, one)
-                yield BuildRow(result, pickle.dumps(result))
+                yield build_row(one.signature, _patiently(builder, one))
     except MailboatError as error:
         if isinstance(error, RetryableError) and not isinstance(error, _FOR_PEOPLE):
             raise
-        yield BuildRow(error, pickle.dumps(error))
+        yield build_row(None, error)
+
+
+def built_here(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    """Build some bins in this process. Raises: as `built_rows`; what ended the work."""
+    for row in built_rows(place, recipe, bins) if bins else ():
+        if isinstance(row.result, MailboatError):
+            raise row.result
+        yield row.result
 
 
 def _patiently(builder: BinBuilder, one: Bin) -> BinResult:
@@ -228,43 +294,3 @@ def _patiently(builder: BinBuilder, one: Bin) -> BinResult:
         except RetryableError as error:
             threading.Event().wait(error.retry_after_seconds or _PAUSE_SECONDS * 2**attempt)
     return builder.build(one)
-
-
-def cut_row(item: Cut) -> CutRow:
-    """What a cut gave, as a row."""
-    match item:
-        case Bin():
-            return CutRow(f"{item.kind} bin", item.roots, item.content_bytes, item.nodes, item.signature)
-        case Unit():
-            return CutRow("unit", (item.path,), item.content_bytes, item.nodes, item.signature)
-        case SkeletonNode():
-            return CutRow("skeleton", (item.path,), item.content_bytes, 1, item.signature)
-        case ListedNode():
-            return CutRow("node", (item.path,), item.content_bytes, 1, item.signature)
-        case Unlisted():
-            return CutRow("unlisted", (item.path,), error=pickle.dumps(item.error))
-
-
-def cut_of(row: Any) -> Cut:
-    """The other way. Raises: what the cut was ended by."""
-    if row["item"] == "failed":
-        raise _error_of(row)
-    paths, content_bytes = tuple(map(NodePath, row["paths"])), row["content_bytes"]
-    signature = bytes(row["signature"] or b"")
-    match row["item"].split(" "):
-        case [kind, "bin"]:
-            return Bin(BinKind(kind), paths, content_bytes, row["nodes"], signature)
-        case ["unit"]:
-            return Unit(paths[0], content_bytes, row["nodes"], signature)
-        case ["skeleton"]:
-            return SkeletonNode(paths[0], content_bytes, signature)
-        case ["node"]:
-            return ListedNode(paths[0], content_bytes, signature)
-        case _:
-            return Unlisted(paths[0], _error_of(row))
-
-
-def _error_of(row: Any) -> MailboatError:
-    error = pickle.loads(bytes(row["error"]))  # noqa: S301  # of our own task
-    assert isinstance(error, MailboatError)  # noqa: S101  # as `cut_row` made it
-    return error

@@ -8,20 +8,27 @@ the lowest of them, read once for all subscribers. Options are those of `mailboa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import audience_of
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.history import time_of
-from mailboat.bulk.spark.log_reading import LogPlace, StretchPartition, place_of, records_between, stretches
-from mailboat.bulk.spark.options import truth_of
-from mailboat.bulk.spark.pushdown import MAX_OFFSET, wanted_range, wanted_texts, within
+from mailboat.bulk.spark.log_reading import (
+    LOG_OPTIONS,
+    MAX_OFFSET,
+    LogPlace,
+    StretchPartition,
+    place_of,
+    records_between,
+    stretches,
+)
+from mailboat.bulk.spark.options import BatchFormat, check_options
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry, decode_entries
@@ -66,8 +73,10 @@ QUEUE_COLUMNS: Final[dict[str, Column[Waiting]]] = {
 }
 
 
-class QueueTable(DataSource):
+class QueueTable(BatchFormat):
     """`mailboat.queues`. A subscriber that has no position yet waits for all that the log holds."""
+
+    known_options: ClassVar[frozenset[str]] = LOG_OPTIONS
 
     @classmethod
     def name(cls) -> str:
@@ -80,8 +89,8 @@ class QueueTable(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingQueueReader if truth_of(self.options, "pushdown") else QueueReader
-        return kind(place_of(self.options), schema.names)
+        check_options(self.options, self.known_options)
+        return QueueReader(place_of(self.options), schema.names)
 
 
 class QueuePartition(StretchPartition):
@@ -99,15 +108,14 @@ class QueueReader(DataSourceReader):
         """Raises: UsageError for a column that the table does not have."""
         self._place = place
         self._columns = list(chosen(QUEUE_COLUMNS, names))
-        self._offsets = place.offsets
-        self._subscribers: frozenset[str] | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         """Stretches from the lowest position on; asks everybody's position."""
         with self._place.open() as workspace:
-            waiters = tuple(_waiters(workspace, self._subscribers))
+            waiters = tuple(_waiters(workspace))
             lowest = min((one.next_offset for one in waiters), default=MAX_OFFSET)
-            wanted = range(max(lowest, self._offsets.start), self._offsets.stop)
+            offsets = self._place.offsets
+            wanted = range(max(lowest, offsets.start), offsets.stop)
             found = stretches(workspace.journal, workspace.package_topic, wanted, self._place.stretch_offsets)
             return [QueuePartition(one, waiters) for one in found]
 
@@ -120,16 +128,6 @@ class QueueReader(DataSourceReader):
             yield from batches(chosen(QUEUE_COLUMNS, self._columns), rows)
 
 
-class PushingQueueReader(QueueReader):
-    """Reads the offsets only that can match, for the subscribers that can."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
-        """Take what the conditions say of offsets and subscribers; Spark checks all conditions, too."""
-        self._offsets = within(self._offsets, wanted_range(filters, "offset"))
-        self._subscribers = wanted_texts(filters, "subscriber")
-        return filters
-
-
 def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
     for entry in decode_entries((record,), None).entries:
         for one in waiters:
@@ -137,7 +135,7 @@ def _rows(record: Record, waiters: Sequence[Waiter]) -> Iterator[Waiting]:
                 yield Waiting(one, entry)
 
 
-def _waiters(workspace: Workspace, names: frozenset[str] | None) -> Iterator[Waiter]:
+def _waiters(workspace: Workspace) -> Iterator[Waiter]:
     for one in audience_of(workspace).members():
-        if one.has_queues and (names is None or one.name in names):
+        if one.has_queues:
             yield Waiter(one.name, one.key.sling_id, one.next_offset or 0, one.attempts, one.follow)

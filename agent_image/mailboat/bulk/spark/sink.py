@@ -1,8 +1,10 @@
 """The sink of the `mailboat` format: a DataFrame of bins becomes packages in the log, in order, each once.
 
-    bins_frame(runner, recipe).write.format("mailboat").mode("append").option("source", "./site").save(".mailboat")
+    bins = bins_frame(spark, source="./site", home=".mailboat")
+    bins.write.format("mailboat").mode("append").option("source", "./site").save(".mailboat")
 
-Executors build the packages of their rows and store them; `commit` publishes from the driver, as `mailboat bulk build`
+Executors build the packages of their rows and store them, once the rows say that they were cut as the options say;
+`commit` publishes from the driver, as `mailboat bulk build`
 does it. What is published is the whole source, so `commit` first cuts it by the options, as it is then, and takes
 nothing but the bins of that cut: of rows that are not there, all would be taken for removed. A job that fails leaves
 blobs that nothing names, for the sweeper. Options: `source`, `roots` (a JSON list), `maxContentBytes` and `maxNodes`
@@ -12,25 +14,26 @@ large as the manifest; for trees of millions of nodes there is the command.
 
 from __future__ import annotations
 
-import pickle
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
-from mailboat.bulk.identity import checked_build_id
+from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
 from mailboat.bulk.listing import cut_whole
 from mailboat.bulk.records import BinResult, Problem, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.columns import batch_of, default_ddl
+from mailboat.bulk.spark.exchange import CUT_COLUMNS, WorkPlace, cut_of, cut_row, packed, unpacked
 from mailboat.bulk.spark.log_reading import LogPlace, place_of
-from mailboat.bulk.spark.options import number_of, texts_of
-from mailboat.bulk.spark.pipeline import CUT_COLUMNS, BuildRow, SparkPipeline, WorkPlace, build_work, cut_of, cut_row
+from mailboat.bulk.spark.options import check_options, number_of, texts_of
+from mailboat.bulk.spark.pipeline import SparkPipeline, built_here, built_rows
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, SourceChangedError, UsageError
@@ -51,11 +54,23 @@ class FrameMismatchError(UsageError):
     """
 
 
+WRITE_OPTIONS: Final = frozenset({"source", "roots", "maxContentBytes", "maxNodes", "buildId", "config"})
+
+
 @dataclass(frozen=True)
 class BuiltTask(WriterCommitMessage):
-    """What became of the bins of one task, by their signatures."""
+    """What became of the bins of one task: rows as an Arrow stream, see `exchange.packed`."""
 
-    results: Mapping[bytes, BinResult]
+    rows: bytes
+
+    def results(self) -> dict[bytes, BinResult]:
+        """What became of each bin, by its signature. Raises: what ended the task."""
+        found = dict[bytes, BinResult]()
+        for signature, result in unpacked(self.rows):
+            if isinstance(result, MailboatError):
+                raise result
+            found[signature] = result
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +90,34 @@ class SinkOrder:
     build_id: BuildId | None = None
 
 
-def bins_frame(session: SparkSession, recipe: Recipe, place: WorkPlace) -> DataFrame:
-    """The bins of a source as a DataFrame, cut now, with what can't be listed. Raises: as `SparkPipeline.cut`."""
+def bins_frame(session: SparkSession, source: str, home: str = ".mailboat", **options: object) -> DataFrame:
+    """The bins of a source as a DataFrame, cut now, with what can't be listed.
+
+    Args:
+        session: Does the cut where the tree is large.
+        source: As on the command line.
+        home: The home to publish from.
+        options: The sink's own: `roots` (a list of content paths), `maxContentBytes`, `maxNodes`, `config`.
+
+    Raises:
+        HomeMissingError, UsageError: As the command.
+        SourceMissingError, SparkJobFailedError: As `SparkPipeline.cut`.
+    """
     import pyarrow as pa
 
-    rows = [cut_row(item) for item in SparkPipeline(StageRunner(session), place).cut(recipe)]
-    table = pa.Table.from_batches([batch_of(CUT_COLUMNS, rows)])
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    order = sink_order({**texts, "path": home, "source": source})
+    fingerprint = recipe_fingerprint(order.recipe)
+    found = SparkPipeline(StageRunner(session), order.work).cut(order.recipe)
+    table = pa.Table.from_batches([batch_of(CUT_COLUMNS, [cut_row(item, fingerprint) for item in found])])
     return session.createDataFrame(table, default_ddl(CUT_COLUMNS))
 
 
 def sink_order(options: Mapping[str, str]) -> SinkOrder:
     """What a query's options say. Raises: UsageError, HomeMissingError; as the journal."""
+    check_options(options, WRITE_OPTIONS)
     source = options.get("source")
-    if source is None:
+    if not source:
         raise UsageError('name the source that the bins were cut from: .option("source", SOURCE)')
     place = place_of(options)
     known = Budget()
@@ -110,14 +140,28 @@ class PackageWriter(DataSourceArrowWriter):
         self._order = order
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BuiltTask:
-        """Build and store the packages of some bins. Raises: as `build_work`; errors of the store."""
-        items = [cut_of(row) for batch in iterator for row in batch.to_pylist()]
+        """Build and store the packages of some bins.
+
+        Raises:
+            FrameMismatchError: The rows were cut by something else than the options say; nothing is built.
+            UsageError: They are no rows of a cut.
+            MailboatError: As `built_rows`; errors of the store.
+        """
+        fingerprint, items = recipe_fingerprint(self._order.recipe), list[object]()
+        for row in (row for batch in iterator for row in batch.to_pylist()):
+            if row.get("recipe") != fingerprint:
+                raise FrameMismatchError(
+                    "these rows were cut from another source, with other roots, another budget or another configuration"
+                    " than the options say, so none is built: use the same values for `bins_frame` and for the options"
+                )
+            items.append(cut_of(row))
         kept = [one for one in items if isinstance(one, Bin | Unlisted)]
         if len(kept) != len(items):
             raise UsageError("these rows are no bins: they come from `bins_frame`, or from its columns")
         bins = {one.signature: one for one in kept if isinstance(one, Bin)}
-        results = _results_of(build_work(pickle.dumps((self._order.work, self._order.recipe, [*bins.values()]))))
-        return BuiltTask(dict(zip(bins, results, strict=True)))
+        done = BuiltTask(packed(built_rows(self._order.work, self._order.recipe, [*bins.values()])))
+        done.results()  # what ended the work ends the task, and so the job, before anything is committed
+        return done
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks built, in order.
@@ -137,7 +181,7 @@ class _Done:
     """The stages of a build whose packages were built by the tasks of a sink; what changed since is built here."""
 
     def __init__(self, tasks: Sequence[BuiltTask], work: WorkPlace) -> None:
-        self._results = {signature: result for task in tasks for signature, result in task.results.items()}
+        self._results = {signature: result for task in tasks for signature, result in task.results().items()}
         self._work = work
         self._is_first = True
 
@@ -169,17 +213,12 @@ class _Done:
                 )
         return None
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """What the tasks built, and by this process what a further round of the build finds to be different."""
-        yield from (self._results[one.signature] for one in bins if one.signature in self._results)
-        changed = [one for one in bins if one.signature not in self._results]
-        if changed:
-            yield from _results_of(build_work(pickle.dumps((self._work, recipe, changed))))
-
-
-def _results_of(rows: Iterable[BuildRow]) -> Iterator[BinResult]:
-    """What was built. Raises: what ended it."""
-    for row in rows:
-        if isinstance(row.result, MailboatError):
-            raise row.result
-        yield row.result
+        changed = list[Bin]()
+        for one in bins:
+            if one.signature in self._results:
+                yield self._results[one.signature]
+            else:
+                changed.append(one)
+        yield from built_here(self._work, recipe, changed)

@@ -3,38 +3,39 @@
     spark.read.format("mailboat").load("./site").where("path LIKE '/en/%'").groupBy("type").sum("content_bytes")
 
 Options: `roots` (a JSON list of content paths, `["/"]` if left out), `types` (a JSON list of node types, all if left
-out), `tasks` (about how many there will be), `pushdown` (`pushdown.py`: conditions on `path` and `type` decide what is
-read, for one query). A schema of fewer columns is read with less work. Targets and zips are read at one state: one that
-changed since the query was planned ends it by SourceChangedError. A plain folder has no such state.
+out), `tasks` (about how many there will be). A schema of fewer columns is read with less work. Targets and zips are
+read at one state: one that changed since the query was planned ends it by SourceChangedError. A plain folder has no
+such state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import StructType
 
 from mailboat.agent.locations import open_source
 from mailboat.bulk.listing import Branch, outermost, plan_branches
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
-from mailboat.bulk.spark.options import positive_of, texts_of, truth_of
-from mailboat.bulk.spark.pipeline import CUT_COLUMNS
-from mailboat.bulk.spark.pushdown import asked_alone, asked_below, wanted_texts
+from mailboat.bulk.spark.exchange import CUT_COLUMNS
+from mailboat.bulk.spark.options import BatchFormat, check_options, positive_of, texts_of
 from mailboat.bulk.spark.source_state import state_of
 from mailboat.bulk.spark.stages import runs_of
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.digest import node_digest
-from mailboat.content.port import Source
-from mailboat.errors import SourceChangedError, UsageError
+from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.nodes import Binary, Node, Property
 from mailboat.model.paths import ROOT, NodePath, name_of, parent_of, parse_path
 
 DEFAULT_TASKS: Final = 64
+MAX_DATA_BYTES: Final = 1024 * 1024 * 1024
+"""Of a file whose bytes are asked for: Spark's rows end at 2 GiB, and the row is in memory several times."""
+READ_OPTIONS: Final = frozenset({"roots", "types", "tasks"})
 _PROPERTY: Final = pa.struct(
     [("name", pa.string()), ("type", pa.string()), ("values", pa.list_(pa.string())), ("is_multiple", pa.bool_())]
 )
@@ -52,6 +53,13 @@ def _reference(binary: Binary) -> str:
 def _data(node: Node) -> bytes | None:
     if node.data is None:
         return None
+    if node.data.length_bytes > MAX_DATA_BYTES:
+        raise LimitExceededError(
+            f"{node.path} has {node.data.length_bytes} bytes, and the column data holds {MAX_DATA_BYTES} at most",
+            next_step="leave `data` out of the schema, or leave the file out by the option roots",
+            path=node.path,
+            limit="data",
+        )
     with closing(node.data.open()) as stream:
         return stream.read()
 
@@ -111,8 +119,10 @@ class BranchesPartition(InputPartition):
         self.state = state
 
 
-class MailboatFormat(DataSource):
+class MailboatFormat(BatchFormat):
     """`mailboat`: one row for each node of a source."""
+
+    known_options: ClassVar[frozenset[str]] = READ_OPTIONS
 
     @classmethod
     def name(cls) -> str:
@@ -125,8 +135,8 @@ class MailboatFormat(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that are asked for."""
-        kind = PushingNodeReader if truth_of(self.options, "pushdown") else NodeReader
-        return kind(query_of(self.options), schema.names)
+        check_options(self.options, self.known_options)
+        return NodeReader(query_of(self.options), schema.names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # PySpark's signature
         """A writer that builds packages of bins and publishes them; see `sink.py`. Raises: UsageError."""
@@ -145,45 +155,21 @@ class NodeReader(DataSourceReader):
         """Raises: UsageError for a column that the table does not have."""
         self._query = query
         self._names = list(chosen(NODE_COLUMNS, names))
-        self._roots = list(query.roots)
-        self._alone: list[NodePath] | None = None
-        self._types = query.types
 
     def partitions(self) -> Sequence[InputPartition]:
         """Branches of the tree as it is now."""
         state = state_of(self._query.source)
         with closing(open_source(self._query.source)) as source:
-            branches = self._branches(source)
+            branches = plan_branches(source, self._query.roots, self._query.tasks)
         return [BranchesPartition(run, state) for run in runs_of(branches, self._query.tasks)]
-
-    def _branches(self, source: Source) -> list[Branch]:
-        if self._alone is not None:
-            return [Branch(path, is_deep=False) for path in self._alone]
-        asked = self._query.roots  # these must be there; what a condition named need not
-        roots = [root for root in self._roots if root in asked or source.node(root) is not None]
-        return plan_branches(source, roots, self._query.tasks) if roots else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some branches."""
         assert isinstance(partition, BranchesPartition)  # noqa: S101  # from `partitions`
+        types = self._query.types
         with closing(open_source(self._query.source)) as source:
             walked = (source.walk(one.path, is_deep=one.is_deep) for one in partition.branches)
-            nodes = (
-                node for walk in walked for node in walk if self._types is None or node.primary_type in self._types
-            )
+            nodes = (node for walk in walked for node in walk if types is None or node.primary_type in types)
             yield from batches(chosen(NODE_COLUMNS, self._names), nodes, content_bytes_of)
         if state_of(self._query.source) != partition.state:
             raise SourceChangedError(f"{self._query.source} changed since the query was planned")
-
-
-class PushingNodeReader(NodeReader):
-    """Reads the paths and types only that can match."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # PySpark's name
-        """Take what the conditions say of paths and types; Spark checks all conditions, too."""
-        self._alone = asked_alone(filters, self._roots)
-        self._roots = asked_below(filters, self._roots)
-        types = wanted_texts(filters, "type")
-        if types is not None:
-            self._types = types if self._types is None else types & self._types
-        return filters

@@ -1,7 +1,8 @@
 """Stages of a job: work that the driver hands out, one piece for each task, and rows that come back in bounded memory.
 
 A stage is a DataFrame: the pieces are its rows, one to a partition, and `mapInArrow` does them, so nothing is shuffled.
-Its results are kept on the executors' disks and fetched partition by partition. A task that Spark runs twice, because
+Its results are kept on the executors' disks and fetched partition by partition, or, where they are known to be few,
+come to the driver with the job. A task that Spark runs twice, because
 it failed or was slow, must give the same rows again. Called by the jobs of this package, in the driver.
 """
 
@@ -84,8 +85,26 @@ class Stage:
     perform: Callable[[bytes], Iterable[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All rows of a stage.
+
+    Attributes:
+        table: The rows, as Spark gave them.
+        seconds: How long the stage took.
+    """
+
+    table: pa.Table
+    seconds: float
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row by its columns' names."""
+        for batch in self.table.to_batches():
+            yield from batch.to_pylist()
+
+
 class StageRunner:
-    """Runs stages of one session, one at a time.
+    """Runs stages of one session: `run` one at a time, `gathered` from several threads.
 
     Attributes:
         figures: How the stages went that were run.
@@ -121,13 +140,35 @@ class StageRunner:
 
     def frame(self, stage: Stage, works: Sequence[bytes]) -> DataFrame:
         """The stage as a DataFrame that nobody has computed yet."""
-        context = self._session.sparkContext
-        pieces = context.parallelize(list(enumerate(map(bytearray, works))), max(1, len(works)))
-        done = context.accumulator(0)
-        self._done = done
+        return self._counted(stage, works, self._session.sparkContext.accumulator(0))
+
+    def _counted(self, stage: Stage, works: Sequence[bytes], done: Any) -> DataFrame:
+        pieces = self._session.sparkContext.parallelize(list(enumerate(map(bytearray, works))), max(1, len(works)))
         ddl = ", ".join(f"{name} {one.ddl}" for name, one in stage.columns.items())
         given = self._session.createDataFrame(pieces, _WORK)
         return given.mapInArrow(_in_arrow(stage, done), f"task INT, elapsed_seconds DOUBLE, {ddl}")
+
+    def gathered(self, stage: Stage, works: Sequence[bytes]) -> Gathered:
+        """All rows of a stage that the driver can hold, by one job.
+
+        Raises:
+            SparkJobFailedError: Spark gave up.
+        """
+        began = self._clock.monotonic()
+        with _failures_of(stage):
+            table = self.frame(stage, works).toArrow()
+        seconds = self._clock.monotonic() - began
+        elapsed = dict.fromkeys(range(len(works)), 0.0)
+        for task, spent in zip(
+            table.column("task").to_pylist(), table.column("elapsed_seconds").to_pylist(), strict=True
+        ):
+            elapsed[task] = max(elapsed[task], spent)
+        self._note(stage, seconds, elapsed)
+        return Gathered(table, seconds)
+
+    def _note(self, stage: Stage, seconds: float, elapsed: dict[int, float]) -> None:
+        times = sorted(elapsed.values()) or [0.0]
+        self.figures.append(StageFigures(stage.name, seconds, len(times), times[-1], statistics.median(times)))
 
     def run(self, stage: Stage, works: Sequence[bytes]) -> Iterator[Any]:
         """The rows of a stage, as they are fetched from the executors, task by task.
@@ -137,11 +178,12 @@ class StageRunner:
         """
         from pyspark import StorageLevel
 
-        kept = self.frame(stage, works).persist(StorageLevel.DISK_ONLY)
+        done = self._session.sparkContext.accumulator(0)
+        kept = self._counted(stage, works, done).persist(StorageLevel.DISK_ONLY)
         began = self._clock.monotonic()
         elapsed = dict.fromkeys(range(len(works)), 0.0)
         try:
-            with _failures_of(stage), self._watched():
+            with _failures_of(stage), self._watched(done):
                 kept.write.format("noop").mode("overwrite").save()
             seconds = self._clock.monotonic() - began
             with _failures_of(stage):
@@ -151,15 +193,14 @@ class StageRunner:
                     yield row
         finally:
             kept.unpersist()
-        times = sorted(elapsed.values()) or [0.0]
-        self.figures.append(StageFigures(stage.name, seconds, len(works), times[-1], statistics.median(times)))
+        self._note(stage, seconds, elapsed)
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self, done: Any) -> Iterator[None]:
         if self._advance is None:
             yield
             return
-        ended, done, advance = threading.Event(), self._done, self._advance
+        ended, advance = threading.Event(), self._advance
 
         def look() -> None:
             while not ended.wait(_LOOK_SECONDS):

@@ -8,7 +8,6 @@ Executors read the targets where they are; each can be read there, by a path tha
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -17,8 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from mailboat.agent.locations import open_source
+from mailboat.bulk.documents import record_of
 from mailboat.bulk.listing import Branch, plan_branches
 from mailboat.bulk.spark.columns import Column
+from mailboat.bulk.spark.exchange import document_of
 from mailboat.bulk.spark.stages import Stage, StageRunner, runs_of
 from mailboat.content.branches import children_of
 from mailboat.content.differences import changed_parts, differences
@@ -49,6 +50,14 @@ class Comparison:
     source: str
     targets: tuple[str, ...]
     roots: tuple[NodePath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareWork:
+    """Branches for one task to compare."""
+
+    comparison: Comparison
+    branches: tuple[Branch, ...]
 
 
 class TargetDifference(NamedTuple):
@@ -99,10 +108,12 @@ def compare_stage(runner: StageRunner, comparison: Comparison) -> tuple[Stage, l
         branches = plan_branches(source, comparison.roots, runner.parallelism * BRANCHES_PER_CORE)
     opened = tuple(target for target in comparison.targets if _opens(target))
     runs = runs_of(branches, runner.parallelism * TASKS_PER_CORE) if opened else []
-    works = [(replace(comparison, targets=opened), tuple(run)) for run in runs]
+    works = [CompareWork(replace(comparison, targets=opened), tuple(run)) for run in runs]
     whole = tuple(Branch(root, is_deep=True) for root in comparison.roots)
-    works += [(replace(comparison, targets=(one,)), whole) for one in comparison.targets if one not in opened]
-    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(pickle.dumps, works))
+    works += [
+        CompareWork(replace(comparison, targets=(one,)), whole) for one in comparison.targets if one not in opened
+    ]
+    return Stage("compare", DIFFERENCE_COLUMNS, compare_work), list(map(document_of, works))
 
 
 def _opens(target: str) -> bool:
@@ -115,7 +126,8 @@ def _opens(target: str) -> bool:
 
 def compare_work(work: bytes) -> Iterator[TargetDifference]:
     """Compare some branches with every target: what a task does."""
-    comparison, branches = pickle.loads(work)  # noqa: S301  # of our own driver
+    given = record_of(CompareWork, work)
+    comparison, branches = given.comparison, given.branches
     with closing(open_source(comparison.source)) as source:
         for target in comparison.targets:
             try:
