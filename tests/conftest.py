@@ -79,7 +79,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real Spark session on two threads, for the tests of one process; its Java machine ends with it."""
-    from mailboat.bulk.spark.session import SessionSettings, open_session  # noqa: PLC0415  # slow to load, for few
+    from mailboat.bulk.spark.session import SessionSettings, open_session, register_formats  # noqa: PLC0415  # slow to load, for few
 
     scratch = tmp_path_factory.mktemp("spark")
     quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms256m"
@@ -87,10 +87,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": quick,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what PySpark says while it starts is its own matter
-        with open_session(SessionSettings("local[2]", "mailboat tests", "1g", quick, properties)) as session:
+        with open_session(SessionSettings("local[2]", "mailboat tests", properties)) as session:
+            register_formats(session)
             machine = session.sparkContext._gateway.proc
             with warnings.catch_warnings():
                 warnings.simplefilter("error")

@@ -32,8 +32,8 @@ properties = {
     "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
     "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
 }
-quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-with open_session(SessionSettings("local[1]", java_options=quick, properties=properties)) as spark:
+properties["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+with open_session(SessionSettings("local[1]", properties=properties)) as spark:
     kafka = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic).load()
     kafka.selectExpr("offset", "length(value) AS length").write.mode("overwrite").parquet(bucket)
     rows = spark.read.parquet(bucket).orderBy("offset").collect()

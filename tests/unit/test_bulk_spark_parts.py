@@ -28,6 +28,7 @@ from mailboat.bulk.spark.session import (
     SessionSettings,
     SparkMissingError,
     SparkUnavailableError,
+    check_version,
     checked_master,
     open_session,
     reason_of,
@@ -144,12 +145,29 @@ def test_readers_travel_to_executors() -> None:
     assert MailboatFormat.name() == "mailboat"
 
 
-def test_a_session_of_spark_submit_keeps_what_that_was_told() -> None:
-    own = SessionSettings("local[2]", properties={"spark.ui.enabled": "true"}).all_properties()
-    assert (own["spark.driver.host"], own["spark.ui.enabled"]) == ("127.0.0.1", "true")
-    submitted = SessionSettings(None).all_properties()
-    assert not {"spark.driver.memory", "spark.driver.host", "spark.driver.extraJavaOptions"} & set(submitted)
-    assert "spark.driver.host" not in SessionSettings("spark://there:7077").all_properties()
+def test_settings_of_the_caller_come_before_all_and_ours_after_all() -> None:
+    own = SessionSettings("local[2]", properties={"spark.ui.enabled": "true", "spark.driver.memory": "3g"})
+    assert {"spark.ui.enabled": "true", "spark.driver.memory": "3g", "spark.master": "local[2]"}.items() <= (
+        own.fixed().items()
+    )
+    assert (own.defaults()["spark.driver.host"], own.defaults()["spark.ui.enabled"]) == ("127.0.0.1", "false")
+    assert "spark.driver.host" not in SessionSettings("spark://there:7077").defaults()
+    submitted = SessionSettings(None)
+    assert submitted.fixed() == {}
+    assert "spark.driver.host" not in submitted.defaults()
+    assert "log4j2" in SessionSettings().fixed()["spark.driver.defaultJavaOptions"]
+    assert "spark.driver.defaultJavaOptions" not in SessionSettings(is_quiet=False).fixed()
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.1", "4.0.0.dev1"])
+def test_a_pyspark_that_is_too_old_is_refused_in_one_sentence(version: str) -> None:
+    with pytest.raises(SparkMissingError, match=f"PySpark {version} is too old: 4.1 or newer is needed"):
+        check_version(version)
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "5.0"])
+def test_newer_pysparks_are_taken(version: str) -> None:
+    check_version(version)
 
 
 def test_without_pyspark_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +247,7 @@ def test_why_a_session_does_not_start_is_told(
 
     ended = list[bool]()
     monkeypatch.setattr(spark_session, "_session_class", lambda: Session)
+    monkeypatch.setattr(spark_session, "_configuration", lambda _: None)
     monkeypatch.setattr(spark_session, "_end_machine", lambda: ended.append(True))
     with pytest.raises(kind, match=re.escape(said)), open_session(SessionSettings("spark://h:1")):
         pass

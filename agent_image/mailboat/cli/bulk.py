@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from mailboat.agent.settings import variable
 from mailboat.cli.bulk_progress import BulkProgress
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.declaring import PublisherOption, command, remote_command
@@ -39,12 +40,23 @@ _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi":
 RootsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="PATH", help="Content paths; all of the source when left out.")
 ]
-MasterOption = Annotated[
-    str,
-    typer.Option(
-        "--master", metavar="URL", help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…; `submitted` by others."
-    ),
-]
+
+
+class Running(NamedTuple):
+    """How Spark runs."""
+
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Where Spark runs: local[*], spark://HOST:PORT, k8s://…; `submitted` by others.",
+        ),
+    ] = "local[*]"
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting, such as spark.driver.memory=4g; repeatable."),
+    ] = None
 
 
 class Cutting(NamedTuple):
@@ -71,7 +83,6 @@ class Naming(NamedTuple):
         False
     )
     publisher: PublisherOption = None
-    master: MasterOption = "local[*]"
 
 
 def register(app: typer.Typer) -> None:
@@ -101,8 +112,13 @@ def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: Root
 
 
 @command
-def build(
-    session: Session, cutting: Cutting, naming: Naming, source: SourceArgument, paths: RootsArgument = None
+def build(  # sets of options
+    session: Session,
+    cutting: Cutting,
+    naming: Naming,
+    running: Running,
+    source: SourceArgument,
+    paths: RootsArgument = None,
 ) -> None:
     """Build a tree as many packages, and publish them in order. The same command again goes on, and repeats nothing."""
     with _spark_installed():
@@ -116,7 +132,7 @@ def build(
     budget = _budget_of(cutting)
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
         recipe = recipe_for(workspace, BuildWish(source, _roots_of(source, paths), budget), naming.publisher)
-        runner = opened.enter_context(_spark(naming.master))
+        runner = opened.enter_context(_spark(running))
         progress = BulkProgress(sys.stderr, workspace.clock)
         opened.callback(progress.end)
         stages = SparkPipeline(runner, WorkPlace.of(workspace.home))
@@ -141,13 +157,13 @@ def status(
 @command
 def verify(
     session: Session,
+    running: Running,
     source: SourceArgument,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="What should equal it, such as files:DIR.")],
     paths: Annotated[
         list[str] | None,
         typer.Option("--path", metavar="PATH", help="Compare only this and what is below; repeatable."),
     ] = None,
-    master: MasterOption = "local[*]",
 ) -> None:
     """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
     from mailboat.agent.locations import absolute_source
@@ -158,7 +174,7 @@ def verify(
 
     roots = outermost(content_paths(paths or ()) or (ROOT,))
     comparison = Comparison(absolute_source(source), tuple(map(absolute_source, targets)), roots)
-    with _spark(master) as runner:
+    with _spark(running) as runner:
         found = sorted(find_differences(runner, comparison))
     session.show(differences_report(found, targets))
     if found:
@@ -222,14 +238,26 @@ def _spark_installed() -> Iterator[None]:
 
 
 @contextmanager
-def _spark(master: str) -> Iterator[StageRunner]:
+def _spark(running: Running) -> Iterator[StageRunner]:
     """Runs stages in a session that begins with the first of them."""
     from mailboat.bulk.spark.session import SessionSettings, checked_master, open_session
     from mailboat.bulk.spark.stages import StageRunner
 
-    settings = SessionSettings(master=None if master == SUBMITTED else checked_master(master))
+    settings = SessionSettings(
+        master=None if running.master == SUBMITTED else checked_master(running.master),
+        properties=dict(map(_setting_of, running.conf or ())),
+        is_quiet=variable("SPARK_CONF_DIR") is None,  # who has one may have a logging configuration there
+    )
     with ExitStack() as opened:
         yield StageRunner(lambda: opened.enter_context(open_session(settings)))
+
+
+def _setting_of(text: str) -> tuple[str, str]:
+    """A setting as a person writes it. Raises: UsageError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise UsageError(f"invalid --conf {text!r}: expected spark.KEY=VALUE")
+    return key, value
 
 
 def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.records import BinResult, Recipe
 from mailboat.bulk.running import BuildOrder, BuildRun
-from mailboat.bulk.spark.pipeline import SparkPipeline, WorkPlace
+from mailboat.bulk.spark.exchange import WorkPlace
+from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
 from mailboat.bulk.spark.session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.model.paths import ROOT
@@ -83,7 +84,7 @@ class MeasuredPipeline(SparkPipeline):
 
     build_cpu_seconds = 0.0
 
-    def build(self, recipe: Recipe, bins: Sequence[Bin]) -> Iterator[BinResult]:
+    def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """See `SparkPipeline`."""
         before = cpu_of(family_of(os.getpid()))
         yield from super().build(recipe, bins)
@@ -96,7 +97,8 @@ def built(session: Any, home: Path, source: str, budget: Budget) -> dict[str, An
     with Workspace(Home(home)) as workspace:
         recipe = recipe_for(workspace, BuildWish(source, [ROOT], budget))
         runner = StageRunner(session)
-        pipeline = MeasuredPipeline(runner, WorkPlace.of(workspace.home))
+        on_spark = SmallBuild(packages=0, content_bytes=0)
+        pipeline = MeasuredPipeline(runner, WorkPlace.of(workspace.home), on_spark)
         report = BuildRun(BuildOrder(recipe), ports_for(workspace, pipeline)).run()
         seconds, cpu_seconds = time.monotonic() - began, cpu_of(family_of(os.getpid())) - before
         documents = workspace.blobs.builds
@@ -119,9 +121,14 @@ def main() -> None:
     master, max_bytes, max_nodes, *steps = sys.argv[1:]
     budget = Budget(int(max_bytes), int(max_nodes))
     warnings.simplefilter("ignore")
-    properties = {"spark.local.dir": os.environ.get("TMPDIR", "/tmp"), "spark.ui.enabled": "false"}
+    properties = {
+        "spark.local.dir": os.environ.get("TMPDIR", "/tmp"),
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": HEAP,
+        "spark.driver.extraJavaOptions": QUICK,
+    }
     answer: dict[str, Any] = {"builds": []}
-    with open_session(SessionSettings(master, "bench", HEAP, QUICK, properties)) as session:
+    with open_session(SessionSettings(master, "bench", properties)) as session:
         for step in steps:
             home, _, source = step.partition("=")
             if home == "change":

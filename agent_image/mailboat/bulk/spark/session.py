@@ -1,5 +1,6 @@
-"""A Spark session of ours: what it is told, the formats that it knows, and an end that leaves no Java machine behind.
+"""A Spark session of ours: its configuration, and an end that leaves no Java machine behind.
 
+Our settings are defaults: what spark-defaults.conf, spark-submit or the caller says comes first.
 Executors run this interpreter with this Mailboat; a cluster's nodes need both at the same place, or an image of ours
 (docs/spark.md). A session that is active already, as in a notebook, is used as it is and left open. Called by the jobs
 of this package and their tests.
@@ -20,29 +21,33 @@ from typing import TYPE_CHECKING, Any, Final
 from mailboat.errors import MailboatError, RetryableError, UsageError
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 JAVA_END_SECONDS: Final = 20.0
+_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ANY_PYTHON: Final = "python3"
 _LOOPBACK: Final = "127.0.0.1"
 _NAMED: Final = re.compile(r"(Exception|Error): ")
 _REASON_LENGTH: Final = 300
 _MASTER: Final = re.compile(r"local(-cluster)?(\[[0-9*, ]+\])?|spark://.+:[0-9]+.*|k8s://.+|yarn")
-_PROPERTIES: Final[Mapping[str, str]] = {
+LOWEST_VERSION: Final = (4, 1)
+"""Of PySpark: the first one with `DataSourceArrowWriter`, by which the sink is written."""
+_DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
 }
 
 
 class SparkMissingError(UsageError):
-    """Bulk builds need Spark, and PySpark or Java is not there.
+    """Bulk builds need Spark, and PySpark or Java is not there, or is too old.
 
-    `pip install "mailboat[spark]"` brings PySpark; it wants Java 17 or newer, found by JAVA_HOME or on the path.
+    `pip install "mailboat[spark]"` brings PySpark 4.1 or newer; it needs Java 17 or newer, found by JAVA_HOME or on
+    the path.
     """
 
 
@@ -61,26 +66,30 @@ class SessionSettings:
     Attributes:
         master: `local[*]`, `spark://HOST:PORT`, `k8s://…`; None is what `spark-submit` was told.
         name: What Spark calls the application.
-        driver_memory: The heap of the driver's Java machine, as Spark writes sizes. Counts when a machine is started.
-        java_options: Further options of that machine.
-        properties: Further settings of Spark's, which come before ours.
+        properties: Settings of Spark's, which come before all others.
+        is_quiet: Log errors only, by a logging configuration of ours. Counts when a Java machine is started.
     """
 
     master: str | None = "local[*]"
     name: str = "mailboat"
-    driver_memory: str = "1g"
-    java_options: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    is_quiet: bool = True
 
-    def all_properties(self) -> dict[str, str]:
-        """Every setting that the session gets."""
-        found = dict(_PROPERTIES)
-        if self.master is not None:  # spark-submit and operators choose these by themselves
-            options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {self.java_options}".strip()
-            found |= {"spark.driver.memory": self.driver_memory, "spark.driver.extraJavaOptions": options}
+    def fixed(self) -> dict[str, str]:
+        """What comes before any configuration file: what the Java machine is started with."""
+        found = dict(self.properties)
+        if self.master is not None:
+            found["spark.master"] = self.master
+            if self.is_quiet:  # default options: those of the user come behind them
+                found.setdefault(_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+        return found
+
+    def defaults(self) -> dict[str, str]:
+        """What holds where no configuration says anything else."""
+        found = {**_DEFAULTS, "spark.app.name": self.name}
         if self.master is not None and self.master.startswith("local"):
             found |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
-        return found | dict(self.properties)
+        return found
 
 
 def checked_master(master: str) -> str:
@@ -92,20 +101,18 @@ def checked_master(master: str) -> str:
 
 @contextmanager
 def open_session(settings: SessionSettings) -> Iterator[SparkSession]:
-    """A session with our formats; ended, with its Java machine, unless it was there before.
+    """A session; ended, with its Java machine, unless it was there before.
 
     Raises:
-        SparkMissingError: PySpark or Java is not installed.
+        SparkMissingError: PySpark or Java is not installed, or is too old.
     """
     spark_session = _session_class()
     active = spark_session.getActiveSession()
     if active is not None:
-        register_formats(active)
         yield active
         return
     session = _start(spark_session, settings)
     try:
-        register_formats(session)
         yield session
     finally:
         _end(session)
@@ -125,20 +132,29 @@ def _session_class() -> type[SparkSession]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what PySpark's imports say is not the user's to mend
+            from pyspark import __version__ as version
             from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkMissingError(
             f"bulk builds need Spark: {error}", next_step='pip install "mailboat[spark]"'
         ) from error
+    check_version(version)
     return SparkSession
 
 
+def check_version(version: str) -> None:
+    """Make sure that this PySpark is one that we run on. Raises: SparkMissingError."""
+    lowest = ".".join(map(str, LOWEST_VERSION))
+    found = tuple(int(part) for part in re.findall(r"[0-9]+", version)[: len(LOWEST_VERSION)])
+    if found < LOWEST_VERSION:
+        raise SparkMissingError(
+            f"PySpark {version} is too old: {lowest} or newer is needed", next_step=f'pip install "pyspark>={lowest}"'
+        )
+
+
 def _start(spark_session: type[SparkSession], settings: SessionSettings) -> SparkSession:
-    builder = spark_session.builder.appName(settings.name)
-    if settings.master is not None:
-        builder = builder.master(settings.master)
     try:
-        session = builder.config(map={**settings.all_properties()}).getOrCreate()
+        session = spark_session.builder.config(conf=_configuration(settings)).getOrCreate()
     except Exception as error:
         if not is_of_spark(error):
             raise
@@ -148,6 +164,23 @@ def _start(spark_session: type[SparkSession], settings: SessionSettings) -> Spar
     if context.pythonExec == _ANY_PYTHON:  # nobody set PYSPARK_PYTHON
         context.pythonExec = sys.executable
     return session
+
+
+def _configuration(settings: SessionSettings) -> SparkConf:
+    """Our defaults below what Spark reads itself: only a running Java machine knows its files and spark-submit."""
+    from pyspark import SparkConf, SparkContext
+
+    fixed = settings.fixed()
+    launch = SparkConf(loadDefaults=False)
+    for key, value in fixed.items():
+        launch.set(key, value)
+    SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001  # PySpark has no public way to start a machine alone
+    found = SparkConf()
+    for key, value in fixed.items():
+        found.set(key, value)
+    for key, value in settings.defaults().items():
+        found.setIfMissing(key, value)
+    return found
 
 
 def is_of_spark(error: Exception) -> bool:
