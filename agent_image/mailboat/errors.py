@@ -380,6 +380,27 @@ class AccessDeniedError(PermanentError):
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
+class PathForbiddenError(AccessDeniedError):
+    """A request names a path outside those that its token may distribute. The whole request was refused.
+
+    Ask for paths that the token covers, or have `http.tokens[].paths` of the agent's configuration widened.
+    """
+
+
+class PortTakenError(UsageError):
+    """The HTTP API can't listen on its address: the port is in use, or the host is not an address of this machine.
+
+    Choose another `http.port` in the configuration, or 0 for any free port.
+    """
+
+
+class HttpStartFailedError(RetryableError):
+    """The HTTP server of an agent did not begin to serve, so the agent was not started.
+
+    Start the agent again. If the error stays, the log holds the cause.
+    """
+
+
 class ImportTimeoutError(RetryableError):
     """Importing one package took longer than the time allowed for it. It was rolled back and is tried again.
 
@@ -405,3 +426,65 @@ class KubectlFailedError(PermanentError):
     One who asks an agent needs the rights to get Publishers and the Secret of the token, and to create
     `pods/portforward`.
     """
+
+
+# --------------------------------------------------------------------------------------------------- the operator
+
+
+class ClusterUnavailableError(RetryableError):
+    """The Kubernetes API did not answer, or has too much to do. The operator tries again by itself."""
+
+
+class ClusterConflictError(RetryableError):
+    """Somebody else changed or replaced the object meanwhile. The operator looks at it anew by itself."""
+
+
+class ClusterRefusedError(PermanentError):
+    """The Kubernetes API refused a request: the operator may not do it, or the object is not valid there.
+
+    The message is the API's own. Look at the operator's ClusterRole, at quotas, and at admission policies.
+    """
+
+
+class AgentUnansweringError(RetryableError):
+    """A publisher's agent did not answer, or does not take requests at the moment. The operator asks again by itself.
+
+    Look at the Publisher's pod, at its Service, and at network policies between it and the operator.
+    """
+
+
+class AgentRefusedError(PermanentError):
+    """A publisher's agent refused a request for the reason that the message gives; the same again is refused again."""
+
+
+class BucketUnreachableError(RetryableError):
+    """The S3 server did not answer, or has a fault. The operator asks again by itself.
+
+    Look at `spec.blobs.s3.endpointUrl`, at `caSecretRef`, and at the network policy between operator and server.
+    """
+
+
+class BucketRefusedError(PermanentError):
+    """The S3 server has no such bucket, or not for these credentials, or not in this region: the message says which."""
+
+
+class BrokersUnreachableError(RetryableError):
+    """The brokers did not answer, or not in time. The operator asks again by itself, less and less often.
+
+    Look at `spec.kafka.bootstrapServers`, at the network policy between operator and brokers, and at the credentials.
+    """
+
+
+class BrokersRefusedError(PermanentError):
+    """The brokers refused a request, for the reason that the message gives: a right that is missing, or a setting."""
+
+
+class SecretMissingError(RetryableError):
+    """A Secret that a Journal names is missing, or has no entry of a name that is needed.
+
+    Make it beside the Journal, with the entry that the message names; the operator sees it within seconds.
+    """
+
+
+class SecretMalformedError(RetryableError):
+    """What a Secret holds is not what it should be, such as a certificate in PEM. The message never quotes it."""

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from mailboat.errors import MailboatError, PermanentError, RetryableError
+from mailboat.errors import AgentRefusedError, AgentUnansweringError, MailboatError
 
 from mailboat_operator.api.conditions import REASON
 from mailboat_operator.manifests.configuration import HTTP_PORT
@@ -34,17 +34,6 @@ _LONGEST_TEXT: Final = 512
 _SUCCESS: Final = range(200, 300)
 _REFUSED: Final = frozenset({400, 409, 413, 422})
 """The same again would be refused again; what else is no success may pass: a token that rolls, a pod that starts."""
-
-
-class AgentUnansweringError(RetryableError):
-    """A publisher's agent did not answer, or does not take requests at the moment. The operator asks again by itself.
-
-    Look at the Publisher's pod, at its Service, and at network policies between it and the operator.
-    """
-
-
-class AgentRefusedError(PermanentError):
-    """A publisher's agent refused a request for the reason that the message gives; the same again is refused again."""
 
 
 Waiting = Callable[[], AbstractAsyncContextManager[None]]

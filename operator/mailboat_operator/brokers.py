@@ -31,7 +31,13 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from mailboat.config.storage import SaslMechanism
-from mailboat.errors import MailboatError, PermanentError, RetryableError
+from mailboat.errors import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    MailboatError,
+    SecretMalformedError,
+    SecretMissingError,
+)
 
 from mailboat_operator.api.journal import Kafka
 from mailboat_operator.plan.actions import Configure, CreateTopic, DeleteTopic, Grow, TopicAction, TopicWanted
@@ -60,28 +66,6 @@ _PASSING_DETAIL: Final = re.compile(r" \(after \d+ms in state .*\)$")
 
 Credentials = Mapping[str, Mapping[str, str]]
 """Entries of Secrets, by the Secret's name."""
-
-
-class BrokersUnreachableError(RetryableError):
-    """The brokers did not answer, or not in time. The operator asks again by itself, less and less often.
-
-    Look at `spec.kafka.bootstrapServers`, at the network policy between operator and brokers, and at the credentials.
-    """
-
-
-class BrokersRefusedError(PermanentError):
-    """The brokers refused a request, for the reason that the message gives: a right that is missing, or a setting."""
-
-
-class SecretMissingError(RetryableError):
-    """A Secret that a Journal names is missing, or has no entry of a name that is needed.
-
-    Make it beside the Journal, with the entry that the message names; the operator sees it within seconds.
-    """
-
-
-class SecretMalformedError(RetryableError):
-    """What a Secret holds is not what it should be, such as a certificate in PEM. The message never quotes it."""
 
 
 @dataclass(frozen=True, slots=True)

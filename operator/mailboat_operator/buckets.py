@@ -15,26 +15,18 @@ import httpx2
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from mailboat.errors import PermanentError, RetryableError
+from mailboat.errors import (
+    BucketRefusedError,
+    BucketUnreachableError,
+    SecretMalformedError,
+)
 
 from mailboat_operator.api.journal import S3
-from mailboat_operator.brokers import SecretMalformedError
 
 _SECONDS: Final = 5.0
 _REGION: Final = "us-east-1"
 """What AWS itself takes where nobody says."""
 _REGION_HEADER: Final = "x-amz-bucket-region"
-
-
-class BucketUnreachableError(RetryableError):
-    """The S3 server did not answer, or has a fault. The operator asks again by itself.
-
-    Look at `spec.blobs.s3.endpointUrl`, at `caSecretRef`, and at the network policy between operator and server.
-    """
-
-
-class BucketRefusedError(PermanentError):
-    """The S3 server has no such bucket, or not for these credentials, or not in this region: the message says which."""
 
 
 async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> None:

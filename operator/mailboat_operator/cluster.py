@@ -17,6 +17,7 @@ from typing import Any, Final
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.generic_resource import GenericNamespacedResource
 from lightkube.types import PatchType
+from mailboat.errors import ClusterConflictError, ClusterRefusedError
 
 from mailboat_operator.api import API_VERSION
 from mailboat_operator.budget import Budget
@@ -28,8 +29,6 @@ from mailboat_operator.resources import (
     LONGEST_MESSAGE,
     RESOURCES,
     SELF_REVIEW,
-    ClusterConflictError,
-    ClusterRefusedError,
     connect,
     delete_exactly,
     is_invalid,

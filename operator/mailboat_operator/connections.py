@@ -14,11 +14,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from mailboat.errors import MailboatError
+from mailboat.errors import BrokersUnreachableError, MailboatError
 
 from mailboat_operator.api.journal import Kafka
 from mailboat_operator.batches import Batches
-from mailboat_operator.brokers import Brokers, BrokersUnreachableError, ClusterFound, Credentials
+from mailboat_operator.brokers import Brokers, ClusterFound, Credentials
 from mailboat_operator.manifests.children import digest_of
 from mailboat_operator.plan.actions import TopicAction
 from mailboat_operator.plan.topic import TopicFound

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mailboat.errors import MailboatError
+from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError
 
 from mailboat_operator.api import GROUP
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import Manifest
-from mailboat_operator.resources import ClusterConflictError, ClusterRefusedError
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _NUMBERS: Final = re.compile(r"\d{1,9}(\.\d{1,9})*")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from mailboat.errors import MailboatError, UntrustedInputError
+from mailboat.errors import ClusterConflictError, ClusterRefusedError, MailboatError, UntrustedInputError
 
 from mailboat_operator.agents import Agents
 from mailboat_operator.api.build import PackageBuild
@@ -48,7 +48,6 @@ from mailboat_operator.plan.actions import (
     Severity,
 )
 from mailboat_operator.plan.invalid import plan_invalid
-from mailboat_operator.resources import ClusterConflictError, ClusterRefusedError
 from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")

@@ -14,7 +14,13 @@ from lightkube import AsyncClient
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ApiError, ConfigError
 from lightkube.generic_resource import GenericNamespacedResource, create_global_resource, create_namespaced_resource
-from mailboat.errors import MailboatError, PermanentError, RetryableError, UsageError
+from mailboat.errors import (
+    ClusterConflictError,
+    ClusterRefusedError,
+    ClusterUnavailableError,
+    MailboatError,
+    UsageError,
+)
 
 from mailboat_operator.api import GROUP, VERSION
 from mailboat_operator.api.kinds import KINDS
@@ -63,21 +69,6 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
         for group, _, version in (API_VERSIONS[kind].partition("/"),)
     }
 )
-
-
-class ClusterUnavailableError(RetryableError):
-    """The Kubernetes API did not answer, or has too much to do. The operator tries again by itself."""
-
-
-class ClusterConflictError(RetryableError):
-    """Somebody else changed or replaced the object meanwhile. The operator looks at it anew by itself."""
-
-
-class ClusterRefusedError(PermanentError):
-    """The Kubernetes API refused a request: the operator may not do it, or the object is not valid there.
-
-    The message is the API's own. Look at the operator's ClusterRole, at quotas, and at admission policies.
-    """
 
 
 def connect(config: KubeConfig | None) -> AsyncClient:

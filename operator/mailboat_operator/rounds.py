@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.errors import MailboatError, RetryableError
+from mailboat.errors import ClusterConflictError, MailboatError, RetryableError
 
 from mailboat_operator.api.kinds import KINDS
 from mailboat_operator.claims import TopicClaims
@@ -21,7 +21,6 @@ from mailboat_operator.handlers import Watched, key_of_object, silent_objects, v
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.probes import Health
 from mailboat_operator.reconciliation import ObjectKey
-from mailboat_operator.resources import ClusterConflictError
 from mailboat_operator.workers import Workers
 
 _LOG: Final = logging.getLogger("mailboat.operator")

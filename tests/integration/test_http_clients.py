@@ -23,9 +23,10 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
-from mailboat.errors import AccessDeniedError, ThrottledError
+from mailboat.errors import AccessDeniedError, HttpStartFailedError, PortTakenError, ThrottledError
 from mailboat.http.client import HttpControl
-from mailboat.http.server import HttpServer, PortTakenError
+from mailboat.http.connections import PROBE_RESERVE
+from mailboat.http.server import HttpServer
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
@@ -46,10 +47,10 @@ def control() -> FakeControl:
     return FakeControl(FakeSubscriber("edge-1"))
 
 
-def connected(url: str) -> socket.socket:
+def connected(url: str, source: str = "127.0.0.1") -> socket.socket:
     """A bare connection."""
     parts = urlsplit(url)
-    return socket.create_connection((parts.hostname, parts.port), PATIENCE_SECONDS)
+    return socket.create_connection((parts.hostname, parts.port), PATIENCE_SECONDS, (source, 0))
 
 
 def rest_of(connection: socket.socket) -> bytes:
@@ -134,17 +135,37 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl,
     assert get(f"{server.url}/healthz").status_code == 200
 
 
-def test_more_connections_than_allowed_are_told_so_and_closed(control: FakeControl, serve: Any) -> None:
+def test_half_heads_of_one_address_take_nothing_away_from_others(control: FakeControl, serve: Any) -> None:
     url = serve(control, FEW).url
     with ExitStack() as opened:
-        held = [opened.enter_context(connected(url)) for _ in range(FEW.max_connections)]
-        for one in held:
-            one.sendall(b"GET /healthz HTTP/1.1\r\n")
-        with connected(url) as late:
-            answer = rest_of(late)
-        assert status_of(answer) == 503
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 503
-    wait_until(lambda: get(f"{url}/healthz").status_code == 200)
+        other = opened.enter_context(connected(url, source="127.0.0.2"))
+        other.sendall(b"GET /api/v1/status HTTP/1.1\r\n")
+        for _ in range(3 * FEW.max_connections):
+            opened.enter_context(connected(url)).sendall(b"GET /healthz HTTP/1.1\r\n")
+        assert get(f"{url}/healthz").status_code == 200
+        assert get(f"{url}/api/v1/status").status_code == 200
+        other.sendall(b"Host: localhost\r\nConnection: close\r\n\r\n")
+        assert status_of(rest_of(other)) == 200
+
+
+def test_probes_are_answered_while_all_connections_have_a_request_under_way(serve: Any) -> None:
+    control = Blocked()
+    url = serve(control, FEW).url
+    with ExitStack() as opened:
+        opened.callback(control.released.set)
+        for _ in range(FEW.max_connections):
+            busy = opened.enter_context(connected(url))
+            busy.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert control.entered.acquire(timeout=PATIENCE_SECONDS)
+        for _ in range(2):
+            for path in ("/healthz", "/readyz"):
+                assert get(url + path).status_code == 200
+            late = get(f"{url}/api/v1/status")
+            assert (late.status_code, late.headers["connection"], late.headers["retry-after"]) == (503, "close", "1")
+            assert late.json()["title"] == "Throttled"
+        for _ in range(2 * PROBE_RESERVE):
+            opened.enter_context(connected(url)).sendall(b"GET /healthz HTTP/1.1\r\n")
+        assert get(f"{url}/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -197,6 +218,49 @@ def test_what_is_no_http_gets_a_4xx_and_a_closed_connection(raw: bytes, control:
         answer = rest_of(strange)
     assert answer == b"" or 400 <= status_of(answer) < 500
     assert get(f"{url}/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["both lengths", "folded"],
+)
+def test_what_follows_an_ambiguous_head_is_not_taken_for_a_request(
+    length: bytes, control: FakeControl, serve: Any
+) -> None:
+    body = json.dumps({"action": "TEST"}).encode()
+    hidden = (
+        f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    with connected(serve(control).url) as proxy:
+        proxy.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n0\r\n\r\n" + hidden)
+        answer = rest_of(proxy)
+    head, _, document = answer.partition(b"\r\n\r\n")
+    assert status_of(head) == 400
+    assert b"connection: close" in head.lower()
+    assert json.loads(document)["title"] == "Usage"
+    assert control.status().journal.next_offset == 0
+
+
+def test_malformed_requests_of_strangers_leave_no_line_in_the_log(
+    control: FakeControl, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(serve(control).url) as strange:
+        strange.sendall(b"GET\r\n\r\n")
+        assert status_of(rest_of(strange)) == 400
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("body", [b'{"action": "TEST", "action": "ADD"}', '{"action": "TEST"}'.encode("utf-16")])
+def test_an_order_that_readers_can_read_differently_is_refused(body: bytes, control: FakeControl, serve: Any) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = post(serve(control).url + DISTRIBUTIONS, content=body, headers=headers)
+    assert (answer.status_code, answer.json()["title"]) == (400, "Usage")
+    assert control.status().journal.next_offset == 0
 
 
 # ------------------------------------------------------------------------------------------------------------ tokens
@@ -343,6 +407,10 @@ def test_without_tokens_only_this_machine_may_be_served() -> None:
         ({"Host": "127.0.0.1.evil.example"}, 403),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
     ],
 )
 def test_without_tokens_a_page_in_a_browser_is_kept_out(
@@ -352,6 +420,24 @@ def test_without_tokens_a_page_in_a_browser_is_kept_out(
 
 
 # ------------------------------------------------------------------------------------------------- rates, audit, port
+
+
+def test_a_token_that_a_browser_sends_for_another_site_is_refused(
+    control: FakeControl, serve: Any, tokens: Any
+) -> None:
+    headers = {"Authorization": "Bearer token-of-root", "Sec-Fetch-Site": "cross-site"}
+    answer = post(serve(control, HttpConfig(tokens=tokens)).url + DISTRIBUTIONS, json=ORDER, headers=headers)
+    assert answer.status_code == 403
+    assert control.status().journal.next_offset == 0
+
+
+def test_the_description_counts_against_a_stranger_s_rate_and_probes_do_not(
+    control: FakeControl, serve: Any, tokens: Any
+) -> None:
+    config, clock = HttpConfig(tokens=tokens, requests_per_second=0.5, burst_requests=2), ManualClock()
+    url = serve(control, config, clock=clock).url
+    assert [get(f"{url}/api/openapi.json").status_code for _ in range(3)] == [200, 200, 429]
+    assert {get(f"{url}/healthz").status_code for _ in range(3)} == {200}
 
 
 def test_a_caller_that_asks_too_much_is_told_when_to_come_back_and_others_are_not(
@@ -376,7 +462,7 @@ def test_guessing_tokens_is_slowed_down(control: FakeControl, serve: Any, tokens
     with new_client(base_url=serve(control, config, clock=clock).url) as client:
 
         def guess(number: int) -> int:
-            return client.get("/", headers={"Authorization": f"Bearer {number}"}).status_code
+            return client.get("/api/v1/status", headers={"Authorization": f"Bearer {number}"}).status_code
 
         assert [guess(number) for number in range(5)] == [401, 401, 401, 429, 429]
         clock.advance(2.0)
@@ -410,6 +496,17 @@ def test_a_port_in_use_is_an_error_that_says_so(control: FakeControl, serve: Any
     second = HttpServer(httpx.ASGITransport, HttpConfig(port=int(port or 0)))  # type: ignore[arg-type]  # never called
     with pytest.raises(PortTakenError, match=f"127.0.0.1 port {port}"):
         second.start()
+
+
+def test_a_server_that_can_t_begin_to_serve_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = socket.socket()
+    closed.close()
+    monkeypatch.setattr("mailboat.http.server._listen", lambda _: closed)
+    server = HttpServer(httpx.ASGITransport, HttpConfig())  # type: ignore[arg-type]  # never called
+    monkeypatch.setattr(HttpServer, "url", "http://agent")
+    with pytest.raises(HttpStartFailedError, match="http://agent did not start: "):
+        server.start()
+    assert not server.is_serving
 
 
 class Asked(FakeControl):

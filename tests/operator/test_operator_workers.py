@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from mailboat.errors import BrokersUnreachableError
 from mailboat_operator.api.journal import Kafka
-from mailboat_operator.brokers import BrokersUnreachableError, ClusterFound
+from mailboat_operator.brokers import ClusterFound
 from mailboat_operator.connections import Connections
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.reconciliation import ObjectKey, Outcome

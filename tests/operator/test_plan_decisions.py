@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.errors import UsageError
+from mailboat.errors import SecretMissingError, UsageError
 from mailboat_operator.api.decoding import decode
-from mailboat_operator.brokers import SecretMissingError, client_options
+from mailboat_operator.brokers import client_options
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.manifests.comparison import differing_field
 from mailboat_operator.manifests.pods import AgentImage, user_volume_name

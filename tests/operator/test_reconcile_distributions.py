@@ -23,11 +23,11 @@ from typing import Any
 import httpx
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
-from mailboat_operator.agents import AgentAddress, Agents, AgentUnansweringError
+from mailboat.errors import AgentUnansweringError, ClusterConflictError, ClusterUnavailableError
+from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Outcome, Reconciler
-from mailboat_operator.resources import ClusterConflictError, ClusterUnavailableError
 
 API = "apis/mailboat.dev/v1alpha1"
 JOURNAL = {"kafka": {"bootstrapServers": ["kafka:9092"]}}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mailboat import errors
+from mailboat.agent.glossary import explanations
 
 ALL = sorted(
     (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MailboatError)),
@@ -54,6 +55,24 @@ def test_errors_beside_their_code_belong_to_the_hierarchy_and_are_explained(prod
         and not one.name.startswith("_")
         and not (ast.get_docstring(one) and known & {ast.unparse(base).split(".")[-1] for base in one.bases})
     ]
+    assert not found, "\n".join(found)
+
+
+def test_every_error_class_of_both_images_is_known_to_explain(product: Any) -> None:
+    known = set(explanations()) | {"Mailboat", "Permanent", "Stop", "UntrustedInput"}
+    family = {"MailboatError"}
+    classes = [(module, one) for module in product for one in module.classes()]
+    found = list[str]()
+    is_growing = True
+    while is_growing:
+        is_growing = False
+        for module, one in classes:
+            if one.name not in family and family & {ast.unparse(base).split(".")[-1] for base in one.bases}:
+                family.add(one.name)
+                is_growing = True
+                if one.name.removesuffix("Error") not in known and "/testing/" not in module.name:
+                    found.append(f"{module.at(one)}: {one.name}")
+    assert len(family) > 60
     assert not found, "\n".join(found)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h11
 import httpx
 import pytest
 from hypothesis import given
@@ -23,13 +25,14 @@ from mailboat.errors import (
     UntrustedInputError,
     UsageError,
 )
-from mailboat.http.access import is_from_here, is_loopback, token_of
+from mailboat.http.access import is_cross_site, is_from_here, is_loopback, token_of
 from mailboat.http.audit import AuditTrail, Call
-from mailboat.http.bodies import has_half_characters
+from mailboat.http.bodies import is_json, json_fault
 from mailboat.http.client import HttpControl
+from mailboat.http.connections import StrictConnection, displaced
 from mailboat.http.gate import gated
 from mailboat.http.problems import error_of, plain_problem, problem_of, status_of
-from mailboat.http.rates import MAX_CALLERS, RateLimiter
+from mailboat.http.rates import MAX_CALLERS, RateLimiter, network_of
 from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
@@ -137,6 +140,84 @@ def test_callers_are_remembered_up_to_a_number() -> None:
     assert rates.take(f"caller-{3 * MAX_CALLERS - 1}") > 0.0
 
 
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_a_stranger_is_an_ipv4_address_or_an_ipv6_network(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+# ------------------------------------------------------------------------------------------------------- connections
+
+
+@dataclass
+class Occupant:
+    """A connection as `displaced` sees it."""
+
+    network: str
+    waiting_since: float
+    is_answering: bool = False
+
+
+def test_a_new_connection_displaces_the_oldest_waiting_one_of_the_busiest_network() -> None:
+    lonely, first, second = Occupant("a", 0.0), Occupant("b", 2.0), Occupant("b", 1.0)
+    busy = Occupant("b", 0.0, is_answering=True)
+    assert displaced([lonely, first, second, busy]) is second
+    assert displaced([lonely, first, busy]) is first
+    assert displaced([lonely, busy, Occupant("b", 0.0, is_answering=True)]) is lonely
+    assert displaced([busy]) is None
+    assert displaced([]) is None
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "both Content-Length and Transfer"),
+        (HEAD + b"transfer-encoding: CHUNKED\r\ncontent-length: 0\r\n\r\n", "both Content-Length and Transfer"),
+        (HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n", "folded"),
+        (HEAD + b"X-A: b\n\tc\n\n", "folded"),
+        (HEAD + b"X-A: b\r\n c", "folded"),
+        (b"POST / HTTP/1.1\r\n Host: x\r\n\r\n", "folded"),
+    ],
+    ids=["both lengths", "both lengths, case", "folded", "folded by a tab", "folded, incomplete", "folded first line"],
+)
+def test_a_head_that_servers_read_differently_is_refused(head: bytes, reason: str) -> None:
+    connection = StrictConnection(h11.SERVER)
+    connection.receive_data(head)
+    with pytest.raises(h11.RemoteProtocolError, match=reason):
+        connection.next_event()
+    assert reason in str(connection.fault)
+
+
+def test_a_second_head_on_a_connection_is_checked_as_the_first_one() -> None:
+    connection = StrictConnection(h11.SERVER)
+    connection.receive_data(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nHost:\r\n x\r\n\r\n")
+    assert isinstance(connection.next_event(), h11.Request)
+    assert isinstance(connection.next_event(), h11.EndOfMessage)
+    for event in (h11.Response(status_code=204, headers=[]), h11.EndOfMessage()):
+        connection.send(event)
+    connection.start_next_cycle()
+    with pytest.raises(h11.RemoteProtocolError, match="folded"):
+        connection.next_event()
+
+
+def test_lines_of_a_body_may_begin_with_a_space() -> None:
+    connection = StrictConnection(h11.SERVER)
+    connection.receive_data(HEAD + b"Content-Length: 4\r\n\r\n\r\n x")
+    assert isinstance(connection.next_event(), h11.Request)
+    assert connection.next_event() == h11.Data(data=bytearray(b"\r\n x"))
+
+
 # ------------------------------------------------------------------------------------------------------------ access
 
 
@@ -165,6 +246,14 @@ def test_loopback_is_this_machine(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "", "example"])
 def test_all_else_is_not(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [(None, False), ("none", False), ("same-origin", False), ("same-site", True), ("cross-site", True), ("x", True)],
+)
+def test_a_browser_says_that_a_request_is_of_another_site(said: str | None, expected: bool) -> None:
+    assert is_cross_site(said) is expected
 
 
 def test_a_page_of_the_agent_itself_is_from_here() -> None:
@@ -213,8 +302,47 @@ def test_an_audit_line_leaves_out_what_there_is_not_to_tell() -> None:
 
 @given(st.recursive(st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_half_characters_are_found_and_whole_ones_are_not(document: Any) -> None:
-    assert not has_half_characters(json.dumps(document).encode())
-    assert has_half_characters(json.dumps([document, "\ud83d"]).encode())
+    assert json_fault(json.dumps(document).encode()) is None
+    assert json_fault(json.dumps([document, "\ud83d"]).encode()) == "it has half of a character, a lone surrogate"
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (b'{"a": 1, "b": {"a": 2}}', None),
+        (b'\xef\xbb\xbf{"a": "\xc3\xa4"}', None),
+        (b'{"a": 1, "b": 2, "a": 1}', "it has the member 'a' twice"),
+        (b'[{"b": {"c": 1, "c": 2}}]', "it has the member 'c' twice"),
+        (b'{"a": 1, "\\u0061": 2}', "it has the member 'a' twice"),
+        ('{"a": 1}'.encode("utf-16"), "it is not UTF-8: byte 0 is wrong"),
+        ('{"a": 1}'.encode("utf-16-le"), "it is not JSON: "),
+        ('{"a": 1}'.encode("utf-32-be"), "it is not JSON: "),
+        ('{"a": "ä"}'.encode("latin-1"), "it is not UTF-8: byte 7 is wrong"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"a": 1', "it is not JSON: Expecting ',' delimiter (line 1, column 8)"),
+        (b"1" * 5000, "Exceeds the limit"),
+    ],
+)
+def test_json_that_readers_can_read_differently_is_refused(body: bytes, fault: str | None) -> None:
+    found = json_fault(body)
+    assert found == fault if fault is None else str(found).startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected"),
+    [
+        ("application/json", True),
+        ("Application/JSON; charset=utf-16", True),
+        ("application/problem+json", True),
+        ("application/x-www-form-urlencoded", False),
+        ("multipart/form-data; boundary=json", False),
+        ("", False),
+    ],
+)
+def test_a_content_type_announces_json(content_type: str, expected: bool) -> None:
+    assert is_json(content_type) is expected
 
 
 # ------------------------------------------------------------------------------------------------------ the original's

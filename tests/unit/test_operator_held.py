@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from mailboat.errors import ClusterUnavailableError
 from mailboat_operator.reconciliation import ObjectKey, Outcome
-from mailboat_operator.resources import ClusterUnavailableError
 from mailboat_operator.workers import Slots, Workers
 
 KEY = ObjectKey("Publisher", "shop", "author")

@@ -21,9 +21,10 @@ _SMALLEST_KEY_BYTES: Final = 16
 
 
 class ReferenceRefusedError(UntrustedInputError):
-    """A reference to a blob is malformed, or its signature is missing or wrong, so the blob was not fetched.
+    """A package's reference to a blob is malformed, so the blob was not fetched and nothing was written.
 
-    If you trust the publisher, check that it and this subscriber have the same signing key.
+    The message was written by another program or was damaged. Find its publisher with `mailboat errors show`, and
+    publish the paths again with a Mailboat publisher.
     """
 
 

@@ -168,6 +168,11 @@ def is_from_here(host_header: str, origin: str | None) -> bool:
     return origin is None or origin.removeprefix("http://") == host_header
 
 
+def is_cross_site(sec_fetch_site: str | None) -> bool:
+    """Whether a browser says that a page of another origin made the request; other clients send no such header."""
+    return sec_fetch_site not in {None, "same-origin", "none"}
+
+
 def _host_of(header: str) -> str:
     if header.startswith("["):
         return header.partition("]")[0] + "]"

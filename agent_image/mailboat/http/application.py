@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 import mailboat
 from mailboat.config.document import HttpConfig
@@ -30,6 +30,7 @@ from mailboat.http.audit import Call
 from mailboat.http.description import describe
 from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
+from mailboat.http.probes import with_ports
 from mailboat.http.problems import plain_problem, problem_of, status_of
 from mailboat.http.reference import PAGE_POLICY, reference_page
 from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling
@@ -54,13 +55,9 @@ def create_app(ports: ApiPorts, config: HttpConfig, folder: Path) -> ASGIApp:
     Raises:
         ConfigInvalidError: A token is missing, or two are the same.
     """
-    api = _described_api()
-
-    async def with_ports(scope: Scope, receive: Receive, send: Send) -> None:
-        scope.setdefault("state", {})["ports"] = ports
-        await api(scope, receive, send)
-
-    return gated(with_ports, config, folder, ports.clock, ports.audit, ports.telemetry.requests)
+    return gated(
+        with_ports(_described_api(), ports), config, folder, ports.clock, ports.audit, ports.telemetry.requests
+    )
 
 
 @cache
@@ -109,7 +106,7 @@ def _bare_api() -> FastAPI:
 async def _tell_error(request: Request, error: Exception) -> Response:
     known = cast("MailboatError", error)
     _call(request).outcome = known.name
-    if isinstance(known, AccessDeniedError):
+    if type(known) is AccessDeniedError:  # those below it say more, to a caller that is known
         return problem_answer(plain_problem(status_of(known)))
     return problem_answer(problem_of(known))
 

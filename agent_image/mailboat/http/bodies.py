@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from typing import Final
+from collections import Counter
+from typing import Any, Final, NoReturn
 
 from starlette.types import Message, Receive, Scope
 
 _DRAIN_SECONDS: Final = 1.0
 """How long what is too much is read and thrown away, so that its sender sees the answer and not a broken connection."""
 
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_SHOWN_NAME: Final = 40
 
 
 class BodyTooLargeError(Exception):
@@ -67,17 +67,43 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, max_seconds:
     return bytes(body)
 
 
-def has_half_characters(body: bytes) -> bool:
-    """Whether a JSON body escapes half of a character (a lone surrogate), which no other encoding can carry on."""
-    if _SURROGATE.search(body) is None:
-        return False
+def is_json(content_type: str) -> bool:
+    """Whether a header `Content-Type` announces JSON."""
+    return "json" in content_type.partition(";")[0].lower()
+
+
+def json_fault(body: bytes) -> str | None:
+    """Why a body is not JSON that every reader reads alike (RFC 8259, RFC 7493); None when it is.
+
+    Refused are other encodings than UTF-8, an object with the same member twice (one reader takes the first, another
+    the last), lone surrogates, NaN and infinities.
+    """
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
+        document = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members, parse_constant=_refuse_constant)
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8: byte {error.start} is wrong"
     except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        return False  # no JSON: whoever reads it says so
-    return False
+        return "it has half of a character, a lone surrogate"
+    except json.JSONDecodeError as error:
+        return f"it is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"it has the member {name[:_SHOWN_NAME]!r} twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 async def _drain(receive: Receive, *, is_more: bool) -> None:

@@ -23,20 +23,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import LimitExceededError, ThrottledError, UsageError
-from mailboat.http.access import LOCAL, Caller, TokenBook, is_from_here, token_of
+from mailboat.http.access import LOCAL, Caller, TokenBook, is_cross_site, is_from_here, token_of
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
-from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, has_half_characters, read_body
+from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
 from mailboat.http.problems import Problem, plain_problem, problem_of
-from mailboat.http.rates import RateLimiter
+from mailboat.http.rates import RateLimiter, network_of
 from mailboat.telemetry.requests import RequestRecorder
 
 _LOG: Final = logging.getLogger("mailboat.http")
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/api/docs", "/api/openapi.json"})
-"""What anybody may ask: probes send no token, and the description of the API holds no data."""
+PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Answered without a token, whatever the caller's rate and however many connections there are."""
+
+OPEN_PATHS: Final = PROBE_PATHS | {"/", "/api/docs", "/api/openapi.json"}
+"""Answered without a token: probes send none, and the description of the API holds no data."""
+
+RESERVED: Final = "is_reserved"
+"""The entry of a request's state that is true on a connection that is kept back for probes."""
+
+_BUSY_SECONDS: Final = 1.0
 
 FIXED_PATHS: Final = OPEN_PATHS | {"/metrics"}
 
@@ -95,6 +103,7 @@ class Gate:
         call = Call(_request_id(scope), trace_parent=header(scope, b"traceparent"))
         scope.setdefault("state", {})["call"] = call
         answer = _Answer(call, send, self._clock, lambda: self._write_audit(call, scope))
+        answer.is_closing = bool(scope["state"].get(RESERVED))
         began = self._clock.monotonic()
         try:
             refusal = self._refusal(scope, call)
@@ -112,17 +121,24 @@ class Gate:
                 self._requests.record(scope["method"], _route_of(scope), call.status, seconds)
 
     def _refusal(self, scope: Scope, call: Call) -> Problem | None:
-        """Why the request is not looked at any further, judging by its head."""
-        if scope["path"] in OPEN_PATHS:
+        """Why the request is refused by its head alone; None when it is not."""
+        if scope["path"] in PROBE_PATHS:
             return None
-        call.caller = self._caller(scope)
+        if scope["state"].get(RESERVED):
+            busy = ThrottledError("all connections have a request under way", retry_after_seconds=_BUSY_SECONDS)
+            return problem_of(busy, HTTPStatus.SERVICE_UNAVAILABLE)
+        is_open = scope["path"] in OPEN_PATHS
+        call.caller = None if is_open else self._caller(scope)
         address = (scope.get("client") or ("unknown", 0))[0]
-        seconds = self._rates.take(call.caller.name if call.caller is not None and call.caller.is_known else address)
+        is_named = call.caller is not None and call.caller.is_known
+        seconds = self._rates.take(call.caller.name if call.caller and is_named else network_of(address))
         if seconds > 0.0:
-            error = ThrottledError("this caller asks more than its share", retry_after_seconds=seconds)
+            error = ThrottledError("this caller exceeds its request rate", retry_after_seconds=seconds)
             return problem_of(error)
-        if call.caller is None:
+        if call.caller is None and not is_open:
             return plain_problem(HTTPStatus.FORBIDDEN if self._tokens.is_empty else HTTPStatus.UNAUTHORIZED)
+        if not is_open and is_cross_site(header(scope, b"sec-fetch-site")):
+            return plain_problem(HTTPStatus.FORBIDDEN)
         return None
 
     def _caller(self, scope: Scope) -> Caller | None:
@@ -134,7 +150,7 @@ class Gate:
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Answer without having read the body, and close the connection, since the body would be in the way."""
         answer.call.outcome = problem.title
-        answer.is_closing = has_body(scope)
+        answer.is_closing |= has_body(scope)
         await problem_answer(problem)(scope, receive, answer)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
@@ -150,9 +166,9 @@ class Gate:
             problem = problem_of(error, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             await self._refuse(problem, scope, receive, answer)
         else:
-            if has_half_characters(body):
-                problem = problem_of(UsageError("body: it escapes half of a character, a lone surrogate"))
-                await self._refuse(problem, scope, receive, answer)
+            fault = json_fault(body) if body and is_json(header(scope, b"content-type") or "") else None
+            if fault is not None:
+                await self._refuse(problem_of(UsageError(f"body: {fault}")), scope, receive, answer)
                 return
             await self._inner(scope, Replay(body, receive), answer)
 

@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mailboat.agent.health import Health
 from mailboat.clock import Clock
@@ -79,12 +79,21 @@ async def metrics(request: Request) -> Response:
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
     app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
-    app.state.ports = ports
-    return gated(app, config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
+    return gated(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
+
+
+def with_ports(app: ASGIApp, ports: ProbePorts) -> ASGIApp:
+    """An application whose requests carry `ports` in their state, so that the application belongs to no agent."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["ports"] = ports
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _ports(request: Request) -> ProbePorts:
-    ports: ProbePorts = request.app.state.ports
+    ports: ProbePorts = request.state.ports
     return ports
 
 

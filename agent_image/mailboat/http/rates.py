@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections import OrderedDict
 from typing import Final
 
@@ -9,6 +10,23 @@ from mailboat.clock import Clock
 
 MAX_CALLERS: Final = 1000
 """Callers that are remembered; the one that was silent for longest is forgotten first and starts anew."""
+
+
+_NETWORK_BITS: Final = 64
+"""What one subscriber line is given of IPv6, at least: whoever has it has all of its addresses."""
+
+
+def network_of(address: str) -> str:
+    """What counts as one stranger: an IPv4 address, or the /64 network of an IPv6 address."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((int(found), _NETWORK_BITS), strict=False))
 
 
 class RateLimiter:

@@ -7,6 +7,7 @@ command line's `agent run` starts and stops it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from contextlib import suppress
@@ -17,10 +18,11 @@ from starlette.types import ASGIApp
 
 from mailboat.clock import Deadline
 from mailboat.config.document import HttpConfig
-from mailboat.errors import UsageError
+from mailboat.errors import HttpStartFailedError, PortTakenError
 from mailboat.http.access import check_exposure
 from mailboat.http.connections import guarded_protocol
 
+_LOG: Final = logging.getLogger("mailboat.http")
 _FAREWELL_SECONDS: Final = 1.0
 """How long its thread may outlast the deadline, to close what it cut off."""
 
@@ -28,13 +30,6 @@ _KEEP_ALIVE_SECONDS: Final = 5
 _MAX_HEAD_BYTES: Final = 32 * 1024
 _BACKLOG: Final = 128
 _START_SECONDS: Final = 10.0
-
-
-class PortTakenError(UsageError):
-    """The address of the HTTP API can't be listened at: something else has the port, or the host is not this machine.
-
-    Choose another `http.port` in the configuration, or 0 for any free one.
-    """
 
 
 class HttpServer:
@@ -49,6 +44,7 @@ class HttpServer:
         self._server: _QuietServer | None = None
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
 
     @property
     def url(self) -> str:
@@ -58,12 +54,17 @@ class HttpServer:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Listen and serve. Raises: PortTakenError."""
+        """Listen, and return once requests are served. Raises: PortTakenError, HttpStartFailedError."""
         self._socket = _listen(self._config)
         self._server = _QuietServer(_uvicorn_config(self._app, self._config))
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
-        self._server.ready.wait(_START_SECONDS)
+        if not self._server.ready.wait(_START_SECONDS) or not self._server.started:
+            self._server.end(0.0)
+            message = f"the HTTP server at {self.url} did not start within {_START_SECONDS:g} seconds"
+            if self._failure is not None:
+                message = f"the HTTP server at {self.url} did not start: {self._failure}"
+            raise HttpStartFailedError(message) from self._failure
 
     def stop(self, deadline: Deadline) -> None:
         """Take no more connections, let the requests at hand end, and cut off what is left when the time is over."""
@@ -84,8 +85,15 @@ class HttpServer:
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     def _run(self) -> None:
-        if self._server is not None and self._socket is not None:
+        if self._server is None or self._socket is None:
+            return
+        try:
             asyncio.run(self._server.serve(sockets=[self._socket]))
+        except Exception as error:  # noqa: BLE001  # `start` raises it again, in the thread of its caller
+            self._failure = error
+            _LOG.exception("the HTTP server ended by a defect")
+        finally:
+            self._server.ready.set()  # whoever waits for it learns that it has ended
 
 
 class _QuietServer(uvicorn.Server):
@@ -117,18 +125,18 @@ class _QuietServer(uvicorn.Server):
 def _uvicorn_config(app: ASGIApp, config: HttpConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=guarded_protocol(config.request_seconds, config.max_connections),
+        http=guarded_protocol(config.request_seconds, config.max_connections, _MAX_HEAD_BYTES),
         ws="none",
         lifespan="off",
         loop="asyncio",
         log_config=None,
+        log_level=logging.ERROR,  # its warnings tell of malformed requests: a stranger could fill the log
         access_log=False,
         server_header=False,
         date_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
+from mailboat.errors import AgentRefusedError, AgentUnansweringError
+
 from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight

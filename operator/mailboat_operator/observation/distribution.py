@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mailboat_operator.agents import AgentRefusedError, AgentUnansweringError
+from mailboat.errors import AgentRefusedError, AgentUnansweringError
+
 from mailboat_operator.api.distribution import Distribution
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight

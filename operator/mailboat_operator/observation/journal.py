@@ -7,18 +7,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from mailboat.errors import MailboatError, PermanentError, RetryableError
-
-from mailboat_operator.api.journal import Journal
-from mailboat_operator.brokers import (
+from mailboat.errors import (
     BrokersRefusedError,
     BrokersUnreachableError,
-    Credentials,
+    BucketRefusedError,
+    BucketUnreachableError,
+    MailboatError,
+    PermanentError,
+    RetryableError,
     SecretMalformedError,
     SecretMissingError,
-    entry_of,
 )
-from mailboat_operator.buckets import BucketRefusedError, BucketUnreachableError, check_bucket
+
+from mailboat_operator.api.journal import Journal
+from mailboat_operator.brokers import Credentials, entry_of
+from mailboat_operator.buckets import check_bucket
 from mailboat_operator.connections import Connection
 from mailboat_operator.manifests.children import Manifest
 from mailboat_operator.manifests.configuration import journal_mounts

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from mailboat.errors import UntrustedInputError
+from mailboat.errors import AgentRefusedError, AgentUnansweringError, UntrustedInputError
 
-from mailboat_operator.agents import AgentAddress, AgentRefusedError, Agents, AgentUnansweringError
+from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
