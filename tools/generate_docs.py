@@ -14,7 +14,10 @@ from typing import Any
 
 import typer
 from mailboat.agent.glossary import errors_page
-from mailboat.cli.main import COMMANDS, EXIT_CODES, build_app
+from mailboat.cli.examples import EXAMPLES
+from mailboat.cli.failures import EXIT_CODES
+from mailboat.cli.help_page import argument_name, default_text, value_name
+from mailboat.cli.main import COMMANDS, build_app
 from mailboat.config.pages import configuration_page
 from mailboat.http.application import api_description
 from mailboat.telemetry.page import metrics_page
@@ -60,35 +63,27 @@ def _describe(command: Any, path: str, level: int) -> Iterator[str]:
     taken = [one for one in command.params if one.name not in EVERYWHERE and not getattr(one, "hidden", False)]
     if not hasattr(command, "commands"):
         is_option = [one.param_type_name == "option" for one in taken]
-        words = [_word(one) for one in taken if one.param_type_name == "argument"]
+        words = [argument_name(one) for one in taken if one.param_type_name == "argument"]
         yield from ("```", " ".join([path, *words, *(["[OPTIONS]"] if any(is_option) else [])]), "```", "")
     context = command.make_context(path, [], resilient_parsing=True)
     if taken:
         yield from ("| argument or option | default | meaning |", "|---|---|---|")
         for one in sorted(taken, key=lambda one: one.param_type_name):
-            yield f"| {_names(one, context)} | {_default(one)} | {_cell(getattr(one, 'help', None))} |"
+            default = f"`{default_text(one)}`" if default_text(one) else ""
+            yield f"| {_names(one, context)} | {default} | {_cell(getattr(one, 'help', None))} |"
         yield ""
+    examples = EXAMPLES.get(path.partition(" ")[2], ())
+    if examples:
+        yield from ("```", *examples, "```", "")
     for name, inner in getattr(command, "commands", {}).items():
         yield from _describe(inner, f"{path} {name}", level + 1)
 
 
-def _word(one: Any) -> str:
-    word = f"{one.display_name_raw}…" if one.nargs == -1 or getattr(one, "multiple", False) else one.display_name_raw
-    return word if one.required else f"[{word}]"
-
-
 def _names(one: Any, context: Any) -> str:
     if one.param_type_name == "argument":
-        return f"`{one.display_name_raw}`"
+        return f"`{one.metavar or one.name.upper()}`"
     names = ", ".join([*one.opts, *one.secondary_opts])
-    value = "" if one.is_flag else f" {one.metavar or one.display_type(context)}"
-    return f"`{names}{value}`".replace("|", "\\|")
-
-
-def _default(one: Any) -> str:
-    if callable(one.default) or one.default in (None, False, (), []) or not isinstance(one.default, str | int | float):
-        return ""
-    return f"`{getattr(one.default, 'value', one.default)}`"
+    return f"`{names} {value_name(one, context)}".rstrip().replace("|", "\\|") + "`"
 
 
 def _cell(text: str | None) -> str:

@@ -80,7 +80,7 @@ def test_a_fleet_of_processes_follows_one_publisher(bench: Any) -> None:
         for number in range(packages):
             seen = mailboat("--url", url, "publish", f"/page-{number}.html")
         package = seen["packages"][-1]["package_id"]
-        arrived = mailboat("--url", url, "distribution", "get", package, "--wait", READY_SECONDS)
+        arrived = mailboat("--url", url, "distributions", "get", package, "--wait", READY_SECONDS)
         assert len(arrived["imported"]) == count
         time.sleep(0.05)
         before = [cpu_seconds(pid) for pid in pids]

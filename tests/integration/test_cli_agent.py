@@ -135,19 +135,19 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
 
     (wrong,) = ask(author, "delete", "/en", "--request-id", "wrong")["packages"]
-    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queue", "ls")}["golden"] == "BLOCKED")
-    queues = {one["subscriber"]: one for one in ask(author, "queue", "ls")}
+    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queues", "ls")}["golden"] == "BLOCKED")
+    queues = {one["subscriber"]: one for one in ask(author, "queues", "ls")}
     assert queues["golden"]["head"]["error"]["code"] == "ProcessorFailed"
     assert (queues["golden"]["capabilities"], queues["edge"]["capabilities"]) == (["clearable", "removable"], [])
-    waiting = mailboat("--url", author.url, "distribution", "get", "wrong", "--wait", "0")
+    waiting = mailboat("--url", author.url, "distributions", "get", "wrong", "--wait", "0")
     assert (waiting.returncode, "waiting    2: " in waiting.stdout) == (3, True)
-    refused = mailboat("--url", author.url, "queue", "clear", "edge", "--yes")
+    refused = mailboat("--url", author.url, "queues", "clear", "edge", "--yes")
     assert (refused.returncode, "QueueNotClearable" in refused.stderr) == (1, True)
 
-    dropped = mailboat("--url", author.url, "queue", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "30")
+    dropped = mailboat("--url", author.url, "queues", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "30")
     assert (dropped.returncode, dropped.stdout) == (0, f"golden: 1 package dropped, up to offset {wrong['offset']}\n")
     assert mailboat("--url", author.url, "publish", "/index.html", "--wait", "30").returncode == 0
-    assert ask(author, "distribution", "get", "wrong", "--wait", "30")["removed"] == ["golden"]
+    assert ask(author, "distributions", "get", "wrong", "--wait", "30")["removed"] == ["golden"]
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").exists()
     assert mailboat("content", "diff", site, f"sqlite:{tmp_path}/edges/edge.db").stdout == "no difference\n"
 

@@ -142,22 +142,22 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     new_boat: Any, site: Path, tmp_path: Path, package_type: str
 ) -> None:
     file, target = tmp_path / "en.package", f"sqlite:{tmp_path / 'db'}"
-    built = new_boat.json("package", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    built = new_boat.json("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
     assert (built["type"], built["nodes"], built["bytes"]) == (package_type, 4, file.stat().st_size)
-    facts = new_boat.json("package", "inspect", file)
+    facts = new_boat.json("packages", "inspect", file)
     assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
-    again = new_boat.do("package", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    again = new_boat.do("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
     assert again.out.endswith(f"  {built['tree_digest']}\n"), "the digest that all commands on packages show"
-    shown = new_boat.do("package", "inspect", file).lines
+    shown = new_boat.do("packages", "inspect", file).lines
     assert shown[1:4] == [
         f"digest   {built['tree_digest']}",
         "filter   /en   deep   replace",
         "filter   /picture.png   deep   replace",
     ]
     assert "  /en/index.html" in shown
-    assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in new_boat.do("package", "verify", file).out
-    assert new_boat.do("package", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
+    assert f"{file}  4 nodes  {built['tree_digest']}  can be imported" in new_boat.do("packages", "verify", file).out
+    assert new_boat.do("packages", "install", file, "--into", target).lines == [f"{target}  4 nodes put, 0 removed"]
     assert new_boat.do("content", "diff", site, target, "/en").lines == ["no difference"]
     picture = new_boat.json("content", "cat", target, "/picture.png")
     assert picture["properties"]["jcr:data"]["value"].endswith(":102400")
@@ -165,20 +165,20 @@ def test_a_package_is_built_looked_into_checked_and_installed(
 
 def test_installing_again_follows_the_filter(new_boat: Any, site: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
-    new_boat.do("package", "build", site, "/en", "--into", file)
-    new_boat.do("package", "install", file, "--into", target)
+    new_boat.do("packages", "build", site, "/en", "--into", file)
+    new_boat.do("packages", "install", file, "--into", target)
     (site / "en" / "news").rmdir()
-    new_boat.do("package", "build", site, "/en", "--into", file, "--property", "version=2", "--property", "group=me")
-    assert new_boat.json("package", "install", file, "--into", target)["removed"] == 1
+    new_boat.do("packages", "build", site, "/en", "--into", file, "--property", "version=2", "--property", "group=me")
+    assert new_boat.json("packages", "install", file, "--into", target)["removed"] == 1
     with zipfile.ZipFile(file) as package:
         assert b'<entry key="version">2</entry>' in package.read("META-INF/vault/properties.xml")
 
 
 def test_a_subscribers_target_takes_no_packages_by_hand(boat: Any, site: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "en.zip", f"sqlite:{tmp_path / 'db'}"
-    boat.do("package", "build", site, "/en", "--into", file)
+    boat.do("packages", "build", site, "/en", "--into", file)
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
-    ran = boat.run("package", "install", file, "--into", target)
+    ran = boat.run("packages", "install", file, "--into", target)
     assert (ran.code, "error: TargetOwned:" in ran.err) == (5, True)
 
 
@@ -187,21 +187,21 @@ def test_a_package_that_is_refused_takes_no_target_from_a_subscriber(boat: Any, 
     with zipfile.ZipFile(file, "w") as package:
         package.writestr("META-INF/vault/filter.xml", FILTER)
         package.writestr("jcr_root/../../passwd", "no")
-    assert boat.run("package", "install", file, "--into", target).code == 4
+    assert boat.run("packages", "install", file, "--into", target).code == 4
     boat.do("subscribe", "web", "--into", target, "--until", "caught-up")
 
 
 def test_a_file_that_is_no_package_is_named(new_boat: Any, tmp_path: Path) -> None:
     file = tmp_path / "empty.zip"
     file.write_bytes(b"")
-    ran = new_boat.run("package", "verify", file)
+    ran = new_boat.run("packages", "verify", file)
     assert "error: UnknownPackageType: the file is empty; known are filevault, tree" in ran.err
     assert f"  file  {file}" in ran.err
 
 
 def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) -> None:
     file = tmp_path / "site.zip"
-    boat.do("package", "build", checkout, "/content/site", "--into", file)
+    boat.do("packages", "build", checkout, "/content/site", "--into", file)
     assert boat.do("content", "diff", checkout, file, "/content/site").lines == ["no difference"]
     assert boat.json("publish", file, "/content/site")["packages"][0]["nodes"] == 1
 
@@ -210,7 +210,7 @@ def test_a_zip_is_a_source_as_well(boat: Any, checkout: Path, tmp_path: Path) ->
 def test_a_file_that_is_no_package_is_refused(new_boat: Any, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bad.zip"
     file.write_bytes(content)
-    ran = new_boat.run("package", "verify", file)
+    ran = new_boat.run("packages", "verify", file)
     assert ran.code in {1, 4}
     assert ran.err.startswith("error: ")
     assert "defect" not in ran.err
@@ -223,18 +223,18 @@ def test_verify_tells_everything_that_is_wrong_with_a_package_at_once(new_boat: 
         for name in ("a", "b", "c"):
             archive.writestr(f"jcr_root/content/site/{name}.txt", f"hello {name}")
     file.write_bytes(file.read_bytes().replace(b"hello", b"hallo"))
-    ran = new_boat.run("package", "verify", file)
+    ran = new_boat.run("packages", "verify", file)
     assert ran.code == 4
     assert [ran.err.count(f"jcr_root/content/site/{name}.txt") for name in ("a", "b", "c")] == [1, 1, 1]
 
 
 def test_verify_finds_a_damaged_entry_that_an_import_passes_over(new_boat: Any, site: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "en.zip", f"files:{tmp_path / 'target'}"
-    new_boat.do("package", "build", site, "/en", "--into", file, "--type", "filevault")
+    new_boat.do("packages", "build", site, "/en", "--into", file, "--type", "filevault")
     file.write_bytes(file.read_bytes().replace(b"Manifest-Version", b"Manifest_Version"))
-    ran = new_boat.run("package", "verify", file)
+    ran = new_boat.run("packages", "verify", file)
     assert (ran.code, "META-INF/MANIFEST.MF" in ran.err) == (4, True)
-    new_boat.do("package", "install", file, "--into", target)
+    new_boat.do("packages", "install", file, "--into", target)
 
 
 def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_boat: Any, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_
         package.writestr("jcr_root/content/site/../../../escaped", "x")
     file = tmp_path / "slip.zip"
     file.write_bytes(held.getvalue())
-    ran = new_boat.run("package", "install", file, "--into", f"files:{tmp_path / 'target'}")
+    ran = new_boat.run("packages", "install", file, "--into", f"files:{tmp_path / 'target'}")
     assert ran.code == 4
     assert "escaped" in ran.err
     assert not (tmp_path / "escaped").exists()
@@ -252,13 +252,13 @@ def test_a_package_that_leads_outside_is_refused_before_anything_is_written(new_
 
 @pytest.mark.parametrize("words", [("--property", "nothing"), ("--property", "=x")])
 def test_a_property_needs_a_name_and_a_value(new_boat: Any, site: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    ran = new_boat.run("package", "build", site, "/en", "--into", tmp_path / "x.zip", *words)
+    ran = new_boat.run("packages", "build", site, "/en", "--into", tmp_path / "x.zip", *words)
     assert (ran.code, "is not NAME=VALUE" in ran.err) == (2, True)
     assert not (tmp_path / "x.zip").exists()
 
 
 def test_a_package_that_cannot_be_written_leaves_nothing(new_boat: Any, site: Path, tmp_path: Path) -> None:
-    ran = new_boat.run("package", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
+    ran = new_boat.run("packages", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
     assert (ran.code, "can't be written" in ran.err) == (75, True)
 
 

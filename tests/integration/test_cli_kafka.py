@@ -81,7 +81,7 @@ def test_status_and_errors_of_a_home_on_kafka(on_kafka: Any, site: Path, tmp_pat
     assert "kafka" in shown.out
     assert "web" in shown.out
     assert on_kafka.json("status")["journal"]["next_offset"] == 1
-    on_kafka.do("errors", "list")
+    on_kafka.do("errors", "ls")
 
 
 def test_publishing_needs_no_right_to_change_topics(on_kafka: Any, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,7 +288,7 @@ def test_a_link_that_leads_outside_is_named_with_what_to_do(boat: Any, site: Pat
 
 def test_a_tree_package_is_said_to_be_no_source(boat: Any, site: Path, tmp_path: Path) -> None:
     file = tmp_path / "en.tree"
-    boat.do("package", "build", site, "/en", "--into", file, "--type", "tree")
+    boat.do("packages", "build", site, "/en", "--into", file, "--type", "tree")
     ran = boat.run("publish", file, "/en")
     assert (ran.code, "a tree package is none" in ran.err) == (2, True)
-    assert f"mailboat package inspect {file}" in ran.err
+    assert f"mailboat packages inspect {file}" in ran.err

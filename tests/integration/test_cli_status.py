@@ -103,7 +103,7 @@ def test_packages_given_up_are_counted(boat: Any, site: Path, tmp_path: Path) ->
     shutil.rmtree(boat.home / "blobs" / "sha256")
     boat.run("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up", "--max-retries", "0")
     assert [one["given_up"] for one in boat.json("status")["subscribers"]] == [1]
-    assert boat.do("status").lines[-1].endswith("1 given up: see mailboat errors list web")
+    assert boat.do("status").lines[-1].endswith("1 given up: see mailboat errors ls web")
 
 
 def test_a_terminal_is_shown_a_table_that_changes_in_place(boat: Any) -> None:

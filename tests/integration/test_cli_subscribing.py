@@ -275,22 +275,22 @@ def given_up(boat: Any, site: Path, tmp_path: Path) -> Path:
     )
     assert (ran.code, ran.lines) == (
         1,
-        ["web: 1 package imported, 1 given up: see mailboat errors list web, stands at 2"],
+        ["web: 1 package imported, 1 given up: see mailboat errors ls web, stands at 2"],
     )
     assert any("attempt 1 failed  BlobMissing" in line for line in ran.err.splitlines())
     return blob
 
 
 def test_what_was_given_up_is_listed_and_explained(boat: Any, given_up: Path) -> None:
-    (row,) = boat.json("errors", "list")
+    (row,) = boat.json("errors", "ls")
     assert (row["subscriber"], row["offset"], row["paths"], row["error"]["code"]) == (
         "web",
         1,
         ["/picture.png"],
         "BlobMissing",
     )
-    assert boat.do("errors", "list", "web", "-o", "name").lines == ["web/1"]
-    table = boat.do("errors", "list").lines
+    assert boat.do("errors", "ls", "web", "-o", "name").lines == ["web/1"]
+    table = boat.do("errors", "ls").lines
     assert table[0].split() == ["SUBSCRIBER", "OFFSET", "GIVEN", "UP", "ATTEMPTS", "PATHS", "ERROR"]
     assert "BlobMissing: " in table[1]
     assert set(row["error"]) == {"code", "message", "path"}
@@ -310,7 +310,7 @@ def test_what_was_given_up_is_imported_once_its_cause_is_gone(
     ran = boat.do("subscribe", "web", "--until", "caught-up")
     assert ran.lines == ["web: 1 re-driven, stands at 2"]
     assert "1 re-driven" in ran.err
-    assert boat.do("errors", "list").lines == ["nothing was given up"]
+    assert boat.do("errors", "ls").lines == ["nothing was given up"]
     assert (tmp_path / "web" / "picture.png").read_bytes() == LARGE
 
 
@@ -319,7 +319,7 @@ def test_what_still_fails_stays_given_up(boat: Any, given_up: Path) -> None:
     ran = boat.run("subscribe", "web", "--until", "caught-up")
     assert (ran.code, ran.lines[0].startswith("web: 1 still given up: BlobMissing: ")) == (1, True)
     assert "1 still given up" in ran.err
-    (row,) = boat.json("errors", "list")
+    (row,) = boat.json("errors", "ls")
     assert row["error"]["code"] == "BlobMissing"
 
 

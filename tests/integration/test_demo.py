@@ -53,7 +53,7 @@ def test_demo_without_source_succeeds_and_its_next_commands_work(tmp_path: Path)
         "group-2  killed (SIGKILL) with 6 subscribers",
         "author   DELETE /images, by mistake",
         "golden   BLOCKED: its check refuses DELETE /images; 19 wait behind it",
-        "golden   1 package dropped through the API (queue remove)",
+        "golden   1 package dropped through the API (queues remove)",
     ):
         assert story.count(happening) == 1, done.stdout
     assert any(line.startswith("group-2  again ready: 6 subscribers") for line in story)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +16,10 @@ from mailboat import __version__
 from mailboat.agent.glossary import errors_page, explanations
 from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.cli.completion import subscriber_names
+from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
-from mailboat.cli.main import COMMANDS, build_app, main
+from mailboat.cli.help_page import TOPICS
+from mailboat.cli.main import COMMANDS, build_app, main, named_command
 from mailboat.model.identifiers import AgentName
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +61,61 @@ def test_a_command_and_its_options_are_documented(path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in ALL if path != "mailboat completion"])
 def test_a_command_takes_the_options_that_all_take(path: str) -> None:
     assert {"home", "output", "verbose"} <= {one.name for one in ALL[path].params}
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_help_page_names_values_in_one_style(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path.split()[1:], "--help"]) == 0
+    page = capsys.readouterr().out
+    assert "<" not in page.replace("<(", "")
+    assert page.startswith(f"Usage: {path} ")
+    for one in ALL[path].params:
+        if one.param_type_name == "option" and not one.is_flag:
+            assert re.search(rf"{one.opts[0]} ([A-Z][A-Z:,…|=\[\]-]*|[a-z0-9|-]+\|[a-z0-9|-]+)(\s|$)", page), one.name
+        elif one.param_type_name == "argument":
+            assert re.search(r"^  [A-Z]+ ", page, re.MULTILINE), one.name
+
+
+@pytest.mark.parametrize("path", ["mailboat", *ALL])
+def test_help_page_has_examples_that_parse(path: str) -> None:
+    lines = EXAMPLES[path.partition(" ")[2]]
+    assert lines
+    for line in lines:
+        words = shlex.split(line.removeprefix("source <(").removesuffix(")"))
+        assert words[0] == "mailboat"
+        context = APPLICATION.make_context("mailboat", words[1:])
+        while hasattr(context.command, "commands"):
+            rest = [*context._protected_args, *context.args]
+            name, command, rest = context.command.resolve_command(context, rest)
+            context = command.make_context(name, rest, parent=context)
+        if path != "mailboat":
+            assert context.command_path == path
+
+
+def test_no_example_is_left_over() -> None:
+    assert {path.partition(" ")[2] for path in ["mailboat", *ALL]} == set(EXAMPLES)
+
+
+def test_every_command_is_listed_under_one_topic() -> None:
+    assert sorted(name for names in TOPICS.values() for name in names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(("old", "new"), [("queue", "queues"), ("distribution", "distributions"), ("errors", "errors")])
+def test_alias_runs_the_command(old: str, new: str, boat: Any) -> None:
+    assert boat.run(old, "list", "-o", "json") == boat.run(new, "ls", "-o", "json")
+    assert named_command([old]) == new
+
+
+def test_group_without_a_command_names_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queues"]) == 2
+    said = capsys.readouterr().err
+    assert "missing command; choose one of: ls, show, clear, remove, command" in said
+    assert "next  mailboat queues --help" in said
+
+
+def test_help_has_no_control_characters_on_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_every_exit_code_is_in_the_help_and_in_the_documents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,8 +230,8 @@ def completed(words: str, **environment: str) -> list[str]:
 def test_commands_and_subscribers_are_completed(boat: Any) -> None:
     Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
     assert completed("mailboat sta") == ["status"]
-    assert completed("mailboat errors list ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
-    assert completed("mailboat errors list ed", MAILBOAT_HOME="/nowhere") == []
+    assert completed("mailboat errors ls ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
+    assert completed("mailboat errors ls ed", MAILBOAT_HOME="/nowhere") == []
     assert callable(subscriber_names)
 
 
@@ -181,7 +240,7 @@ def test_queues_and_publishers_are_completed_from_the_home(boat: Any, tmp_path: 
     boat.do("publish", tmp_path, "/a", "--publisher", "editor")
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     home = str(boat.home)
-    assert completed("mailboat queue show w", MAILBOAT_HOME=home) == ["web"]
-    assert completed(f"mailboat --home {home} queue ls --publisher e") == ["editor"]
-    assert completed("mailboat queue show w", MAILBOAT_HOME="/nowhere") == []
-    assert completed("mailboat --url http://127.0.0.1:9 errors list w") == []
+    assert completed("mailboat queues show w", MAILBOAT_HOME=home) == ["web"]
+    assert completed(f"mailboat --home {home} queues ls --publisher e") == ["editor"]
+    assert completed("mailboat queues show w", MAILBOAT_HOME="/nowhere") == []
+    assert completed("mailboat --url http://127.0.0.1:9 errors ls w") == []

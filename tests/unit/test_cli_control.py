@@ -61,7 +61,7 @@ def run(agent: Client, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_queues_are_listed_with_what_blocks_them(run: Any, agent: Client) -> None:
-    code, lines = run("queue", "ls")
+    code, lines = run("queues", "ls")
     assert code == 0
     assert lines[0].split() == ["QUEUE", "STATE", "PACKAGES", "OLDEST", "ATTEMPTS", "TAKES", "ERROR"]
     assert lines[1].split() == ["edge-1", "IDLE", "0", "-", "-", "clear,", "remove"]
@@ -69,31 +69,31 @@ def test_queues_are_listed_with_what_blocks_them(run: Any, agent: Client) -> Non
     assert lines[2].endswith("StorageFull: /news/a: no space left on device")
     assert len(lines) == 3
     agent.give_up("edge-2", 0, FULL)
-    _, lines = run("queue", "ls", "-o", "name")
+    _, lines = run("queues", "ls", "-o", "name")
     assert [one[37:] for one in lines] == ["edge-1", "edge-2", "edge-2-error"]
-    assert run("queue", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "PASSIVE"]
+    assert run("queues", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "PASSIVE"]
 
 
 def test_a_queue_is_shown_piece_by_piece(run: Any) -> None:
-    _, lines = run("queue", "show", "edge-2", "-n", 2)
+    _, lines = run("queues", "show", "edge-2", "-n", 2)
     assert lines[0] == "edge-2  BLOCKED  3 packages of author"
     assert [line.split()[0] for line in lines[2:4]] == ["0", "1"]
     assert lines[4] == "more from offset 2: --from 2"
-    assert run("queue", "show", "edge-2", "--from", 2, "-o", "name") == (0, ["package-0@2"])
+    assert run("queues", "show", "edge-2", "--from", 2, "-o", "name") == (0, ["package-0@2"])
 
 
 def test_a_queue_is_cleared_only_when_a_person_says_so(
     run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = "! error: Usage: there is no terminal to ask at"
-    assert run("queue", "clear", "edge-2") == (2, [refused, "!   next  add --yes"])
+    assert run("queues", "clear", "edge-2") == (2, [refused, "!   next  add --yes"])
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
-    code, lines = run("queue", "clear", "edge-2")
+    code, lines = run("queues", "clear", "edge-2")
     question = "! Drop all 3 packages of author that edge-2 has still to import? [y/N]:"
     assert (code, lines[-1]) == (2, f"{question}error: Usage: nothing was dropped")
     assert agent.subscribers["edge-2"].next_offset == 0
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
-    code, lines = run("queue", "clear", "edge-2", "--first", 2)
+    code, lines = run("queues", "clear", "edge-2", "--first", 2)
     assert (code, lines[0].strip()) == (0, "edge-2: 2 packages dropped, up to offset 1")
     assert agent.subscribers["edge-2"].removed == {0, 1}
 
@@ -106,24 +106,24 @@ class Terminal(io.StringIO):
 
 
 def test_an_empty_queue_is_not_cleared(run: Any) -> None:
-    assert run("queue", "clear", "edge-1", "--yes")[1][0].startswith("! error: Usage: the queue of edge-1 is empty")
+    assert run("queues", "clear", "edge-1", "--yes")[1][0].startswith("! error: Usage: the queue of edge-1 is empty")
 
 
 @pytest.mark.parametrize("item", ["0", "package-0@0"])
 def test_the_head_of_a_queue_is_dropped_by_its_offset_or_its_id(run: Any, agent: Client, item: str) -> None:
-    assert run("queue", "remove", "edge-2", item, "--yes") == (0, ["edge-2: 1 package dropped, up to offset 0"])
+    assert run("queues", "remove", "edge-2", item, "--yes") == (0, ["edge-2: 1 package dropped, up to offset 0"])
     assert agent.subscribers["edge-2"].removed == {0}
 
 
 def test_an_item_that_is_not_in_the_queue_is_not_dropped(run: Any) -> None:
-    code, lines = run("queue", "remove", "edge-2", "7", "--yes")
+    code, lines = run("queues", "remove", "edge-2", "7", "--yes")
     assert (code, lines[0]) == (2, "! error: Usage: the queue edge-2 holds no package at offset 7")
 
 
 def test_what_became_of_a_command_can_be_asked_later(run: Any) -> None:
-    _, (name,) = run("queue", "clear", "edge-2", "--yes", "-o", "name")
-    assert run("queue", "command", name) == (0, ["edge-2: 3 packages dropped, up to offset 2"])
-    assert run("queue", "command", "nobody's")[0] == 2
+    _, (name,) = run("queues", "clear", "edge-2", "--yes", "-o", "name")
+    assert run("queues", "command", name) == (0, ["edge-2: 3 packages dropped, up to offset 2"])
+    assert run("queues", "command", "nobody's")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_the_exit_code_says_whether_the_subscriber_did_it(
     code, text = ended
     answer = CommandView("c-1", "clear", "author", "edge-2", 2, state, 3, "stands elsewhere")
     monkeypatch.setattr(agent, "clear", lambda *_: answer)
-    assert run("queue", "clear", "edge-2", "--yes", "--wait", wait) == (code, [text])
+    assert run("queues", "clear", "edge-2", "--yes", "--wait", wait) == (code, [text])
 
 
 def test_a_redriven_package_is_named_by_its_offset() -> None:
@@ -157,31 +157,31 @@ def test_a_clear_that_found_nothing_says_so() -> None:
 def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent: Client) -> None:
     cause = CauseView("HookFailed", "exit code 1", "/news/1", "rest of a cut line\n  the end")
     agent.give_up("edge-2", 1, cause)
-    _, lines = run("errors", "list")
+    _, lines = run("errors", "ls")
     assert lines[1].split()[:4] == ["edge-2", "1", "-", "11"]
     assert lines[1].endswith("/news/1 /more   HookFailed: exit code 1")
     _, shown = run("errors", "show", "edge-2", 1)
     assert shown[-2:] == ["            the end", "next      mailboat errors redrive edge-2 1"]
     assert run("errors", "show", "edge-2", 0)[0] == 2
     assert run("errors", "redrive", "edge-2", "--all") == (0, ["edge-2: driven again, offset 1"])
-    assert run("errors", "list") == (0, ["nothing was given up"])
+    assert run("errors", "ls") == (0, ["nothing was given up"])
     assert run("errors", "redrive", "edge-2", "--all") == (0, ["nothing was given up"])
 
 
 def test_requests_are_listed_the_newest_first_with_how_many_have_them(run: Any) -> None:
-    code, lines = run("distribution", "ls", "--limit", 2)
+    code, lines = run("distributions", "ls", "--limit", 2)
     assert code == 0
     assert lines[0].split() == ["OFFSET", "PUBLISHED", "ACTION", "PATHS", "STATE", "HAVE", "IT", "REQUEST"]
     assert [line.split()[0] for line in lines[1:3]] == ["2", "1"]
     assert "ADD      /news/2 … 2 paths   queued" in lines[1]
     assert lines[1].rstrip().endswith("1 of 2   r-2")
-    assert lines[3] == "older ones: mailboat distribution ls --before 1"
-    assert len(run("distribution", "ls", "--before", 1)[1]) == 2
-    assert run("distribution", "ls", "--before", 0)[1] == ["author has published nothing"]
+    assert lines[3] == "older ones: mailboat distributions ls --before 1"
+    assert len(run("distributions", "ls", "--before", 1)[1]) == 2
+    assert run("distributions", "ls", "--before", 0)[1] == ["author has published nothing"]
 
 
 def test_a_distribution_is_told_with_everybody_who_has_it_or_not(run: Any) -> None:
-    code, lines = run("distribution", "get", "r-1")
+    code, lines = run("distributions", "get", "r-1")
     assert code == 0
     assert [line.partition("  ")[0] for line in lines] == [
         "package",
@@ -198,15 +198,15 @@ def test_a_distribution_is_told_with_everybody_who_has_it_or_not(run: Any) -> No
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--wait", "0"), 3), (("--wait", "1"), 3)])
 def test_waiting_for_a_distribution_in_vain_is_an_exit_code(run: Any, words: tuple[str, ...], code: int) -> None:
-    assert run("distribution", "get", "r-1", *words)[0] == code
+    assert run("distributions", "get", "r-1", *words)[0] == code
 
 
 def test_a_distribution_that_somebody_gave_up_is_a_failure_for_those_who_wait(run: Any, agent: Client) -> None:
     agent.give_up("edge-2", 2, FULL)
-    code, lines = run("distribution", "get", "r-2", "--wait", 1)
+    code, lines = run("distributions", "get", "r-2", "--wait", 1)
     assert (code, lines[-1]) == (1, "given up   edge-2: StorageFull: /news/a: no space left on device")
-    assert run("distribution", "get", "r-0", "--wait", 1)[0] == 0
-    assert run("distribution", "get", "nothing")[0] == 2
+    assert run("distributions", "get", "r-0", "--wait", 1)[0] == 0
+    assert run("distributions", "get", "nothing")[0] == 2
 
 
 def test_an_agent_publishes_paths_of_its_own_source(run: Any, agent: Client) -> None:
@@ -285,9 +285,9 @@ def test_a_token_comes_from_a_file_or_the_environment(
 def test_which_publisher_is_meant_must_be_clear(run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     both = (PublisherView("author"), PublisherView("bob"))
     monkeypatch.setattr(agent, "status", lambda: StatusView(JournalView("memory", 0, 0), both, ()))
-    code, lines = run("queue", "ls")
+    code, lines = run("queues", "ls")
     assert (code, lines[1]) == (2, "!   next  --publisher NAME, one of: author, bob")
-    assert run("queue", "ls", "--publisher", "author")[0] == 0
+    assert run("queues", "ls", "--publisher", "author")[0] == 0
 
 
 def test_documents_are_those_of_the_control_port(run: Any) -> None:
@@ -295,7 +295,7 @@ def test_documents_are_those_of_the_control_port(run: Any) -> None:
     document = json.loads("\n".join(lines))
     assert document["subscribers"][1]["error"] == {**document["subscribers"][1]["error"], "code": "StorageFull"}
     assert document["journal"]["next_offset"] == 3
-    _, lines = run("queue", "ls", "-o", "yaml")
+    _, lines = run("queues", "ls", "-o", "yaml")
     assert lines[1] == "  publisher: author"
 
 
@@ -345,9 +345,7 @@ def test_a_status_says_who_is_ready_and_why_not() -> None:
         "no      not ready: lags",
     ]
     assert "3 of 11   no" in lines[7]
-    assert lines[7].endswith(
-        "StorageFull: /news/a: no space left on device; 2 given up: see mailboat errors list edge-3"
-    )
+    assert lines[7].endswith("StorageFull: /news/a: no space left on device; 2 given up: see mailboat errors ls edge-3")
     assert lines[8].split() == ["edge-4", "new", "-", "-", "-", "-", "-", "-"]
 
 

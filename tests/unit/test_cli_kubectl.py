@@ -69,7 +69,7 @@ def test_the_help_tells_options_and_commands_of_its_own(capsys: pytest.CaptureFi
         ask(["--help"])
     said = capsys.readouterr().out
     assert "kubectl mailboat [options] COMMAND" in said
-    assert "\n  queue         what subscribers have still to import" in said
+    assert "\n  queues         pending packages per subscriber" in said
 
 
 def test_the_help_of_a_command_asks_no_cluster(

@@ -137,7 +137,7 @@ class TestPlans:
     def test_another_entry_can_not_be_removed_alone(self, queue: SubscriberQueue) -> None:
         with pytest.raises(RemovalRefusedError, match="package-0@4") as refused:
             queue.plan_remove([EntryId(TOPIC, Offset(4))])
-        assert refused.value.next_step == f"name those before it too: mailboat queue show {queue.name}"
+        assert refused.value.next_step == f"name those before it too: mailboat queues show {queue.name}"
 
     def test_a_set_is_removed_with_all_before_its_last(self, queue: SubscriberQueue) -> None:
         plan = queue.plan_remove([EntryId(TOPIC, Offset(6)), EntryId(TOPIC, Offset(4))])

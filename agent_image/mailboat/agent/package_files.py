@@ -1,7 +1,7 @@
 """Packages as files: made, looked into, checked and installed by hand, also those that others made.
 
 A package that is built here carries all of its binaries. One that refers to binaries in a blob store is read with the
-blobs of the home, if there is one. Called by `mailboat package`.
+blobs of the home, if there is one. Called by `mailboat packages`.
 """
 
 from __future__ import annotations

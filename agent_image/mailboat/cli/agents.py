@@ -22,6 +22,7 @@ from mailboat.agent.control.port import AgentUnreachableError
 from mailboat.cli.configuring import checked_configuration, configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
@@ -41,7 +42,7 @@ _HEALTH_BYTES = 4096
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="agent", help="Run publishers and subscribers as a process.", no_args_is_help=True)
+    group = command_group("agent", "Run the configured publishers and subscribers.")
     group.command("run")(run)
     group.command("health")(health)
     app.add_typer(group)

@@ -8,19 +8,17 @@ import typer
 
 from mailboat import __version__
 from mailboat.cli.declaring import HomeOption, TokenFileOption, UrlOption, VerboseOption
+from mailboat.cli.help_page import PAGE_WIDTH, PagedTyper
 from mailboat.cli.session import Defaults, Given
 
 
-def new_application(epilog: str) -> typer.Typer:
+def new_application() -> typer.Typer:
     """An application that knows its own options, and no command yet."""
-    app = typer.Typer(
+    app = PagedTyper(
         name="mailboat",
         help="Distributes content from publishers to subscribers over a persisted log, exactly once.",
-        epilog=epilog,
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": PAGE_WIDTH},
     )
     app.callback()(before_command)
     return app

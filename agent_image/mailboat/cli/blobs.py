@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
 
@@ -21,9 +22,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Remove them. Without it,
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(
-        name="blobs", help="List the large binaries and packages, sweep those nobody needs.", no_args_is_help=True
-    )
+    group = command_group("blobs", "List stored binaries and packages; remove those that nothing refers to.")
     group.command("ls")(list_blobs)
     group.command("sweep")(sweep)
     app.add_typer(group)

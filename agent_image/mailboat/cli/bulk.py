@@ -15,6 +15,7 @@ from mailboat.agent.settings import variable
 from mailboat.cli.bulk_progress import BulkProgress
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.declaring import PublisherOption, command, remote_command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import SourceArgument, content_paths
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
@@ -87,9 +88,7 @@ class Naming(NamedTuple):
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(
-        name="bulk", help="Build and publish a whole tree as many packages, on Spark.", no_args_is_help=True
-    )
+    group = command_group("bulk", "Build and publish a whole tree as many packages, on Spark.")
     group.command("plan")(plan)
     group.command("build")(build)
     group.command("status")(status)

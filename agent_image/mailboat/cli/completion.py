@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("completion")(completion)
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="Which shell.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print a shell's completion script: `source <(mailboat completion bash)`."""
     from typer import completion as scripts
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Output, Report, count_text, show
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="config", help="Check configurations; their JSON Schema.", no_args_is_help=True)
+    group = command_group("config", "Check a configuration; print its JSON Schema.")
     group.command("check")(check)
     group.command("schema")(schema)
     app.add_typer(group)

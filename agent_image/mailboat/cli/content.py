@@ -12,6 +12,7 @@ import typer
 
 from mailboat.cli import snapshots
 from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import content_paths
 from mailboat.cli.rendering import Column, Output, Report, Table, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -33,7 +34,7 @@ DIFFERENT_EXIT_CODE = 1
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="content", help="List, read, compare and copy sources and targets.", no_args_is_help=True)
+    group = command_group("content", "List, read, compare and copy sources and targets.")
     group.command("ls")(list_nodes)
     group.command("cat")(cat)
     group.command("digest")(digest)

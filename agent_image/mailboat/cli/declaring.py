@@ -25,17 +25,20 @@ from mailboat.errors import UsageError
 P = ParamSpec("P")
 
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="Folder of the embedded home; MAILBOAT_HOME, or .mailboat here.")
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Folder of the home. Default: MAILBOAT_HOME, or .mailboat."),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of errors; MAILBOAT_VERBOSE=1.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", metavar="FORMAT", help="table, json, yaml or name.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print traces of errors. Default: MAILBOAT_VERBOSE.")]
 
 
 UrlOption = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="Talk to the agent there instead of a home; MAILBOAT_URL.")
+    str | None,
+    typer.Option("--url", metavar="URL", help="Ask this agent instead of a home. Default: MAILBOAT_URL."),
 ]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", help="File with the bearer token for --url; or MAILBOAT_TOKEN.")
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Bearer token for --url. Default: MAILBOAT_TOKEN."),
 ]
 PublisherOption = Annotated[
     str | None, typer.Option("--publisher", metavar="NAME", help="Which publisher; the configured one when left out.")

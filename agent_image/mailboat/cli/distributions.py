@@ -1,4 +1,4 @@
-"""`mailboat distribution`: what became of a request."""
+"""`mailboat distributions`: what became of a request."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
@@ -37,7 +38,7 @@ _COLUMNS = (
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="distribution", help="What became of a request.", no_args_is_help=True)
+    group = command_group("distributions", "Show what became of publish requests.")
     group.command("get")(get)
     group.command("ls")(list_distributions)
     app.add_typer(group)
@@ -47,7 +48,7 @@ def register(app: typer.Typer) -> None:
 def get(
     session: Session,
     package: Annotated[
-        str, typer.Argument(metavar="ID", help="A package id, the request id, or an item or offset from `queue show`.")
+        str, typer.Argument(metavar="ID", help="A package id, the request id, or an item or offset from `queues show`.")
     ],
     wait: Annotated[
         float | None,
@@ -101,7 +102,7 @@ def list_distributions(
 
     def blocks() -> list[Block]:
         found: list[Block] = [Table(_COLUMNS, [_row(one) for one in page.items], empty=f"{name} has published nothing")]
-        more = f"older ones: mailboat distribution ls --before {page.next_before}"
+        more = f"older ones: mailboat distributions ls --before {page.next_before}"
         return found if page.next_before is None else [*found, more]
 
     session.show(Report(asdict(page), [one.package_id for one in page.items], blocks))

@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 def explain(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(help="An error or a state, such as JournalTrimmed; none lists all.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Error or state, such as JournalTrimmed. Default: list all."),
     ] = None,
 ) -> None:
     """Tell what a named error or state means and what to do."""

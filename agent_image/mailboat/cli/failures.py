@@ -29,17 +29,17 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (0, "done"),
     (
         1,
-        "failed, and would again; a difference (`diff`, `verify`); a subscriber gave packages up or refused a command",
+        "failed, retrying will not help; a difference found; a subscriber gave up packages or refused a command",
     ),
-    (2, "the command line, the configuration or the request can't be meant"),
+    (2, "invalid command line, configuration or request"),
     (3, "published or sent, but not done in time, or no subscriber is known (`--wait`)"),
     (4, "input broke a rule or a limit; nothing of it was written"),
-    (5, "the target is in use, or belongs to another subscriber"),
+    (5, "the target is locked, or owned by another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
-    (75, "a passing fault; try again"),
+    (75, "temporary failure; retry"),
     (77, "not permitted by the server or the file system"),
     (INTERRUPTED_EXIT_CODE, "stopped by Ctrl-C"),
-    (BROKEN_PIPE_EXIT_CODE, "the reader of the output went away"),
+    (BROKEN_PIPE_EXIT_CODE, "the output pipe was closed"),
 )
 
 _FRAMES: Final = 5

@@ -11,6 +11,7 @@ import typer
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import remote_command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
@@ -30,14 +31,16 @@ COLUMNS: Final = (
     Column("ERROR", can_fold=True),
 )
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)]
-OffsetArgument = Annotated[int, typer.Argument(help="Offset of the package, as `errors list` shows it.")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+]
+OffsetArgument = Annotated[int, typer.Argument(metavar="OFFSET", help="Offset of the package, see `errors ls`.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="errors", help="Packages given up, and their way back in.", no_args_is_help=True)
-    group.command("list")(list_errors)
+    group = command_group("errors", "List failed packages and retry them.")
+    group.command("ls")(list_errors)
     group.command("show")(show)
     group.command("redrive")(redrive)
     app.add_typer(group)
@@ -47,7 +50,8 @@ def register(app: typer.Typer) -> None:
 def list_errors(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(help="One subscriber; all when left out.", autocompletion=subscriber_names)
+        str | None,
+        typer.Argument(metavar="NAME", help="One subscriber. Default: all.", autocompletion=subscriber_names),
     ] = None,
 ) -> None:
     """List the packages that were given up."""
@@ -100,7 +104,7 @@ def redrive(
 ) -> None:
     """Ask a subscriber to import given-up packages after all. It does so while it runs, or when it starts."""
     if everything is bool(offsets):
-        raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors list {name}")
+        raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
         pages = _pages(control, name) if everything else []
         wanted = [one.offset for page in pages for one in page.items] or list(offsets or ())
@@ -123,7 +127,7 @@ def _entry(control: Control, name: str, offset: int) -> GivenUpView:
         for one in page.items:
             if one.offset == offset:
                 return one
-    raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors list {name}")
+    raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors ls {name}")
 
 
 def _without_trace(document: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 
 from mailboat.cli import journal_retention, journal_setup
 from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
@@ -28,7 +29,7 @@ TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="journal", help="Look into the log, check it, cut it, measure it.", no_args_is_help=True)
+    group = command_group("journal", "Inspect, check, truncate and measure the log.")
     group.command("topics")(topics)
     group.command("show")(show)
     group.command("verify")(verify)
@@ -74,7 +75,9 @@ def _topic(workspace: Workspace, role: TopicRole) -> dict[str, Any]:
 @command
 def show(
     session: Session,
-    offset: Annotated[int | None, typer.Argument(help="First offset to show; the last messages when left out.")] = None,
+    offset: Annotated[
+        int | None, typer.Argument(metavar="OFFSET", help="First offset to show. Default: the last messages.")
+    ] = None,
     topic: TopicOption = TopicRole.PACKAGE,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many messages at most.")] = 20,
 ) -> None:

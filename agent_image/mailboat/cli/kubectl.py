@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from mailboat.cli.failures import print_error
+from mailboat.cli.help_page import ALIASES
 from mailboat.cli.main import main
 from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
@@ -31,10 +32,11 @@ REMOTE_COMMANDS: Final[Mapping[str, str]] = {
     "delete": "remove content from the subscribers",
     "invalidate": "have content made invalid where it is cached",
     "ping": "send a message without content through all of it",
-    "distribution": "what became of a publish",
-    "queue": "what subscribers have still to import; drop what blocks them",
-    "errors": "packages given up, and their way back in",
-    "subscribers": "who is on the books; forget one that will not come back",
+    "distributions": "what became of publish requests",
+    "publishers": "list the publishers",
+    "queues": "pending packages per subscriber; drop the ones that block",
+    "errors": "list failed packages and retry them",
+    "subscribers": "list the subscribers; remove one from the registry",
 }
 """The commands that ask an agent, as the help lists them."""
 
@@ -180,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _checked(command: Sequence[str]) -> Sequence[str]:
     """The command, if an agent answers it. Raises: UsageError."""
-    if command and command[0] in REMOTE_COMMANDS:
+    if command and ALIASES.get(command[0], command[0]) in REMOTE_COMMANDS:
         return command
     said = f"{command[0]!r} is no command that an agent answers" if command else "a command is missing"
     raise UsageError(said, next_step="kubectl mailboat --help")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
-    EXIT_CODES,
     INTERRUPTED_EXIT_CODE,
     internal_error_lines,
     leave_broken_pipe,
@@ -42,12 +41,13 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
         "subscribe": "subscribing",
         "agent": "agents",
         "status": "status",
-        "distribution": "distributions",
-        "queue": "queues",
+        "distributions": "distributions",
+        "publishers": "publishers",
+        "queues": "queues",
         "errors": "giving_up",
         "subscribers": "subscribers",
         "content": "content",
-        "package": "packages",
+        "packages": "packages",
         "journal": "journal",
         "blobs": "blobs",
         "config": "configuring",
@@ -58,8 +58,6 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 """Every command and group with the module of this folder that defines it, in the order of the help."""
 
 _TAKE_VALUES: Final = frozenset({"--home", "--url", "--token-file"})
-
-EPILOG: Final = "Exit codes:\n" + "\n".join(f"{code:>4}  {meaning}" for code, meaning in EXIT_CODES)
 
 
 def run() -> None:
@@ -104,7 +102,7 @@ def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
         return code
     import typer
 
-    app = build_app(_named_command(arguments))
+    app = build_app(named_command(arguments))
     command = typer.main.get_command(app)
     try:
         result = command.main(args=list(arguments), prog_name="mailboat", standalone_mode=False, obj=defaults)
@@ -119,21 +117,24 @@ def build_app(named: str | None = None) -> typer.Typer:
     """The application: with all commands, or with nothing but the one named."""
     from mailboat.cli.application import new_application
 
-    app = new_application(EPILOG)
+    app = new_application()
     wanted = COMMANDS.values() if named is None else [COMMANDS[named]]
     for module in dict.fromkeys(wanted):
         importlib.import_module(f"mailboat.cli.{module}").register(app)
     return app
 
 
-def _named_command(arguments: Sequence[str]) -> str | None:
+def named_command(arguments: Sequence[str]) -> str | None:
     """The command among the arguments, when it is surely one."""
+    from mailboat.cli.help_page import ALIASES
+
     remaining = iter(arguments)
     for one in remaining:
         if one in _TAKE_VALUES:
             next(remaining, None)
         elif not one.startswith("-"):
-            return one if one in COMMANDS else None
+            name = ALIASES.get(one, one)
+            return name if name in COMMANDS else None
         elif one in {"-h", "--help"}:
             return None
     return None
@@ -142,9 +143,9 @@ def _named_command(arguments: Sequence[str]) -> str | None:
 def _usage_error(error: typer.TyperException) -> MailboatError:
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "mailboat")
-    message = error.format_message().strip().replace("': Value error, ", "': ")  # what checks options puts that before
-    message = message or "something is missing on the command line"
-    return UsageError(message, next_step=f"{path} --help")
+    words = " ".join(error.format_message().split())
+    message = words.replace("': Value error, ", "': ")  # pydantic's prefix
+    return UsageError(message or "invalid command line", next_step=f"{path} --help")
 
 
 def _is_verbose(defaults: Defaults) -> bool:

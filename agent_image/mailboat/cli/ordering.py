@@ -31,7 +31,7 @@ class Ordered(Protocol):
 def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: Ordered) -> None:
     """Publish requests one after the other, wait when asked to, print, and end by what became of them.
 
-    Raises: typer.Exit as `distribution get`, and with 3 where nobody is known to wait for.
+    Raises: typer.Exit as `distributions get`, and with 3 where nobody is known to wait for.
     """
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()

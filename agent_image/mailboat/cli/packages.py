@@ -1,4 +1,4 @@
-"""`mailboat package`: packages by hand, FileVault zips that others made among them."""
+"""`mailboat packages`: packages by hand, FileVault zips that others made among them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mailboat.cli.declaring import command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -24,9 +25,7 @@ TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to w
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(
-        name="package", help="Build, look into, check and install packages by hand.", no_args_is_help=True
-    )
+    group = command_group("packages", "Build, inspect, check and install packages by hand.")
     group.command("build")(build)
     group.command("inspect")(inspect_package)
     group.command("verify")(verify)

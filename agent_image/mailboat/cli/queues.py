@@ -1,4 +1,4 @@
-"""`mailboat queue`: what subscribers have still to import, and how what blocks them is dropped."""
+"""`mailboat queues`: what subscribers have still to import, and how what blocks them is dropped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import publisher_names, queue_names
 from mailboat.cli.declaring import remote_command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
@@ -60,9 +61,7 @@ _VERBS: Final = {"clearable": "clear", "removable": "remove"}
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(
-        name="queue", help="What subscribers have still to import; drop what blocks them.", no_args_is_help=True
-    )
+    group = command_group("queues", "Show pending packages per subscriber; drop the ones that block.")
     group.command("ls")(list_queues)
     group.command("show")(show)
     group.command("clear")(clear)
@@ -193,7 +192,7 @@ def remove(
     session: Session,
     queue: QueueArgument,
     items: Annotated[
-        list[str], typer.Argument(metavar="ITEM", help="Ids or offsets from `queue show`, beginning with the oldest.")
+        list[str], typer.Argument(metavar="ITEM", help="Ids or offsets from `queues show`, beginning with the oldest.")
     ],
     yes: SureOption = False,
     wait: AnswerOption = 10.0,
@@ -215,7 +214,7 @@ def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
     found = control.queue(publisher, queue, int(text), 1).items
     if not found or found[0].offset != int(text):
         raise UsageError(
-            f"the queue {queue} holds no package at offset {text}", next_step=f"mailboat queue show {queue}"
+            f"the queue {queue} holds no package at offset {text}", next_step=f"mailboat queues show {queue}"
         )
     return found[0].id
 

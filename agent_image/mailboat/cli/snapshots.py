@@ -196,7 +196,7 @@ def _show_restored(session: Session, taken: Taken, place: str, into: str) -> Non
     if taken.head.given_up:
         session.note(
             f"it lacks {count_text(len(taken.head.given_up), 'package')} that had been given up:"
-            " mailboat errors list, once its subscriber runs"
+            " mailboat errors ls, once its subscriber runs"
         )
 
 

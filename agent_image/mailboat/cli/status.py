@@ -35,7 +35,9 @@ def register(app: typer.Typer) -> None:
 def status(
     session: Session,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval for --watch.")
+    ] = 1.0,
 ) -> None:
     """Show the journal, its publishers, and how far every subscriber is."""
     clock = SystemClock()

@@ -45,7 +45,7 @@ def status_report(view: StatusView, now_ms: int) -> Report:
 
 def status_blocks(view: StatusView, now_ms: int) -> list[Block]:
     """The journal, the publishers, and the table of subscribers."""
-    return [*_lines(view, now_ms), _table(_ordered(view.subscribers))]
+    return [*_lines(view, now_ms), subscriber_table(_ordered(view.subscribers))]
 
 
 def fitted_blocks(
@@ -77,7 +77,7 @@ def _part(lines: Sequence[str], by_trouble: Sequence[SubscriberStatusView], coun
     hidden = Counter(one.state for one in by_trouble[count:])
     states = ", ".join(f"{number} {state}" for state, number in sorted(hidden.items()))
     rest = f"and {count_text(hidden.total(), 'subscriber')} more: {states}"
-    return [*lines, *([_table(by_trouble[:count])] if count else []), *([rest] if hidden else [])]
+    return [*lines, *([subscriber_table(by_trouble[:count])] if count else []), *([rest] if hidden else [])]
 
 
 def _rows(blocks: Sequence[Block]) -> int:
@@ -143,7 +143,8 @@ def _ordered(subscribers: Sequence[SubscriberStatusView]) -> list[SubscriberStat
     return sorted(subscribers, key=lambda one: natural_key(one.name))
 
 
-def _table(subscribers: Sequence[SubscriberStatusView]) -> Table:
+def subscriber_table(subscribers: Sequence[SubscriberStatusView]) -> Table:
+    """A row for each subscriber, in the order given."""
     columns, rows = list(COLUMNS), [_row(one) for one in subscribers]
     if not any(one.follow for one in subscribers):  # the usual case, and terminals are narrow
         columns.pop(_FOLLOWS)
@@ -179,7 +180,7 @@ def _remarks(one: SubscriberStatusView) -> Iterator[str]:
     if one.is_ready is False and one.ready_reason and one.error is None:
         yield f"not ready: {one.ready_reason}"
     if one.given_up:
-        yield f"{one.given_up} given up: see mailboat errors list {one.name}"
+        yield f"{one.given_up} given up: see mailboat errors ls {one.name}"
 
 
 def error_text(error: CauseView) -> str:

@@ -235,7 +235,7 @@ def build_document(build: BulkPart) -> dict[str, Any]:
 def _report(subscription: Subscription, found: SubscriberStatistics) -> Report:
     is_redrive_all = not found.imported and (found.redriven or found.still_given_up)
     parts = [] if is_redrive_all else [f"{count_text(found.imported, 'package')} imported"]
-    parts += [f"{found.failed} given up: see mailboat errors list {subscription.name}"] if found.failed else []
+    parts += [f"{found.failed} given up: see mailboat errors ls {subscription.name}"] if found.failed else []
     parts += [f"{found.redriven} re-driven"] if found.redriven else []
     again = found.redrive_cause
     parts += [f"{found.still_given_up} still given up: {cause_text(again)}"] if again is not None else []

@@ -1,4 +1,4 @@
-"""`mailboat subscribers`: who is on the books."""
+"""`mailboat subscribers`: the subscriber registry."""
 
 from __future__ import annotations
 
@@ -9,21 +9,34 @@ import typer
 
 from mailboat.cli.completion import subscriber_names
 from mailboat.cli.declaring import remote_command
+from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
+from mailboat.cli.status_board import subscriber_table
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = typer.Typer(name="subscribers", help="Who is on the books.", no_args_is_help=True)
+    group = command_group("subscribers", "Manage the subscriber registry.")
+    group.command("ls")(list_subscribers)
     group.command("forget")(forget)
     app.add_typer(group)
 
 
 @remote_command
+def list_subscribers(session: Session) -> None:
+    """List the known subscribers: state, position, lag."""
+    with session.control() as control:
+        found = control.status().subscribers
+    session.show(Report([asdict(one) for one in found], [one.name for one in found], lambda: [subscriber_table(found)]))
+
+
+@remote_command
 def forget(
     session: Session,
-    name: Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+    ],
 ) -> None:
     """Forget a subscriber that will not come back: nobody waits for it any more. Its target stays as it is."""
     with session.control() as control:

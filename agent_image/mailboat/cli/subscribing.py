@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 @command
 def subscribe(
     session: Session,
-    name: Annotated[str, typer.Argument(help="Name of the subscriber.", autocompletion=subscriber_names)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=subscriber_names)],
     into: Annotated[
         str | None,
         typer.Option(

@@ -111,7 +111,7 @@ def open_source(text: str, openers: Iterable[SourceOpener] = ()) -> Source:
         raise UsageError(
             f"{text} is a file of no known format: a source is a folder, a FileVault checkout or zip, files:DIR,"
             " generations:DIR or sqlite:FILE; a tree package is none",
-            next_step=f"what is in a package: mailboat package inspect {shlex.quote(text)}",
+            next_step=f"what is in a package: mailboat packages inspect {shlex.quote(text)}",
         )
     from mailboat.content.sources.folder import FolderSource
 

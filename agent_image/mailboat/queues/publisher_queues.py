@@ -25,7 +25,7 @@ _NAME_SHOWN: Final = 120
 class QueueMissingError(UsageError):
     """The publisher has no queue of that name: the subscriber is unknown, silent for too long, or never gives up.
 
-    `mailboat queue ls` lists the queues there are.
+    `mailboat queues ls` lists the queues there are.
     """
 
 

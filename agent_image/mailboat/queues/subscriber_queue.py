@@ -34,7 +34,7 @@ class RemovalRefusedError(UsageError):
     """What was named can't be removed from the queue. Nothing was sent.
 
     Only the first entry can be removed alone, since a subscriber imports in order; of several, everything up to the
-    last of them is removed, and each must still be in the queue. `mailboat queue show` lists what is there now.
+    last of them is removed, and each must still be in the queue. `mailboat queues show` lists what is there now.
     """
 
 
@@ -185,7 +185,7 @@ class SubscriberQueue:
 
     @property
     def _look(self) -> str:
-        return f"mailboat queue show {self.name}"
+        return f"mailboat queues show {self.name}"
 
     @property
     def _first_offset(self) -> int:

@@ -198,7 +198,7 @@ class ControlRoom:
             if offset not in known:
                 raise UsageError(
                     f"{subscriber} did not give up a package at offset {offset}",
-                    next_step=f"mailboat errors list {subscriber}",
+                    next_step=f"mailboat errors ls {subscriber}",
                 )
         wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
         return self._answers_to(

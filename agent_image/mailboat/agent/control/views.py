@@ -212,7 +212,7 @@ class QueueItemView:
     """A package in a queue.
 
     Attributes:
-        id: `<topic>-0@<offset>`, what `queue remove` takes.
+        id: `<topic>-0@<offset>`, what `queues remove` takes.
         offset: Its place on the package topic.
         package_id: The package.
         action: ADD, DELETE or INVALIDATE.

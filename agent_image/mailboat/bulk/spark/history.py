@@ -4,7 +4,7 @@
 
 One row for each record, at the bounds of the moment of planning; those that can't be decoded are rows with an `error`,
 so nothing is left out in silence. The options `from` and `before` say which offsets are read, `offsetsPerTask` how many
-by one task. Payloads are no column: `mailboat package` fetches them.
+by one task. Payloads are no column: `mailboat packages` fetches them.
 """
 
 from __future__ import annotations

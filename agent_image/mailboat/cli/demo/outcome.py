@@ -167,7 +167,7 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
-    about_it = ([*home, "distribution", "get", MISTAKE_ID], "what became of the mistake")
+    about_it = ([*home, "distributions", "get", MISTAKE_ID], "what became of the mistake")
     commands = [
         ([*home, "status"], standing_text(outcome.servers)),
         *([about_it] if outcome.board.has_story else []),

@@ -121,7 +121,7 @@ class Stage:
                     raise refused_answer(answer)
                 self._board.mistake = Mistake.CLEARED
                 self._tell(
-                    GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queue remove)"
+                    GOLDEN, f"{count_text(answer.removed or 0, 'package')} dropped through the API (queues remove)"
                 )
         if isinstance(heard, Published | Erred | Cleared):
             self._is_asking = False

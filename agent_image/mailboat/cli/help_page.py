@@ -1,0 +1,213 @@
+"""How help looks: usage, arguments, options, commands by topic, examples. The same style on every page.
+
+The framework's own pages name a type for every flag and have no place for examples. Everything here is plain text that
+is as wide as the terminal; headings are bold where colours are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from mailboat.agent.settings import current_settings
+from mailboat.cli.examples import EXAMPLES
+from mailboat.cli.failures import EXIT_CODES
+
+PAGE_WIDTH: Final = 100
+"""Help is not wider than this, however wide the terminal is."""
+
+COMMON_OPTIONS: Final = frozenset({"output", "home", "url", "token_file", "verbose", "help"})
+"""Options that mean the same for every command; they stand behind its own."""
+
+TOPICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Start": ("init", "demo", "config", "agent"),
+    "Publish": ("plan", "publish", "delete", "invalidate", "ping", "bulk", "distributions", "publishers"),
+    "Subscribe": ("subscribe", "subscribers", "queues", "errors", "status"),
+    "Content and storage": ("content", "packages", "journal", "blobs"),
+    "Help": ("explain", "completion"),
+}
+"""The top-level commands by topic, in the order of the help."""
+
+ALIASES: Final[Mapping[str, str]] = {
+    "distribution": "distributions",
+    "package": "packages",
+    "publisher": "publishers",
+    "queue": "queues",
+    "subscriber": "subscribers",
+    "list": "ls",
+}
+"""Other spellings of commands, understood everywhere and not listed."""
+
+_COMPLETION_OPTIONS: Final = frozenset({"install_completion", "show_completion"})
+_NAMES_WIDTH: Final = 32
+_EXIT_USAGE: Final = 2
+
+
+class PagedCommand(TyperCommand):
+    """A command with a help page in our style."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page."""
+        _write_page(self, ctx, formatter)
+
+
+class PagedGroup(TyperGroup):
+    """A group with a help page in our style; it understands the aliases of its commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page."""
+        _write_page(self, ctx, formatter)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options without the framework's for completion: `mailboat completion` is the one way to it."""
+        return [one for one in super().get_params(ctx) if one.name not in _COMPLETION_OPTIONS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, or of the name that it is an alias of."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As the framework; a group without a command names those that it has, the program prints its help."""
+        if not args and not ctx.resilient_parsing:
+            if ctx.parent is None:
+                typer.echo(ctx.get_help())
+                ctx.exit(_EXIT_USAGE)
+            ctx.fail(f"missing command; choose one of: {', '.join(self.list_commands(ctx))}")
+        return super().parse_args(ctx, args)
+
+
+class PagedTyper(typer.Typer):
+    """An application or group whose commands have pages in our style."""
+
+    def __init__(self, **settings: Any) -> None:
+        """As the framework's."""
+        super().__init__(cls=PagedGroup, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        """Register a command."""
+        return super().command(name, cls=PagedCommand, **settings)
+
+
+def command_group(name: str, summary: str) -> typer.Typer:
+    """A group of commands, to be filled and added to the application.
+
+    Args:
+        name: As it is typed.
+        summary: One sentence for the help.
+    """
+    return PagedTyper(name=name, help=summary)
+
+
+def value_name(option: Any, context: Any) -> str:
+    """What stands for an option's value: capitals, or the words to choose from; nothing for a flag."""
+    if option.is_flag:
+        return ""
+    kind = str(option.display_type(context)).strip("<>")
+    fallback = "N" if kind.startswith("int") else option.name.upper().replace("_", "-")
+    return str(option.metavar or (kind if "|" in kind else fallback))
+
+
+def argument_name(argument: Any) -> str:
+    """`SOURCE`, `[PATH]`, `[PATH]...`, `ITEM...`."""
+    name = str(argument.metavar or argument.name.upper())
+    return f"{name if argument.required else f'[{name}]'}{'...' if argument.nargs == -1 else ''}"
+
+
+def default_text(parameter: Any) -> str:
+    """The default of an option or argument; nothing where it goes without saying."""
+    default = parameter.default
+    if callable(default) or default in (None, False, (), []) or not isinstance(default, str | int | float):
+        return ""
+    return str(getattr(default, "value", default))
+
+
+def visible_parameters(command: Any, context: Any) -> Iterator[Any]:
+    """Arguments and options of a command, those that all commands have at the end."""
+    found = [one for one in command.get_params(context) if not getattr(one, "hidden", False)]
+    yield from sorted(found, key=lambda one: one.name in COMMON_OPTIONS)
+
+
+def topics_of(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The names by topic; of a group, all under one heading."""
+    if set(names) <= set().union(*TOPICS.values()) and len(names) > len(TOPICS):
+        yield from ((topic, [one for one in members if one in names]) for topic, members in TOPICS.items())
+    else:
+        yield "Commands", list(names)
+
+
+def _write_page(command: Any, context: Any, formatter: Any) -> None:
+    parameters = list(visible_parameters(command, context))
+    arguments = [one for one in parameters if one.param_type_name == "argument"]
+    options = [one for one in parameters if one.param_type_name == "option"]
+    words = ["[OPTIONS]", *(["COMMAND"] if hasattr(command, "commands") else map(argument_name, arguments))]
+    formatter.write_usage(context.command_path, " ".join(words))
+    formatter.write_paragraph()
+    formatter.write_text(_unfolded(command.help or ""))
+    _write_rows(formatter, "Arguments", [(one.metavar or one.name.upper(), _meaning(one)) for one in arguments])
+    if hasattr(command, "commands"):
+        for topic, names in topics_of(command.list_commands(context)):
+            rows = [(name, _summary(command.commands[name])) for name in names]
+            _write_rows(formatter, topic, rows)
+    common = [one for one in options if one.name in COMMON_OPTIONS and context.parent is not None]
+    own = [one for one in options if one not in common]
+    _write_rows(formatter, "Options", [(_option_names(one, context), _meaning(one)) for one in own])
+    _write_rows(
+        formatter,
+        "Common options" if own else "Options",
+        [(_option_names(one, context), _meaning(one)) for one in common],
+    )
+    _write_examples(formatter, EXAMPLES.get(_canonical(context), ()))
+    if context.parent is None:
+        _write_rows(formatter, "Exit codes", [(str(code), meaning) for code, meaning in EXIT_CODES])
+
+
+def _canonical(context: Any) -> str:
+    """The command's path without the program, in the names that are listed."""
+    words: list[str] = []
+    while context.parent is not None:
+        words.insert(0, context.command.name)
+        context = context.parent
+    return " ".join(words)
+
+
+def _write_rows(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
+    if rows:
+        with formatter.section(_heading(title)):
+            formatter.write_dl(rows, col_max=_NAMES_WIDTH)
+
+
+def _write_examples(formatter: Any, lines: Sequence[str]) -> None:
+    if lines:
+        with formatter.section(_heading("Examples")):
+            formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in lines))
+
+
+def _heading(title: str) -> str:
+    return typer.style(title, bold=True) if current_settings().is_colour_wanted else title
+
+
+def _option_names(option: Any, context: Any) -> str:
+    short = [one for one in option.opts if not one.startswith("--")]
+    names = ", ".join([*short, *(one for one in option.opts if one not in short), *option.secondary_opts])
+    return f"{names} {value_name(option, context)}".rstrip()
+
+
+def _meaning(parameter: Any) -> str:
+    default = default_text(parameter)
+    text = "Show this page." if parameter.name == "help" else str(getattr(parameter, "help", "") or "")
+    return f"{text} Default: {default}." if default and "Default:" not in text else text
+
+
+def _summary(command: Any) -> str:
+    """The first sentence of a command's help."""
+    text = " ".join(_unfolded(command.help or "").split("\n\n")[0].split())
+    head, end, _ = text.partition(". ")
+    return head if end else text.removesuffix(".")
+
+
+def _unfolded(text: str) -> str:
+    """Paragraphs without the line breaks of the source."""
+    return "\n\n".join(" ".join(one.split()) for one in text.strip().split("\n\n"))

@@ -1,0 +1,48 @@
+"""`mailboat publishers`: the publishers of a home or an agent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from mailboat.cli.declaring import remote_command
+from mailboat.cli.help_page import command_group
+from mailboat.cli.rendering import ABSENT, Column, Report, Table, seconds_text, time_text
+from mailboat.cli.session import Session
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import PublisherView
+
+_COLUMNS: Final = (
+    Column("PUBLISHER"),
+    Column("QUEUES"),
+    Column("LAST PUBLISHED"),
+    Column("HELD BACK", is_number=True),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = command_group("publishers", "List the publishers.")
+    group.command("ls")(list_publishers)
+    app.add_typer(group)
+
+
+@remote_command
+def list_publishers(session: Session) -> None:
+    """List the publishers: the state of their queues, and when each published last."""
+    with session.control() as control:
+        found = control.status().publishers
+    table = Table(_COLUMNS, [_row(one) for one in found], empty="no publisher is known")
+    session.show(Report([asdict(one) for one in found], [one.name for one in found], lambda: [table]))
+
+
+def _row(one: PublisherView) -> list[str]:
+    return [
+        one.name,
+        ABSENT if one.state is None else one.state.lower(),
+        time_text(one.last_published_ms) or ABSENT,
+        seconds_text(one.delay_seconds) if one.delay_seconds else ABSENT,
+    ]
