@@ -45,7 +45,7 @@ def entry(offset: int) -> Entry:
 
 
 def filled_view(count: int) -> LogView:
-    view = LogView(TOPIC, {AUTHOR}, Bounds(Offset(0), Offset(0)), details_budget_bytes=10**9)
+    view = LogView(TOPIC, {AUTHOR}, Bounds(Offset(0), Offset(0)), budget_bytes=10**9)
     for begin in range(0, count, STEP):
         end = min(count, begin + STEP)
         view.extend(DecodedRecords([entry(offset) for offset in range(begin, end)], 0), Offset(end))

@@ -20,7 +20,7 @@ from mailboat.model.messages import (
     PingMessage,
     StatusMessage,
 )
-from mailboat.queues.failures import MAX_QUEUE_BYTES, ErrorQueue, FailedPackages
+from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.following import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
@@ -243,23 +243,22 @@ class TestErrorQueues:
         assert failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent0")), 9)
         assert not failed.may_have_forgotten(AUTHOR, QueueName(SLING_ID, AgentName("agent29")), 10)
 
-    def test_a_full_queue_loses_texts_first_and_then_its_oldest_entries(
-        self, sources: QueueSources, errors: ErrorQueue
-    ) -> None:
-        failed = sources.failed
-        for offset in range(40_000):
+    def test_a_full_queue_loses_texts_first_and_then_its_oldest_entries(self, sources: QueueSources) -> None:
+        failed = FailedPackages(max_queue_bytes=400_000)
+        errors = ErrorQueue(EDGE, AUTHOR, failed, sources.view)
+        for offset in range(2_000):
             failed.hear(replace(status(offset), cause=FailureCause("StorageFull", "m" * 1_000, "/a", "t" * 2_000)))
             failed.hear(status(offset, name=WEST)) if offset < 10 else None
         of_edge, of_west = failed.of(AUTHOR, EDGE, Offset(0)), failed.of(AUTHOR, WEST, Offset(0))
-        assert failed.size_bytes <= MAX_QUEUE_BYTES + 50_000
-        assert (len(of_edge) + failed.forgotten_count, of_edge[-1].offset) == (40_000, 39_999)
+        assert failed.size_bytes <= 450_000
+        assert (len(of_edge) + failed.forgotten_count, of_edge[-1].offset) == (2_000, 1_999)
         assert of_edge[0].cause == FailureCause("StorageFull", "", is_truncated=True)
         assert [one.cause == CAUSE for one in of_west] == [True] * 10
         assert not errors.size().is_exact
         assert failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset - 1)
         assert not failed.may_have_forgotten(AUTHOR, EDGE, of_edge[0].offset)
         assert not failed.may_have_forgotten(AUTHOR, WEST, 0)
-        failed.trim(Offset(40_000))
+        failed.trim(Offset(2_000))
         assert failed.size_bytes == 0
 
     def test_they_are_rebuilt_from_the_status_topic(self, journal: MemoryJournal, failed: FailedPackages) -> None:

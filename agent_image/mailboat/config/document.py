@@ -115,9 +115,14 @@ class PublisherConfig(Section):
     changed_package_bytes: Annotated[
         int, Setting("Content that one package of `publish --changed` carries at most, about.", minimum=1)
     ] = 4 * MEBIBYTE
-    queue_cache_bytes: Annotated[int, Setting("Memory for the picture of the queues.", minimum=MEBIBYTE)] = (
-        256 * MEBIBYTE
-    )
+    queue_cache_bytes: Annotated[
+        int,
+        Setting(
+            "Memory for the picture of the queues: half of it at most for the places of packages, 2.25 bytes each, the "
+            "rest for what was read of them.",
+            minimum=MEBIBYTE,
+        ),
+    ] = 64 * MEBIBYTE
     throttle: Annotated[ThrottleConfig, Setting("When publishing slows down.")] = field(default_factory=ThrottleConfig)
 
 

@@ -76,7 +76,7 @@ def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> boo
     """
     end = view.known_from
     begin = Offset(max(view.bounds.earliest_offset, end - step_offsets))
-    if begin >= end:
+    if begin >= end or view.is_past_counted:
         return False
     generation = view.generation
     reader = journal.reader(view.topic, begin)
@@ -84,11 +84,11 @@ def count_past(view: LogView, journal: Journal, step_offsets: int = 2000) -> boo
         decoded = _decoded_until(reader, end, view.publishers)
     except PositionOutOfRangeError:  # retention was faster
         view.trim(journal.bounds(view.topic).earliest_offset)
-        return view.known_from > view.bounds.earliest_offset
+        return not view.is_past_counted
     finally:
         reader.close()
     view.extend_back(decoded, begin, end, generation)
-    return begin > view.bounds.earliest_offset
+    return not view.is_past_counted
 
 
 def _decoded_until(reader: JournalReader, end: Offset, publishers: Collection[AgentName]) -> DecodedRecords:

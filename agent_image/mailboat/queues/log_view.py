@@ -1,9 +1,9 @@
 """The shared picture of a package topic that all queues of a publisher's process look at.
 
-It has two parts. The offsets of the packages (`offsets`) say how long each queue is. The details (`columns`) are kept
-where somebody looked, which is the end, where new packages arrive, and the beginnings of the queues; a budget of bytes
-holds them down, and what was not looked at for the longest time goes first. One hundred subscribers share one picture;
-each of them is only a position.
+It has two parts within one budget of bytes. The offsets of the packages (`offsets`) say how long each queue is; they
+take half of the budget at most. The details (`columns`) are kept where callers read, which is the end, where new
+packages arrive, and the beginnings of the queues; those that were not read for the longest time are dropped first. One
+hundred subscribers share one picture; each of them is only a position.
 
 Nothing here waits or reads: all is arithmetic under a lock. Who fills it is in `following`, who reads pages in `pages`.
 """
@@ -24,7 +24,7 @@ from mailboat.queues.columns import BLOCK_OFFSETS, EntryBlock, block_end
 from mailboat.queues.entries import DecodedRecords, Entry
 from mailboat.queues.offsets import OffsetColumns, QueueSize
 
-DETAILS_BUDGET_BYTES: Final = 64 * 1024 * 1024
+BUDGET_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -61,16 +61,16 @@ class LogView:
         topic: TopicName,
         publishers: Collection[AgentName],
         bounds: Bounds,
-        details_budget_bytes: int = DETAILS_BUDGET_BYTES,
+        budget_bytes: int = BUDGET_BYTES,
     ) -> None:
-        """Know that the topic has these bounds, and nothing else."""
+        """Know that the topic has these bounds, and nothing else; offsets take half of the budget at most."""
         self.topic = topic
         self.publishers = frozenset(publishers)
         self.counts = ViewCounts()
-        self._budget_bytes = details_budget_bytes
+        self._budget_bytes = budget_bytes
         self._lock = threading.Lock()
         self._bounds = bounds
-        self._offsets = OffsetColumns(self.publishers, bounds.next_offset)
+        self._offsets = OffsetColumns(self.publishers, bounds.next_offset, self._budget_bytes // 2)
         self._open = _OpenBlock(bounds.next_offset, bounds.next_offset)
         self._blocks: OrderedDict[int, EntryBlock] = OrderedDict()
         self._details_bytes = 0
@@ -96,6 +96,12 @@ class LogView:
         return self._offsets.known_to
 
     @property
+    def is_past_counted(self) -> bool:
+        """Whether the past is counted as far back as the log, or the memory, goes."""
+        with self._lock:
+            return self._offsets.is_full or self._offsets.known_from <= self._bounds.earliest_offset
+
+    @property
     def size_bytes(self) -> int:
         """What the view costs, but for the few entries at the end that are not packed yet."""
         with self._lock:
@@ -106,7 +112,7 @@ class LogView:
         with self._lock:
             self.counts.restarts += 1
             self._bounds = bounds
-            self._offsets = OffsetColumns(self.publishers, bounds.next_offset)
+            self._offsets = OffsetColumns(self.publishers, bounds.next_offset, self._budget_bytes // 2)
             self._open = _OpenBlock(bounds.next_offset, bounds.next_offset)
             self._blocks.clear()
             self._details_bytes = 0
@@ -118,6 +124,7 @@ class LogView:
             self._bounds = Bounds(self._bounds.earliest_offset, max(self._bounds.next_offset, known_to))
             self.counts.unreadable_records += decoded.unreadable_count
             self._offsets.extend(decoded.entries, known_to, decoded.pieces)
+            self._evict()
 
     def extend_back(self, decoded: DecodedRecords, known_from: Offset, known_to: Offset, generation: int) -> bool:
         """Take in a part of the past, if it ends where the known stretch begins; otherwise somebody was faster."""
@@ -125,6 +132,7 @@ class LogView:
             if known_to != self._offsets.known_from or known_from >= known_to or generation != self.generation:
                 return False
             self._offsets.extend_back(decoded.entries, known_from, decoded.pieces)
+            self._evict()
             return True
 
     def trim(self, earliest: Offset) -> None:
@@ -226,7 +234,10 @@ class LogView:
         block = EntryBlock(stretch.entries, stretch.covers_from, stretch.covers_to)
         self._blocks[number] = block
         self._details_bytes += block.size_bytes
-        while self._details_bytes > self._budget_bytes:
+        self._evict()
+
+    def _evict(self) -> None:
+        while self._blocks and self._details_bytes > self._budget_bytes - self._offsets.size_bytes:
             self._drop(next(iter(self._blocks)))
             self.counts.evicted_blocks += 1
 
