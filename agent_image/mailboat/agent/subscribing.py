@@ -26,6 +26,7 @@ from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.readiness import ReadinessPolicy
 from mailboat.subscriber.retries import RetryPolicy
@@ -297,6 +298,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         limits=workspace.limits,
         package_timeout_seconds=config.package_timeout_seconds,
         undecodable=UndecodablePolicy(config.undecodable),
+        pieces=PieceLimits(config.pieces.max_packages, config.pieces.max_bytes, config.pieces.expire_seconds),
         is_gap_accepted=subscription.is_gap_accepted,
     )
 

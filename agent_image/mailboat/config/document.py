@@ -152,6 +152,18 @@ class ReadinessConfig(Section):
     ] = None
 
 
+class PiecesConfig(Section):
+    """How much of packages in chunks is collected on disk while it goes by; the rest is read again when needed."""
+
+    max_packages: Annotated[int, Setting("Packages at once.", minimum=1)] = 10
+    max_bytes: Annotated[
+        int, Setting("Bytes of all of them, in the folder for temporary files; a pod's has 1 GiB.", minimum=0)
+    ] = 512 * MEBIBYTE
+    expire_seconds: Annotated[
+        float, Setting("A package is dropped when no piece of it came for so long: its publisher died.", minimum=1)
+    ] = 60.0
+
+
 class HooksConfig(Section):
     """Commands of the user around an import. Each gets the package as one JSON object on its standard input."""
 
@@ -205,6 +217,9 @@ class SubscriberConfig(Section):
         Setting("What messages of others may call the format `filevault`: the names of Sling's package builders."),
     ] = ("journal_filevault", "journal")
     announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
+    pieces: Annotated[PiecesConfig, Setting("What is collected of packages in chunks.")] = field(
+        default_factory=PiecesConfig
+    )
     readiness: Annotated[ReadinessConfig, Setting("When it counts as ready to serve.")] = field(
         default_factory=ReadinessConfig
     )

@@ -9,6 +9,7 @@ restarts in the middle need no protocol of their own. Length, count and digest a
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -58,7 +59,7 @@ class PieceLimits:
     """
 
     max_packages: int = 10
-    max_bytes: int = 2 * 1024**3
+    max_bytes: int = 512 * 1024**2
     expire_seconds: float = 60.0
 
 
@@ -219,6 +220,13 @@ class PieceStore:
             self.figures.expired += 1
             _LOG.warning("package %s: %d pieces from offset %d on, and then no more", *_words(key, oldest))
             self._drop(key)
+
+    def expires_in_seconds(self) -> float:
+        """When `expire` has something to do; infinite while nothing is collected."""
+        if not self._collections:
+            return math.inf
+        oldest = next(iter(self._collections.values()))
+        return max(0.0, oldest.touched + self._limits.expire_seconds - self._clock.monotonic())
 
     def close(self) -> None:
         """Drop all collections."""

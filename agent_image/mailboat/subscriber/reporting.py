@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -215,7 +216,14 @@ class Reporter:
             self._guard.woken.clear()
             if self._guard.stopping.is_set() or (self.is_wanted is not None and self.is_wanted()):
                 return
-            self._ports.clock.wait(self._guard.woken, deadline.remaining_seconds())
+            self._ports.clock.wait(self._guard.woken, min(deadline.remaining_seconds(), self._expire_pieces()))
+
+    def _expire_pieces(self) -> float:
+        """Drop what expired of the pieces collected; seconds until more does: a pause may be longer than that."""
+        if self.pieces is None:
+            return math.inf
+        self.pieces.expire()
+        return self.pieces.expires_in_seconds()
 
     def _tell_phase(self, phase: SubscriberPhase) -> None:
         before = self._snapshot

@@ -60,7 +60,7 @@ class ImportRun:
         self._reporter = reporter
         self._target = ports.target
         self._reach = ports.failpoints.reach
-        reporter.pieces = PieceStore(ports.journal, settings.package_topic, ports.clock)
+        reporter.pieces = PieceStore(ports.journal, settings.package_topic, ports.clock, settings.pieces)
         self._payloads = Payloads(ports.blobs, ports.references, reporter.pieces, settings.limits.max_total_bytes)
         self._golden = None if settings.staging is None else GoldenWatch(settings.staging, settings, ports)
         gate = Gate(commands, self._golden, guard) if settings.is_editable or self._golden is not None else None
@@ -120,6 +120,7 @@ class ImportRun:
     def _step(self, keep_reader: Callable[[JournalReader], None]) -> None:
         if self._is_lost:
             self._open(keep_reader, is_gap_accepted=False)
+        self._payloads.pieces.expire()
         self._take_commands()
         if self._has_pending:
             self._measuring.confirming(self._confirmations.send)

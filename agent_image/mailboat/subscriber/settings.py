@@ -17,6 +17,7 @@ from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.packages.port import PackageCodec, PackageLimits
+from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import ImportMeter, Observer, SilentObserver
 from mailboat.subscriber.readiness import ReadinessPolicy
@@ -91,6 +92,7 @@ class SubscriberSettings(Frozen):
         package_timeout_seconds: Time that importing one package may take; None sets no limit.
         undecodable: What happens to a record that is no package message.
         skip_commits: How often the position is stored when all is skipped.
+        pieces: How much is collected of packages in pieces while they go by.
         heavy_bytes: Content in one batch, beyond which it is committed before it is full.
         is_gap_accepted: Go on where the position does not fit the log (`--accept-gap`), see `continuity.py`.
     """
@@ -112,6 +114,7 @@ class SubscriberSettings(Frozen):
     package_timeout_seconds: float | None = 3600.0
     undecodable: UndecodablePolicy = UndecodablePolicy.GIVE_UP
     skip_commits: SkipCommits = field(default_factory=SkipCommits)
+    pieces: PieceLimits = field(default_factory=PieceLimits)
     heavy_bytes: int = 64 * 1024 * 1024
     is_gap_accepted: bool = False
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import AGENT_NAME, DRAIN, DURATION, DURATION_OR_ZERO, LABEL, LABEL_KEY, VARIABLE
+from mailboat_operator.api.forms import AGENT_NAME, DRAIN, DURATION, DURATION_OR_ZERO, LABEL, LABEL_KEY, SIZE, VARIABLE
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Limits
 from mailboat_operator.api.metadata import Metadata
@@ -114,6 +114,17 @@ class Readiness:
         float | None,
         Field("Not ready any more when the oldest package not imported is this old; not said: never.", form=DURATION),
     ] = None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """How much of packages in chunks members collect while it goes by; the rest is read again when it is needed."""
+
+    max_packages: Annotated[int, Field("Packages at once.", minimum=1, maximum=1000)] = 10
+    max_size_bytes: Annotated[int, Field("All of them; a pod has 1Gi for temporary files.", form=SIZE)] = 512 * 1024**2
+    expire_after_seconds: Annotated[
+        float, Field("A package is dropped when no piece of it came for so long.", form=DURATION)
+    ] = 60.0
 
 
 @dataclass(frozen=True)
@@ -282,6 +293,7 @@ class SubscriberPoolSpec:
         ),
     ] = 5.0
     limits: Annotated[Limits, Field("What is taken of one package.")] = field(default_factory=Limits)
+    pieces: Annotated[Pieces, Field("What is collected of packages in chunks.")] = field(default_factory=Pieces)
     lagging_from: Annotated[
         int,
         Field(
