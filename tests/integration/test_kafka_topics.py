@@ -31,12 +31,10 @@ from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
 from mailboat.testing.kafka_broker import (
-    BrokerFailedError,
     BrokerSettings,
-    BrokerToolMissingError,
     KafkaBroker,
-    resolve_jars,
 )
+from mailboat.testing.kafka_files import BrokerFailedError, BrokerToolMissingError, resolve_jars
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 WRONG = "not the password"

@@ -1,21 +1,17 @@
 """Runs real Kafka brokers (KRaft, broker and controller in one process) for tests and demonstrations.
 
-The jars are those that `kafka_broker.xml` names, brought by Maven once and kept under a key of that file. A broker
-listens on free ports of the loopback address, stays on them over restarts, and ends with the process that started it.
-It can be stopped, killed and started again; `kafka_cluster` makes a cluster of several. Nothing here is for production:
-a small heap, no `fsync`.
+The jars come from `kafka_files.py`, and with them an archive of the classes that a broker loads at its start, which the
+first broker of a machine makes: later ones start in a quarter of the CPU time. A broker listens on free ports of the
+loopback address, stays on them over restarts, and ends with the process that started it. It can be stopped, killed and
+started again; `kafka_cluster` makes a cluster of several. Nothing here is for production: a small heap, no `fsync`.
 """
 
 from __future__ import annotations
 
-import base64
-import fcntl
-import hashlib
-import shutil
 import signal
 import subprocess
+import tempfile
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,10 +20,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from mailboat.clock import Clock, Deadline
-from mailboat.errors import RetryableError, UsageError
 from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
+from mailboat.testing.kafka_files import (
+    BrokerFailedError,
+    copy_formatted,
+    format_storage,
+    made_once,
+    new_id,
+    program,
+    resolve_jars,
+    write_properties,
+)
 
-_POM: Final = Path(__file__).with_suffix(".xml")
 _JVM: Final = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -37,16 +41,9 @@ _LOGGING: Final = (  # warnings, and the line that says that the broker answers
     # a line for each try to reach a dead node
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.clients.NetworkClient=error",
 )
+_ARCHIVING: Final = "-XX:ArchiveClassesAtExit"
 _STARTED: Final = "Kafka Server started"
 _LOOK_SECONDS: Final = 0.02
-
-
-class BrokerToolMissingError(UsageError):
-    """A program that the broker needs is not there. Install Java 17 or newer and Maven; on Debian both are packages."""
-
-
-class BrokerFailedError(RetryableError):
-    """The broker, or the download of its jars, failed. The message ends with the last lines of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +123,7 @@ class KafkaBroker:
         self._ports = dict(zip(names, ports or free_ports(len(names)), strict=True))
         self._process: subprocess.Popen[bytes] | None = None
         self._jars: Path | None = None
+        self._archive: Path | None = None
         self._seen_bytes = 0
 
     @property
@@ -160,9 +158,11 @@ class KafkaBroker:
     def launch(self, quorum: Quorum | None = None) -> None:
         """Begin to start; of a new cluster, none answers before the others are launched too."""
         self._jars = self._jars or resolve_jars(self._settings.cache)
+        if self._archive is None:
+            self._archive = self._class_archive(self._jars)
         properties = self._settings.folder / "server.properties"
         if not properties.exists():
-            self._format(properties, quorum)
+            self._format(properties, quorum or Quorum(new_id(), f"{self._settings.node_id}@{self.controller}"))
         self._seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             command = [*until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
@@ -212,26 +212,42 @@ class KafkaBroker:
     ) -> None:
         self.stop()
 
-    def _format(self, properties: Path, quorum: Quorum | None) -> None:
+    def _format(self, properties: Path, quorum: Quorum) -> None:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         lines = {**self._properties(quorum), **self._settings.properties}
         draft = properties.with_suffix(".draft")
-        draft.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        cluster_id = new_cluster_id() if quorum is None else quorum.cluster_id
-        # an equals sign keeps an id that begins with a dash from being taken for an option
-        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(draft)]
-        for name, password in self._settings.scram_users.items():
-            arguments += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
-        if quorum is None:
-            arguments.append("--standalone")
-        _run([*self._java(), "kafka.tools.StorageTool", *arguments], "formatting the broker's folder")
+        write_properties(draft, lines)
+        if self._jars is not None and not self._settings.scram_users:
+            copy_formatted(self._jars, self.data_folder, quorum.cluster_id, self._settings.node_id)
+        else:  # a password's salted hash is part of the storage
+            users = self._settings.scram_users.items()
+            added = [("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]") for name, password in users]
+            format_storage(self._java(), draft, quorum.cluster_id, [word for pair in added for word in pair])
         draft.rename(properties)
 
     def _java(self) -> list[str]:
         heap = f"-Xmx{self._settings.heap_mib}m"
-        return [_program("java"), heap, *_JVM, *_LOGGING, *self._settings.jvm, "-cp", f"{self._jars}/*"]
+        shared = [] if self._archive is None else [f"-XX:SharedArchiveFile={self._archive}"]
+        return [program("java"), heap, *_JVM, *shared, *_LOGGING, *self._settings.jvm, "-cp", f"{self._jars}/*"]
 
-    def _properties(self, quorum: Quorum | None) -> dict[str, str]:
+    def _class_archive(self, jars: Path) -> Path | None:
+        """Return what class-data sharing maps instead of loading and verifying classes; None for who writes it."""
+        if any(one.startswith(_ARCHIVING) for one in self._settings.jvm):
+            return None
+        machine = Path(program("java")).resolve().with_name("java").stat()  # an archive fits one build of Java only
+        key = f"{machine.st_size:x}{machine.st_mtime_ns:x}"
+        return made_once(jars.with_name(f"{jars.name}-{key}.jsa"), self._archive_classes)
+
+    def _archive_classes(self, draft: Path) -> None:
+        """Start a broker that writes the archive when it ends; an empty one where it can't, which Java ignores."""
+        with tempfile.TemporaryDirectory(prefix="mailboat-kafka-") as folder:
+            settings = BrokerSettings(Path(folder), cache=self._settings.cache, jvm=(f"{_ARCHIVING}={draft}",))
+            broker = KafkaBroker(settings, self._clock)
+            broker.start()
+            broker.stop(self._settings.start_seconds)
+        draft.touch()
+
+    def _properties(self, quorum: Quorum) -> dict[str, str]:
         kinds = {"CLIENT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
         kinds |= {one.name: one.protocol for one in self._settings.listeners}
         of_listeners = {
@@ -239,7 +255,6 @@ class KafkaBroker:
             for one in self._settings.listeners
             for key, value in one.properties.items()
         }
-        controllers = {"controller.quorum.bootstrap.servers": self.controller}
         return {
             "process.roles": "broker,controller",
             "node.id": str(self._settings.node_id),
@@ -248,7 +263,7 @@ class KafkaBroker:
             "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
             "inter.broker.listener.name": "CLIENT",
             "controller.listener.names": "CONTROLLER",
-            **(controllers if quorum is None else {"controller.quorum.voters": quorum.voters}),
+            "controller.quorum.voters": quorum.voters,
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -277,49 +292,3 @@ def stopped(broker: KafkaBroker) -> Iterator[None]:
         yield
     finally:
         broker.signal(signal.SIGCONT)
-
-
-def resolve_jars(cache: Path) -> Path:
-    """The folder with the broker's jars; Maven fills it once, also when several processes ask at the same time.
-
-    Raises:
-        BrokerToolMissingError: Maven is not installed.
-        BrokerFailedError: Maven failed.
-    """
-    key = hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]
-    jars = cache / f"kafka-{key}"
-    if jars.exists():
-        return jars
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"kafka-{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jars.exists():
-            draft = cache / f"kafka-{key}.draft"
-            shutil.rmtree(draft, ignore_errors=True)
-            maven = [_program("mvn"), "--quiet", "--batch-mode", "--strict-checksums", "--file", str(_POM)]
-            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={draft}"]
-            _run([*maven, *goal], "bringing the broker's jars by Maven")
-            draft.rename(jars)
-    return jars
-
-
-def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise BrokerToolMissingError(
-            f"a real Kafka broker needs the program {name}, which is not on the PATH",
-            next_step="install Java 17 or newer and Maven (Debian: apt-get install openjdk-17-jre-headless maven)",
-        )
-    return found
-
-
-def _run(command: list[str], doing: str) -> None:
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed words and own paths
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).decode(errors="replace").splitlines()[-20:]
-        raise BrokerFailedError(f"{doing} failed with exit code {done.returncode}:\n" + "\n".join(said))
-
-
-def new_cluster_id() -> str:
-    """An id as Kafka wants it: 16 bytes in base 64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -12,7 +12,8 @@ from typing import Final, Self
 
 from mailboat.clock import Clock
 from mailboat.testing.free_ports import free_ports
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum, new_cluster_id
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum
+from mailboat.testing.kafka_files import new_id
 
 _PORTS_OF_A_NODE: Final = 2
 _QUICK: Final = {
@@ -57,7 +58,7 @@ class KafkaCluster:
     def start(self) -> None:
         """Start all, and return when all answer. Raises: BrokerToolMissingError, BrokerFailedError."""
         voters = ",".join(f"{number}@{one.controller}" for number, one in self.brokers.items())
-        quorum = Quorum(new_cluster_id(), voters)
+        quorum = Quorum(new_id(), voters)
         for one in self.brokers.values():
             one.launch(quorum)
         for one in self.brokers.values():
