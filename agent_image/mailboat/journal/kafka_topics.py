@@ -145,9 +145,9 @@ class KafkaTopics:
             try:
                 self.state(topic)
                 return self._configure(topic, configuration)
-            except TopicMissingError:  # or it is just being made or deleted, and not all brokers know so
+            except TopicMissingError as missing:  # or it is being created or deleted, and not all brokers know so
                 if deadline.is_over():
-                    raise
+                    raise _not_served("creating", topic) from missing
             if not self._make(topic, configuration):
                 self._clock.wait(self._closing, _PAUSE_SECONDS)
 
@@ -273,9 +273,9 @@ class KafkaTopics:
         while True:
             try:
                 return self.bounds(topic)
-            except TopicMissingError:
+            except TopicMissingError as missing:
                 if deadline.is_over():
-                    raise
+                    raise _not_served("creating", topic) from missing
             self._clock.wait(self._closing, _PAUSE_SECONDS)
 
     def _repeat(
@@ -322,12 +322,7 @@ class KafkaTopics:
                 raise topic_missing(topic, f"kafka {self._settings.bootstrap_servers}")
             when_missing()
             if deadline.is_over():  # it is there: what the client says of it is no longer, or not yet, true
-                raise JournalUnavailableError(
-                    f"{doing} topic {topic} failed: the brokers have it, but the client found nobody who serves it",
-                    next_step="try again",
-                    topic=topic,
-                    kafka=error.name(),
-                )
+                raise _not_served(doing, topic, kafka=error.name())
         elif kind_of(error) is not JournalUnavailableError:
             raise mapped(error, doing, topic)
         if deadline.is_over():
@@ -349,6 +344,16 @@ class KafkaTopics:
             if reason is not None:
                 error.message = f"the broker's certificate is not trusted: {reason}"
         return error
+
+
+def _not_served(doing: str, topic: TopicName, **facts: str) -> JournalUnavailableError:
+    """Return the error of a topic that exists, as far as the controller knows, and that no broker serves yet."""
+    return JournalUnavailableError(
+        f"{doing} topic {topic} failed: the cluster has it, but no broker serves it yet",
+        next_step="try again",
+        topic=topic,
+        **facts,
+    )
 
 
 def _only(asked: Mapping[Any, Future[Any]]) -> Any:

@@ -1,0 +1,35 @@
+"""Creation of a topic whose answers come late: no broker is needed to show what is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from mailboat.clock import SystemClock
+from mailboat.errors import JournalUnavailableError, TopicMissingError
+from mailboat.journal.kafka_log import ClientLog
+from mailboat.journal.kafka_settings import KafkaSettings
+from mailboat.journal.kafka_topics import KafkaTopics, TopicState
+from mailboat.model.identifiers import TopicName
+
+SETTINGS = KafkaSettings("127.0.0.1:9", request_seconds=0.05)
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaTopics]:
+    """The controller has the topic, since an earlier attempt created it, and the brokers do not know it yet."""
+
+    def unknown(*_: object) -> TopicState:
+        raise TopicMissingError("unknown topic or partition")
+
+    monkeypatch.setattr(KafkaTopics, "state", unknown)
+    monkeypatch.setattr(KafkaTopics, "_make", lambda *_: False)
+    clock = SystemClock()
+    made = KafkaTopics(SETTINGS, clock, ClientLog(clock))
+    yield made
+    made.close()
+
+
+def test_a_created_topic_that_no_broker_serves_yet_is_unavailable_and_not_missing(topics: KafkaTopics) -> None:
+    with pytest.raises(JournalUnavailableError, match="no broker serves it yet"):
+        topics.ensure(TopicName("asked"), {})
