@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -27,7 +28,7 @@ from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
-pytest_plugins = ("slices",)
+pytest_plugins = ("slices", "servers", "costs")
 
 # tests scale their own counts by these: see mailboat.testing.examples
 _CHECKS = [HealthCheck.too_slow]
@@ -42,10 +43,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 * 1024**3
+"""What must be free there: tests of kilobytes use it, and those of gigabytes take other places."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this suite."""
+    parser.addoption(
+        "--on-disk", action="store_true", help="keep temporary folders on disk, where there is room for them in memory"
+    )
     parser.addoption("--update-golden", action="store_true", help="write what is printed over what was expected")
     parser.addoption("--full-length", action="store_true", help="run the benchmarks at the length of `make bench`")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tests' temporary folders in memory: most of what they wait for is `fsync`."""
+    is_roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
+    if is_roomy and not config.getoption("--on-disk"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,14 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_harness import FOREVER, new_topic_name
-from mailboat.testing.kafka_broker import KafkaBroker
+from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker that no other folder uses, as these tests stop and kill it."""
+    with KafkaBroker(BrokerSettings(tmp_path_factory.mktemp("kafka")), SystemClock()) as broker:
+        yield broker
 
 
 @pytest.fixture

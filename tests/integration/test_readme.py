@@ -9,20 +9,26 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mailboat.testing.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "=====done====="
+PORT = "8099"
+SESSION_SECONDS = 100.0
 
 
 def sessions(page: Path) -> list[tuple[str, list[str]]]:
-    """Commands with the lines shown after them, of all blocks."""
+    """Commands with the lines shown after them, of all blocks; the agent's port is one that is free."""
     found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"^```console\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL):
+    text = page.read_text().replace(PORT, str(free_ports(1)[0]))
+    for block in re.findall(r"^```console\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((line[2:].split("  # ")[0], []))
@@ -32,7 +38,7 @@ def sessions(page: Path) -> list[tuple[str, list[str]]]:
 
 
 def type_in(commands: list[str], folder: Path) -> list[tuple[int, list[str]]]:
-    """Run the commands in one shell; exit code and printed lines of each."""
+    """Run the commands in one shell; exit code and printed lines of each. Nothing that they started is left."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("COV", "MAILBOAT"))},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -40,11 +46,16 @@ def type_in(commands: list[str], folder: Path) -> list[tuple[int, list[str]]]:
         "COLUMNS": "100",
     }
     script = "".join(f"{command}\nprintf '\\n%s %d\\n' {shlex.quote(MARK)} $?\n" for command in commands)
-    done = subprocess.run(
-        ["bash"], input=script, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    printed = re.split(rf"\n{MARK} (\d+)\n", done.stdout)
-    assert len(printed) == 2 * len(commands) + 1, done.stdout + done.stderr
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    shell = subprocess.Popen(["bash"], cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
+    try:
+        out, err = shell.communicate(script, timeout=SESSION_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+    printed = re.split(rf"\n{MARK} (\d+)\n", out)
+    assert len(printed) == 2 * len(commands) + 1, out + err
     pairs = zip(printed[1::2], printed[0::2], strict=False)
     return [(int(code), text.strip("\n").splitlines()) for code, text in pairs]
 

@@ -67,6 +67,11 @@ class ApiServer:
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "done\n"
 
+    def ensure_running(self) -> None:
+        """Nothing starts it again: what it stored is gone with it."""
+        assert self.process.poll() is None, f"the API server ended; {self.folder} has its logs"
+        self.http.get("/readyz").raise_for_status()
+
     def new_namespace(self) -> str:
         """Make a namespace."""
         name = f"test-{next(self.numbers)}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from mailboat.model import paths as compiled_module
 
 TABLE = Path(__file__).resolve().parents[1] / "slices.toml"
 ALL = "all"
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Take more examples for a slice; `--hypothesis-profile` says otherwise."""
     config.addinivalue_line("markers", "long(slice): runs in a slice of make test-long only; see tests/slices.toml")
+    config.addinivalue_line("markers", "interpreted(reason): is deselected where the modules are compiled by mypyc")
     config.addinivalue_line(
         "markers",
         "rotates(parameter): plain pytest runs one combination for each value of the parameter, with another one of the"
@@ -42,10 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the chosen slices, or those that belong to none."""
     _hold_back_combinations(items)
-    if config.getoption("--full-length"):  # of the figures, all
-        return
-    chosen = set(config.getoption("--long"))
-    kept = [item for item in items if _is_chosen(item, chosen)]
+    chosen, is_full_length = set(config.getoption("--long")), config.getoption("--full-length")
+    is_compiled = not str(compiled_module.__file__).endswith(".py")
+    kept = [item for item in items if is_full_length or _is_chosen(item, chosen)]
+    kept = [item for item in kept if not is_compiled or item.get_closest_marker("interpreted") is None]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept

@@ -49,6 +49,7 @@ def test_content_of_unknown_truth_is_hashed_while_it_is_copied() -> None:
     assert copied(io.BytesIO(DATA)) == DIGEST
 
 
+@pytest.mark.interpreted("its hash derives from a compiled class")
 def test_content_that_proves_itself_is_hashed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = DirectoryBlobStore(tmp_path / "blobs", ManualClock())
     staging = Staging(tmp_path / "staged", Durability(str(tmp_path)))

@@ -99,6 +99,7 @@ class OnePublication:
         return self._append(topic, records)
 
 
+@pytest.mark.costly("publishes more than two whole steps of a build")
 @pytest.mark.parametrize(
     ("begins_at", "most"),
     [

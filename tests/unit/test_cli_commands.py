@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +12,13 @@ import pytest
 import typer
 from mailboat import __version__
 from mailboat.agent.glossary import errors_page, explanations
-from mailboat.agent.home import Home, KnownSubscriber
-from mailboat.cli.completion import subscriber_names
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
 from mailboat.cli.help_page import TOPICS
 from mailboat.cli.main import COMMANDS, build_app, main, named_command
-from mailboat.model.identifiers import AgentName
 
 ROOT = Path(__file__).resolve().parents[2]
+explanations()  # which imports every module: no test pays for it
 APPLICATION: Any = typer.main.get_command(build_app())
 
 
@@ -194,6 +190,7 @@ def test_the_families_of_errors_are_not_listed() -> None:
     assert not {"Mailboat", "Permanent", "Stop", "UntrustedInput"} & set(explanations())
 
 
+@pytest.mark.interpreted("the page comes from the sources of the errors")
 def test_every_error_is_explained_and_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "-o", "name"]) == 0
     names = capsys.readouterr().out.split()
@@ -208,39 +205,3 @@ def test_every_error_is_explained_and_on_the_page(capsys: pytest.CaptureFixture[
 def test_a_shell_is_taught_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_MAILBOAT_COMPLETE" in capsys.readouterr().out
-
-
-def completed(words: str, **environment: str) -> list[str]:
-    """What bash would be offered."""
-    variables = {
-        "_MAILBOAT_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "mailboat.cli"],
-        env={**environment, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.split()
-
-
-def test_commands_and_subscribers_are_completed(boat: Any) -> None:
-    Home(boat.home).remember_subscriber(KnownSubscriber(AgentName("edge-1"), "files:/srv"))
-    assert completed("mailboat sta") == ["status"]
-    assert completed("mailboat errors ls ed", MAILBOAT_HOME=str(boat.home)) == ["edge-1"]
-    assert completed("mailboat errors ls ed", MAILBOAT_HOME="/nowhere") == []
-    assert callable(subscriber_names)
-
-
-def test_queues_and_publishers_are_completed_from_the_home(boat: Any, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    boat.do("publish", tmp_path, "/a", "--publisher", "editor")
-    boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
-    home = str(boat.home)
-    assert completed("mailboat queues show w", MAILBOAT_HOME=home) == ["web"]
-    assert completed(f"mailboat --home {home} queues ls --publisher e") == ["editor"]
-    assert completed("mailboat queues show w", MAILBOAT_HOME="/nowhere") == []
-    assert completed("mailboat --url http://127.0.0.1:9 errors ls w") == []

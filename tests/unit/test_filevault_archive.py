@@ -373,6 +373,7 @@ def test_wide_sizes_in_front_of_the_data_are_read() -> None:
     assert read_all(into.getvalue()) == {"jcr_root/a": b"hello"}
 
 
+@pytest.mark.costly("more than 65,535 entries need a wide zip")
 def test_more_entries_than_a_narrow_zip_can_count_are_written_and_read() -> None:
     into = io.BytesIO()
     writer = ArchiveWriter(into)

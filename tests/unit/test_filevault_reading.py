@@ -257,6 +257,7 @@ def test_content_that_breaks_a_rule_is_refused(kind: str) -> None:
     assert caught.value.where or "path" in caught.value.message
 
 
+@pytest.mark.costly("a hundred thousand elements are the limit")
 def test_a_document_of_more_elements_than_the_limit_is_refused() -> None:
     most = MAX_DOCUMENT_ELEMENTS - 1  # the root is one, too
     names = [f"<n{number}/>" for number in range(most)]

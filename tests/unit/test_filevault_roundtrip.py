@@ -69,6 +69,7 @@ def by_path(nodes: Sequence[Node]) -> dict[NodePath, Node]:
     return {node.path: node for node in nodes}
 
 
+@pytest.mark.costly("the widest property of the format, with trees of every shape")
 @settings(deadline=None, max_examples=examples(150))
 @given(nodes=trees.trees(TRICKY), is_self_contained=st.booleans())
 def test_any_tree_comes_back_as_it_was(nodes: list[Node], is_self_contained: bool) -> None:

@@ -155,6 +155,12 @@ class KafkaBroker:
         self.launch()
         self.await_start()
 
+    def ensure_running(self) -> None:
+        """Start the broker unless its process runs; one that stands still goes on. Raises: as `start`."""
+        self.signal(signal.SIGCONT)
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
     def launch(self, quorum: Quorum | None = None) -> None:
         """Begin to start; of a new cluster, none answers before the others are launched too."""
         self._jars = self._jars or resolve_jars(self._settings.cache)

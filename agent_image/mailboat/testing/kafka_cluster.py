@@ -64,6 +64,11 @@ class KafkaCluster:
         for one in self.brokers.values():
             one.await_start()
 
+    def ensure_running(self) -> None:
+        """Start all nodes that do not run. Raises: as `start`."""
+        for one in self.brokers.values():
+            one.ensure_running()
+
     def log_tail(self, lines: int = 30) -> str:
         """The last lines of each node's log."""
         return "\n".join(f"node {number}\n{one.log_tail(lines)}" for number, one in self.brokers.items())

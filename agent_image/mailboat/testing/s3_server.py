@@ -144,6 +144,11 @@ class S3Server:
         finally:
             client.close()
 
+    def ensure_running(self) -> None:
+        """Start the server unless its process runs. Raises: as `start`."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """Ask the server to end, and kill it when it does not in time. Without a running one it does nothing."""
         if self._process is not None:

@@ -1,0 +1,74 @@
+"""`kubectl mailboat` beside a program `kubectl` that fails, or gives what a cluster would."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.cli.kubectl import ask
+
+
+def publisher(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def kubectl(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name at the head of PATH; it writes its arguments to `asked` beside it."""
+    program = folder / "kubectl"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_the_help_of_a_command_asks_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl(tmp_path, "exit 1", monkeypatch)
+    assert ask(["-n", "shop", "status", "--help"]) == 0
+    assert "--watch" in capsys.readouterr().out
+    assert not (tmp_path / "asked").exists()
+
+
+def test_what_kubectl_can_not_do_is_said_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl(tmp_path, 'echo "error: the server is away" >&2; exit 1', monkeypatch)
+    assert ask(["-n", "shop", "--context", "blue", "status"]) == 1
+    said = capsys.readouterr().err
+    assert "KubectlFailed" in said
+    assert "error: the server is away" in said
+    assert (tmp_path / "asked").read_text() == (
+        "--namespace=shop --context=blue get publishers.mailboat.dev --output=json\n"
+    )
+
+
+def cluster_script(secret: dict[str, str], forwarding: str) -> str:
+    found = json.dumps({"items": [publisher("author")]})
+    return f"""case "$*" in
+*publishers*) echo '{found}' ;;
+*secrets*) echo '{json.dumps({"data": secret})}' ;;
+*port-forward*) {forwarding} ;;
+esac"""
+
+
+def test_a_port_that_can_not_be_forwarded_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = base64.b64encode(b"secret-of-this-test").decode()
+    kubectl(tmp_path, cluster_script({"token": token}, 'echo "error: pod is not running" >&2; exit 1'), monkeypatch)
+    assert ask(["status"]) == 1
+    said = capsys.readouterr().err
+    assert "can't forward a port of service/author: error: pod is not running" in said
+    assert "secret-of-this-test" not in said + (tmp_path / "asked").read_text()
+
+
+def test_a_secret_without_a_token_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubectl(tmp_path, cluster_script({}, "exit 1"), monkeypatch)
+    assert ask(["status"]) == 2
+    assert "the Secret author-token has no entry 'token'" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""Counts the CPU seconds of every test, with those of its processes, and holds tests and folders to `budgets.toml`.
+
+What a run cost is written to `test-costs.json` and summed up at its end. CPU time, too, grows on a busy machine, as
+processes share caches and cores: limits grow with the load.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parents[1]
+BUDGETS = tomllib.loads((HERE / "budgets.toml").read_text())
+NO_PROCESSES = "unit"
+STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"})
+SHOWN = 10
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in usages)
+
+
+def load_factor() -> float:
+    """How much more than on a quiet machine a test may cost."""
+    load = os.getloadavg()[0]
+    return next((one["factor"] for one in BUDGETS["load"] if load >= one["from"]), 1.0)
+
+
+def folder_of(nodeid: str) -> str:
+    """The folder below `tests/`."""
+    parts = nodeid.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+
+
+class Costs:
+    """What the tests of this process cost, or, where workers run them, what these tell."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.is_worker = hasattr(config, "workerinput")
+        self.item: pytest.Item | None = None
+        self.phase = 0.0
+        self.started: list[str] = []
+        self.tests = defaultdict[str, dict[str, float]](dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether this is a run that limits are made for: short, and not measured."""
+        options = ("cov_source", "long", "full_length")
+        return not any(self.config.getoption(one, None) for one in options) and not self.config.getoption(
+            "--hypothesis-profile"
+        )
+
+    def audit(self, event: str, _: tuple[Any, ...]) -> None:
+        """Refuse processes to unit tests. Raises: AssertionError."""
+        if event in STARTS and self.item is not None and folder_of(self.item.nodeid) == NO_PROCESSES:
+            self.started.append(event)
+            raise AssertionError(f"a test in tests/{NO_PROCESSES} starts no process ({event}): see CONTRIBUTING.md")
+
+    @contextmanager
+    def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
+        """Around one phase of a test."""
+        self.item, before = item, cpu_seconds()
+        try:
+            yield
+        finally:
+            self.phase, self.item = cpu_seconds() - before, None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        with self.measuring(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        with self.measuring(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
+        with self.measuring(item):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        report.cpu_seconds = self.phase
+        reason = self.complaint(item, call.when)
+        if report.passed and reason:
+            report.outcome, report.longrepr = "failed", f"{item.nodeid}: {reason}"
+        return report
+
+    def complaint(self, item: pytest.Item, phase: str) -> str:
+        """Why the phase that has just ended fails the test, or nothing."""
+        if self.started:
+            self.started.clear()
+            return "it started a process, which belongs into tests/integration"
+        limit = BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * load_factor()
+        is_bound = phase == "call" and limit and self.is_limited and item.get_closest_marker("costly") is None
+        if not is_bound or self.phase <= limit:
+            return ""
+        return f"{self.phase:.2f} CPU seconds where {limit:.2f} are allowed; make it cheaper, or mark it costly(reason)"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not self.is_worker:
+            # xdist adds the group
+            name = report.nodeid.rpartition("@")[0] if self.config.getoption("numprocesses", None) else report.nodeid
+            self.tests[name][report.when] = round(getattr(report, "cpu_seconds", 0.0), 3)
+
+    def sums(self) -> dict[str, float]:
+        """CPU seconds by folder."""
+        found = defaultdict[str, float](float)
+        for name, phases in self.tests.items():
+            found[folder_of(name)] += sum(phases.values())
+        return {folder: round(seconds, 1) for folder, seconds in sorted(found.items())}
+
+    def beyond(self) -> dict[str, float]:
+        """Folders that cost more than their budget, with what they may."""
+        if not self.is_limited:
+            return {}
+        allowed = {folder: seconds * load_factor() for folder, seconds in BUDGETS["folders"].items()}
+        return {name: allowed[name] for name, seconds in self.sums().items() if seconds > allowed.get(name, seconds)}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.is_worker or not self.tests:
+            return
+        document = {"load": os.getloadavg()[0], "folders": self.sums(), "tests": self.tests}
+        (self.config.rootpath / "test-costs.json").write_text(json.dumps(document, indent=1) + "\n")
+        if self.beyond() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.is_worker or len(self.tests) <= SHOWN:
+            return
+        terminalreporter.section(f"CPU seconds of tests, at load {os.getloadavg()[0]:.0f} (test-costs.json has all)")
+        for folder, seconds in self.sums().items():
+            budget = BUDGETS["folders"].get(folder)
+            terminalreporter.line(f"{seconds:8.1f}  {folder}" + (f", of {budget}" if budget else ""))
+        dearest = sorted(((sum(phases.values()), name) for name, phases in self.tests.items()), reverse=True)
+        for seconds, name in dearest[:SHOWN]:
+            terminalreporter.line(f"{seconds:8.2f}  {name}")
+        for folder, allowed in self.beyond().items():
+            terminalreporter.line(
+                f"FAILED: tests/{folder} costs more than {allowed:.0f} CPU seconds, its budget at this load: make tests"
+                " cheaper, or raise the budget in tests/budgets.toml with a reason",
+                red=True,
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to count."""
+    config.addinivalue_line("markers", "costly(reason): may cost more CPU seconds than tests/budgets.toml allows")
+    costs = Costs(config)
+    config.pluginmanager.register(costs, "cost-counter")
+    sys.addaudithook(costs.audit)
