@@ -346,13 +346,13 @@ class KafkaTopics:
         return error
 
 
-def _not_served(doing: str, topic: TopicName, **facts: str) -> JournalUnavailableError:
+def _not_served(doing: str, topic: TopicName, kafka: str = "") -> JournalUnavailableError:
     """Return the error of a topic that exists, as far as the controller knows, and that no broker serves yet."""
     return JournalUnavailableError(
         f"{doing} topic {topic} failed: the cluster has it, but no broker serves it yet",
         next_step="try again",
         topic=topic,
-        **facts,
+        kafka=kafka,
     )
 
 
