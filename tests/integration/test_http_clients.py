@@ -23,7 +23,8 @@ from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
-from mailboat.errors import AccessDeniedError, HttpStartFailedError, PortTakenError, ThrottledError
+from mailboat.errors import AccessDeniedError, HttpStartFailedError, PathForbiddenError, PortTakenError, ThrottledError
+from mailboat.http.access import check_access
 from mailboat.http.client import HttpControl
 from mailboat.http.connections import PROBE_RESERVE
 from mailboat.http.server import HttpServer
@@ -309,6 +310,115 @@ def test_a_token_may_do_what_its_verbs_say(
     for one in answers:
         if one.status_code == 403:
             assert one.json() == {"type": "about:blank", "title": "Forbidden", "status": 403}
+
+
+@pytest.fixture
+def newsroom(control: FakeControl, serve: Any, tmp_path: Path) -> Iterator[httpx.Client]:
+    """A client whose token may distribute some paths only."""
+    (tmp_path / "newsroom").write_text("token-of-newsroom")
+    token = TokenConfig(
+        "newsroom",
+        Secret(file=str(tmp_path / "newsroom")),
+        (Verb.VIEW, Verb.DISTRIBUTE),
+        ("/content/*/news", "/static"),
+    )
+    url = serve(control, HttpConfig(tokens=(token,))).url
+    with new_client(base_url=url, headers={"Authorization": "Bearer token-of-newsroom"}) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"action": "ADD", "paths": ["/content/de/news"], "deep_paths": ["/content/de/news"]},
+        {"action": "DELETE", "paths": ["/content/de/news/2026/a", "/static"]},
+        {"action": "INVALIDATE", "paths": ["/static/a.css"]},
+        {"action": "TEST"},
+    ],
+)
+def test_a_token_distributes_the_paths_that_it_covers(
+    order: dict[str, Any], control: FakeControl, newsroom: httpx.Client
+) -> None:
+    assert newsroom.post(DISTRIBUTIONS, json=order).status_code == 202
+    form = {"action": order["action"], "path": order.get("paths", []), "deep": "true"}
+    assert newsroom.post(SLING, data=form).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/content/de", 403),
+        ("/content", 403),
+        ("/", 403),
+        ("/content/de/newsletter", 403),
+        ("/Content/de/news", 403),
+        ("/STATIC", 403),
+        ("/staticX", 403),
+        ("/%73tatic", 403),
+        ("/content%2fde%2fnews", 403),
+        ("/static/../content/de", 422),
+        ("/static/./a", 422),
+        ("/static/", 422),
+        ("//static", 422),
+        ("static", 422),
+        ("/static\\..\\content", 422),
+        ("/static/\u0000", 422),
+    ],
+)
+def test_a_request_with_one_path_outside_of_its_token_is_refused_as_a_whole(
+    path: str, status: int, control: FakeControl, newsroom: httpx.Client
+) -> None:
+    named = {"paths": ["/static/a", path]}
+    orders = [{"action": one, **named} for one in ("ADD", "DELETE", "INVALIDATE")]
+    orders += [{"action": "ADD", **named, "deep_paths": [path]}]
+    orders += [{"action": "ADD", "paths": ["/static/a"], "deep_paths": [path]}]
+    for order in orders:
+        answer = newsroom.post(DISTRIBUTIONS, json=order)
+        assert (answer.status_code, answer.json()["where"]["path"]) == (status, path)
+        assert answer.json()["title"] == ("PathForbidden" if status == 403 else "PathRefused")
+    for fields in ({"deep": "true"}, {"deep": "false"}, {"action": "DELETE"}):
+        form = {"action": "ADD", "path": ["/static/a", path], **fields}
+        assert newsroom.post(SLING, data=form).status_code == (403 if status == 403 else 400)
+    hidden = newsroom.post(SLING, params={"path": path}, data={"action": "ADD", "path": "/static/a"})
+    assert hidden.status_code == (403 if status == 403 else 400)
+    assert control.status().journal.next_offset == 0
+
+
+def test_a_refused_path_is_named_in_the_audit_line_and_by_the_client(
+    control: FakeControl, newsroom: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mailboat.audit")
+    with (
+        HttpControl(str(newsroom.base_url), "token-of-newsroom") as client,
+        pytest.raises(PathForbiddenError, match="the token newsroom may not distribute /other"),
+    ):
+        client.distribute("author", DistributionOrder("DELETE", ("/other",)))
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "mailboat.audit"]
+    assert "publisher=author action=DELETE paths=1 outcome=PathForbidden status=403" in line
+
+
+@pytest.mark.parametrize("verb", [Verb.CLEAR, Verb.ADMIN])
+def test_paths_with_a_verb_that_they_can_t_limit_are_refused(verb: Verb, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("token")
+    config = HttpConfig(tokens=(TokenConfig("t", Secret(file="t"), (Verb.VIEW, verb), ("/a",)),))
+    with pytest.raises(ConfigInvalidError, match=rf"http\.tokens\[0\]: paths can't limit the verb {verb}"):
+        check_access(config, tmp_path)
+
+
+def test_a_pattern_that_is_no_path_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("token")
+    config = HttpConfig(tokens=(TokenConfig("t", Secret(file="t"), paths=("/a/",)),))
+    with pytest.raises(ConfigInvalidError, match=r"http\.tokens\[0\]\.paths: '/a/' is not a content path"):
+        check_access(config, tmp_path)
+
+
+def test_a_token_with_no_paths_distributes_nothing(control: FakeControl, serve: Any, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("token")
+    token = TokenConfig("t", Secret(file=str(tmp_path / "t")), (Verb.DISTRIBUTE,), ())
+    url = serve(control, HttpConfig(tokens=(token,))).url
+    headers = {"Authorization": "Bearer token"}
+    assert post(url + DISTRIBUTIONS, json=ORDER, headers=headers).status_code == 403
+    assert post(url + DISTRIBUTIONS, json={"action": "TEST"}, headers=headers).status_code == 202
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,10 @@ class TokenConfig(Section):
     name: Annotated[str, Setting("Whose it is: what audit lines say.")]
     token: Annotated[Secret, Setting("The token.")]
     verbs: Annotated[tuple[Verb, ...], Setting("What it may do.")] = (Verb.VIEW,)
+    paths: Annotated[
+        tuple[str, ...],
+        Setting("Path patterns that it may distribute; each covers all paths below it. `*`: any part of one name."),
+    ] = ("/",)
 
 
 class HttpConfig(Section):

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with verbs, compared in constant time and kept as digests only.
+"""Who may do what: bearer tokens with verbs and paths, compared in constant time and kept as digests only.
 
 A token's file is read again when it changes, so tokens are rotated by writing the file. Without tokens the API listens
 at a loopback address only, and browsers are kept out by the `Host` and `Origin` that they send. Called by `gate.py`.
@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,9 @@ from mailboat.agent.credentials import read_secret
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
+from mailboat.errors import PathForbiddenError, PathRefusedError
+from mailboat.model.path_patterns import EVERYWHERE, PathPattern, first_uncovered
+from mailboat.model.paths import parse_path
 
 _LOG: Final = logging.getLogger("mailboat.http")
 _LOOK_SECONDS: Final = 1.0
@@ -33,15 +36,27 @@ LOCAL_CALLER: Final = "local"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, by the name of the token, and what that allows."""
+    """Who calls, by the name of the token, what that allows, and which paths it may distribute."""
 
     name: str
     verbs: frozenset[Verb]
     is_known: bool = True
+    paths: tuple[PathPattern, ...] = EVERYWHERE
 
     def may(self, verb: Verb) -> bool:
         """Whether the verb is allowed; `admin` allows all."""
         return verb in self.verbs or Verb.ADMIN in self.verbs
+
+    def check_paths(self, paths: Iterable[str]) -> None:
+        """Refuse paths that the token does not cover.
+
+        Raises:
+            PathRefusedError: One is no path.
+            PathForbiddenError: One is not covered. A covered path covers all that lies below it.
+        """
+        outside = first_uncovered(map(parse_path, paths), self.paths)
+        if outside is not None:
+            raise PathForbiddenError(f"the token {self.name} may not distribute {outside}", path=outside)
 
 
 LOCAL: Final = Caller(LOCAL_CALLER, ALL_VERBS, is_known=False)
@@ -101,12 +116,32 @@ class TokenBook:
             digest = hashlib.sha256(token.encode()).digest()
             if digest in found:
                 raise ConfigInvalidError(f"http.tokens: {found[digest].name} and {one.name} are the same token")
-            found[digest] = Caller(one.name, frozenset(one.verbs))
+            found[digest] = Caller(one.name, frozenset(one.verbs), paths=_patterns_of(one, f"http.tokens[{number}]"))
         return found
 
     def _file_stamps(self) -> list[tuple[int, int, int] | None]:
         files = [one.token.file for one in self._tokens if one.token.file is not None]
         return [_stamp(self._folder / Path(file).expanduser()) for file in files]
+
+
+def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
+    """The checked paths of a token.
+
+    Raises:
+        ConfigInvalidError: One is not a pattern, or a verb is given that paths can't limit. Clearing drops whatever
+            stands before an item in a queue, and a re-drive takes packages by offset: both cross the paths of others.
+    """
+    unlimited = sorted({*token.verbs} - {Verb.VIEW, Verb.DISTRIBUTE})
+    if token.paths != TokenConfig.paths and unlimited:
+        raise ConfigInvalidError(
+            f"{key}: paths can't limit the verb {unlimited[0]}, which concerns packages of all paths",
+            next_step="remove the verb or the paths; paths limit what `distribute` may publish",
+            key=f"{key}.paths",
+        )
+    try:
+        return tuple(map(PathPattern, token.paths))
+    except PathRefusedError as error:
+        raise ConfigInvalidError(f"{key}.paths: {error.message}", next_step=error.next_step, key=f"{key}.paths") from error
 
 
 def token_of(authorization: str) -> str | None:

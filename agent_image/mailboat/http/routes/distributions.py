@@ -60,10 +60,11 @@ async def distribute(
     """Durable when answered. A request that was published before under its id is found, and not published again.
 
     The package carries the trace context of the header `traceparent` on.
-    With tokens, the request's user is the token's name; a token with `admin` may name another.
+    With tokens, the request's user is the token's name; a token with `admin` may name another. If one path is outside
+    the token's paths, nothing is published (403, `PathForbidden`).
     """
+    call.what |= {"publisher": publisher, "action": order.action, "paths": len(order.paths)}
     wanted = complete_order(order, call, idempotency_key)
-    call.what |= {"publisher": publisher, "action": wanted.action, "paths": len(wanted.paths)}
     made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.what |= {"package": made.package_id, "offset": made.offset}
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
@@ -107,11 +108,18 @@ def is_settled(view: DistributionView) -> bool:
 
 
 def complete_order(order: DistributionOrder, call: CurrentCall, idempotency_key: str | None) -> DistributionOrder:
-    """The order with its id from the header and its user from the token. Raises: UsageError: two different ids."""
+    """The order with its id from the header and its user from the token.
+
+    Raises:
+        UsageError: Two different ids.
+        PathRefusedError, PathForbiddenError: A path is no path, or is not covered by the token.
+    """
     key = None if idempotency_key is None else idempotency_key.strip().strip('"') or None
     if key is not None and order.request_id not in {None, key}:
         raise UsageError("the header Idempotency-Key and request_id name two different requests")
     caller = call.caller
+    if caller is not None:
+        caller.check_paths((*order.paths, *order.deep_paths))
     is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and order.user_id)
     plain = {name: getattr(order, name) for name in ORDER_MEMBERS}
     made = DistributionOrder(**plain)

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from mailboat.agent.control.views import CommandView, DistributionOrder, PublisherView, QueueView
 from mailboat.config.document import Verb
-from mailboat.errors import AgentMissingError, MailboatError, RetryableError, StopError, UsageError
+from mailboat.errors import AccessDeniedError, AgentMissingError, MailboatError, RetryableError, StopError, UsageError
 from mailboat.http.answers import json_answer
 from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
 from mailboat.http.problems import problem_of
@@ -159,10 +159,12 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
     deep = str(fields.get("deep", "")).lower() == _TRUE
     paths = _texts(fields, "path")
     order = DistributionOrder(str(fields.get("action", "")).upper(), paths, paths if deep else ())
+    call.what |= {"publisher": agent, "action": order.action, "paths": len(paths)}
     try:
         wanted = complete_order(order, call, request.headers.get("idempotency-key"))
-        call.what |= {"publisher": agent, "action": wanted.action, "paths": len(paths)}
         made = await run_in_threadpool(ports.control.distribute, agent, wanted)
+    except AccessDeniedError:
+        raise
     except MailboatError as error:
         return _refusal(error, call)
     call.what |= {"package": made.package_id, "offset": made.offset}
