@@ -141,7 +141,8 @@ def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:
     try:
         return tuple(map(PathPattern, token.paths))
     except PathRefusedError as error:
-        raise ConfigInvalidError(f"{key}.paths: {error.message}", next_step=error.next_step, key=f"{key}.paths") from error
+        message = f"{key}.paths: {error.message}"
+        raise ConfigInvalidError(message, next_step=error.next_step, key=f"{key}.paths") from error
 
 
 def token_of(authorization: str) -> str | None:
