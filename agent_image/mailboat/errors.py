@@ -282,7 +282,12 @@ class StorageFullError(RetryableError):
 
 
 class StorageReadOnlyError(RetryableError):
-    """The target can't be written: read-only file system or missing permission. The batch was rolled back."""
+    """A file can't be written: read-only file system or missing permission. The batch was rolled back.
+
+    A subscriber waits and tries again. A command ends with exit code 77: see the permissions of the place.
+    """
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class StorageFailedError(RetryableError):

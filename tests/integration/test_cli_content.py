@@ -98,6 +98,13 @@ def test_differences_left_out_are_told(new_boat: Any, site: Path, tmp_path: Path
     assert new_boat.run(*words, "5", "-o", "json").document["is_complete"] is True
 
 
+def test_diff_of_a_path_in_neither_tree_is_refused(new_boat: Any, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "other" / "fr").mkdir(parents=True)
+    ran = new_boat.run("content", "diff", site, tmp_path / "other", "/en/typo")
+    assert (ran.code, "error: SourceMissing: neither" in ran.err) == (2, True)
+    assert new_boat.run("content", "diff", site, tmp_path / "other", "/fr").code == 1
+
+
 def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "en").mkdir(parents=True)
@@ -116,7 +123,6 @@ def test_a_difference_is_told_by_lines_and_exit_code(new_boat: Any, site: Path, 
     some = new_boat.run("content", "diff", site, other, "-o", "json", "--limit", "1")
     first = {"path": "/en/index.html", "change": "changed"}
     assert json.loads(some.out) == {"differences": [first], "is_complete": False}
-    assert new_boat.do("content", "diff", site, other, "/nothing").lines == ["no difference"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,10 @@ def test_a_package_is_built_looked_into_checked_and_installed(
     facts = new_boat.json("packages", "inspect", file)
     assert [one["root"] for one in facts["filter"]] == ["/en", "/picture.png"]
     assert facts["tree_digest"] == built["tree_digest"]
-    again = new_boat.do("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    build = ("packages", "build", site, "/en", "/picture.png", "--into", file, "--type", package_type)
+    refused = new_boat.run(*build)
+    assert (refused.code, f"--force to replace {file}" in refused.err) == (2, True)
+    again = new_boat.do(*build, "--force")
     assert again.out.endswith(f"  {built['tree_digest']}\n"), "the digest that all commands on packages show"
     shown = new_boat.do("packages", "inspect", file).lines
     assert shown[1:4] == [
@@ -168,7 +177,8 @@ def test_installing_again_follows_the_filter(new_boat: Any, site: Path, tmp_path
     new_boat.do("packages", "build", site, "/en", "--into", file)
     new_boat.do("packages", "install", file, "--into", target)
     (site / "en" / "news").rmdir()
-    new_boat.do("packages", "build", site, "/en", "--into", file, "--property", "version=2", "--property", "group=me")
+    named = ("--property", "version=2", "--property", "group=me")
+    new_boat.do("packages", "build", site, "/en", "--into", file, "--force", *named)
     assert new_boat.json("packages", "install", file, "--into", target)["removed"] == 1
     with zipfile.ZipFile(file) as package:
         assert b'<entry key="version">2</entry>' in package.read("META-INF/vault/properties.xml")
@@ -196,6 +206,7 @@ def test_a_file_that_is_no_package_is_named(new_boat: Any, tmp_path: Path) -> No
     file.write_bytes(b"")
     ran = new_boat.run("packages", "verify", file)
     assert "error: UnknownPackageType: the file is empty; known are filevault, tree" in ran.err
+    assert ran.code == 4
     assert f"  file  {file}" in ran.err
 
 
@@ -259,7 +270,7 @@ def test_a_property_needs_a_name_and_a_value(new_boat: Any, site: Path, tmp_path
 
 def test_a_package_that_cannot_be_written_leaves_nothing(new_boat: Any, site: Path, tmp_path: Path) -> None:
     ran = new_boat.run("packages", "build", site, "/en", "--into", tmp_path / "none" / "x.zip")
-    assert (ran.code, "can't be written" in ran.err) == (75, True)
+    assert (ran.code, "error: PlaceUnusable: the folder" in ran.err) == (2, True)
 
 
 def test_a_package_with_blobs_elsewhere_is_read_with_the_home(boat: Any, site: Path) -> None:

@@ -183,11 +183,20 @@ def test_all_of_a_folder_is_never_published_without_being_named(boat: Any, site:
 
 @pytest.mark.parametrize(
     "words",
-    [("publish", "SITE", ""), ("publish", "SITE", "--changed", ""), ("delete", ""), ("plan", "SITE", "/en", "")],
+    [
+        ("publish", "SITE", ""),
+        ("publish", "SITE", "--changed", ""),
+        ("delete", ""),
+        ("plan", "SITE", "/en", ""),
+        ("publish", "", "/"),
+        ("delete", "/en", "--url", ""),
+        ("delete", "/en", "--publisher="),
+        ("delete", "/en", "--home="),
+    ],
 )
-def test_an_empty_path_is_not_taken_for_the_root(boat: Any, site: Path, words: tuple[str, ...]) -> None:
+def test_an_empty_argument_is_not_taken_for_a_default(boat: Any, site: Path, words: tuple[str, ...]) -> None:
     ran = boat.run(*(str(site) if word == "SITE" else word for word in words))
-    assert (ran.code, "error: Usage: a path is empty" in ran.err) == (2, True)
+    assert (ran.code, "is empty\n" in ran.err) == (2, True)
 
 
 def vault_zip(file: Path, filters: str) -> Path:

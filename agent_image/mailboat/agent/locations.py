@@ -6,6 +6,7 @@ called. Called by the command line and the agents.
 
 from __future__ import annotations
 
+import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Final
 
 from mailboat.content import locations
 from mailboat.content.digest import source_digest
-from mailboat.content.locations import open_target, opened_ledger, parse_target
-from mailboat.content.port import Source
+from mailboat.content.locations import opened_ledger, parse_target
+from mailboat.content.port import Source, Target
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode
 from mailboat.model.paths import NodePath
@@ -22,6 +23,13 @@ from mailboat.model.paths import NodePath
 FILEVAULT_ROOT: Final = "jcr_root"
 FILEVAULT_META: Final = "META-INF/vault"
 ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
+
+
+class PlaceUnusableError(UsageError):
+    """A file or folder can't be made at the place that was named: something else is there, or the name is invalid.
+
+    Name another place. Nothing was changed.
+    """
 
 
 def absolute_target(text: str) -> str:
@@ -32,9 +40,56 @@ def absolute_target(text: str) -> str:
 
 def absolute_source(text: str) -> str:
     """The same source from wherever a command is called. Raises: UsageError."""
+    _refuse_empty(text)
     kind, colon, _ = text.partition(":")
     is_target = bool(colon) and kind in locations.TARGET_KINDS
     return absolute_target(text) if is_target else str(Path(text).expanduser().absolute())
+
+
+def open_target(text: str) -> Target:
+    """Open a target to import into, made if there is nothing yet.
+
+    Raises: PlaceUnusableError; as `content.locations.open_target`.
+    """
+    location = parse_target(text)
+    if location.kind == locations.SQLITE:
+        if os.path.isdir(location.path):  # noqa: PTH112  # false also where it can't be asked for
+            raise PlaceUnusableError(f"{location.path} is a folder; {text} is to be a file", path=location.path)
+        check_folder_place(location.path.parent)
+    else:
+        check_folder_place(location.path)
+    return locations.open_target(text)
+
+
+def check_folder_place(path: Path) -> None:
+    """Refuse a place where a folder can't be made, whenever it is tried. Raises: PlaceUnusableError."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:  # too long, a loop of links, a NUL
+        raise PlaceUnusableError(f"{path} can't be a folder: {error}", path=path) from error
+    for one in (path.absolute(), *path.absolute().parents):
+        if os.path.exists(one):  # noqa: PTH110
+            if not one.is_dir():
+                raise PlaceUnusableError(f"{path} can't be a folder: {one} is a file", path=path)
+            return
+
+
+def check_file_place(path: Path) -> None:
+    """Refuse a place where a file can't be written, whenever it is tried. Raises: PlaceUnusableError."""
+    check_folder_place(path.parent)
+    if not path.parent.is_dir():
+        raise PlaceUnusableError(
+            f"the folder {path.parent} does not exist", next_step=f"mkdir -p {shlex.quote(str(path.parent))}", path=path
+        )
+    if path.is_dir():
+        raise PlaceUnusableError(f"{path} is a folder", next_step="name a file", path=path)
+
+
+def _refuse_empty(text: str) -> None:
+    if not text:
+        raise UsageError("the source is empty", next_step="write . for the current folder")
 
 
 def open_source(text: str, known_files: Path | None = None) -> Source:
@@ -48,6 +103,7 @@ def open_source(text: str, known_files: Path | None = None) -> Source:
         SourceMissingError: There is nothing at that place.
         UsageError: What is there is no source.
     """
+    _refuse_empty(text)
     kind, colon, _ = text.partition(":")
     if colon and kind in locations.TARGET_KINDS:
         return locations.open_source(absolute_target(text))

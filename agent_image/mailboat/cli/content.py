@@ -165,6 +165,8 @@ def diff(
     if left == right:
         raise UsageError("a tree is compared with itself")
     with closing(open_source(left)) as one, closing(open_source(right)) as other:
+        if not (_holds(one, root) or _holds(other, root)):
+            raise SourceMissingError(f"neither {left} nor {right} has {root}", next_step=f"mailboat content ls {left}")
         found = list(islice(differences(one, other, root), limit + 1))
     shown, is_complete = found[:limit], len(found) <= limit
     rows = [{"path": change.path, "change": change.kind} for change in shown]

@@ -22,6 +22,9 @@ BROKEN_PIPE_EXIT_CODE: Final = 141
 GIVEN_UP_EXIT_CODE: Final = 1
 """A subscriber gave a package up that was waited for, or refused a command."""
 
+DECLINED_EXIT_CODE: Final = 1
+"""A question was answered with no."""
+
 NOT_YET_EXIT_CODE: Final = 3
 """Durable, but what was waited for did not happen in time."""
 
@@ -29,7 +32,7 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (0, "done"),
     (
         1,
-        "failed, retrying will not help; a difference found; a subscriber gave up packages or refused a command",
+        "failed, retrying will not help; a difference found; packages given up; a command refused; answered no",
     ),
     (2, "invalid command line, configuration or request"),
     (3, "published or sent, but not done in time, or no subscriber is known (`--wait`)"),

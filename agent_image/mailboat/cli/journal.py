@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from mailboat.cli import journal_retention, journal_setup
 from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
+from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
@@ -107,9 +107,14 @@ def show(
 
 
 def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: int) -> Start:
-    if offset is not None:
-        return Offset(offset)
     bounds = workspace.journal.bounds(topic)
+    if offset is not None:
+        if not bounds.earliest_offset <= offset < bounds.next_offset:
+            held = f"offsets {bounds.earliest_offset} to {bounds.next_offset - 1}" if bounds.count else "no messages"
+            raise UsageError(
+                f"there is no message at offset {offset}: {topic} holds {held}", next_step="mailboat journal show"
+            )
+        return Offset(offset)
     return Offset(max(bounds.earliest_offset, bounds.next_offset - limit))
 
 
@@ -205,6 +210,11 @@ def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: O
     from mailboat.retention.borders import whole_package_border
 
     name = workspace.topic(role)
+    end = workspace.journal.bounds(name).next_offset
+    if before > end:
+        raise UsageError(
+            f"offset {before} is beyond the end of {name}, {end}", next_step=f"--before {end} removes all messages"
+        )
     behind: Sequence[Member] = ()
     if role is TopicRole.PACKAGE:
         border = whole_package_border(workspace.journal, name, before, workspace.clock)
@@ -235,12 +245,7 @@ def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: O
 
 
 def _ask(session: Session, behind: list[str], topic: str, before: int, *, is_sure: bool) -> None:
-    """Say who would be cut off, and go on only when a person says so. Raises: UsageError."""
+    """Say who would be cut off, and go on only when a person says so. Raises: as `ask`."""
     for one in behind:
         session.note(f"would be cut off, and stop as JournalTrimmed: {one}")
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at", next_step="add --yes")
-    if not typer.confirm(f"Remove the messages of {topic} before offset {before}?", err=True):
-        raise UsageError("nothing was removed")
+    ask(f"Remove the messages of {topic} before offset {before}?", "nothing was removed", is_sure=is_sure)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -59,6 +60,8 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 
 _TAKE_VALUES: Final = frozenset({"--home", "--url", "--token-file"})
 
+_EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
+
 
 def run() -> None:
     """The entry point of the installed program."""
@@ -97,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
+    _refuse_empty(arguments)
     code = run_quickly(arguments)
     if code is not None:
         return code
@@ -111,6 +115,18 @@ def _invoke(arguments: Sequence[str], defaults: Defaults) -> int:
     except typer.TyperException as error:
         raise _usage_error(error) from error
     return result if isinstance(result, int) else 0
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument: that is what an unset variable of a shell gives.
+
+    As a path it would be the current folder, and without `--url` a command works on a home. Raises: UsageError.
+    """
+    for number, argument in enumerate(arguments):
+        if not argument or _EMPTY_OPTION.fullmatch(argument):
+            before = arguments[number - 1] if number and not argument else argument.removesuffix("=")
+            where = f"after {before}" if number and not argument else f"of {before}" if argument else "at the beginning"
+            raise UsageError(f"the value {where} is empty", next_step="see that the variable that it comes from is set")
 
 
 def build_app(named: str | None = None) -> typer.Typer:

@@ -15,6 +15,7 @@ from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, conten
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
 from mailboat.config.document import PackageType
+from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.package_files import PackageFacts, PackageFiles
@@ -57,18 +58,22 @@ def build(
     paths: Paths,
     into: Annotated[Path, typer.Option("--into", metavar="FILE", help="The package to write.")],
     package_type: TypeOption = PackageType.FILEVAULT,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     shallow: ShallowOption = False,
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="group, name, version, …; repeatable.")
     ] = None,
 ) -> None:
     """Write paths of a source into a package that carries everything it needs."""
-    from mailboat.agent.locations import open_source
+    from mailboat.agent.locations import check_file_place, open_source
     from mailboat.agent.package_files import parse_properties
     from mailboat.publisher.requests import add_request
 
     named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
     request = add_request(content_paths(paths), is_deep=not shallow)
+    check_file_place(into)
+    if into.exists() and not force:
+        raise UsageError(f"{into} is there already", next_step=f"another name, or --force to replace {into}")
     with _package_files(session) as files, closing(open_source(source)) as opened:
         summary = files.build(request, opened, into, package_type, named)
     document = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,6 +12,7 @@ from mailboat.cli.answers import AnswerOption, show_commands
 from mailboat.cli.completion import publisher_names, queue_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
+from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
@@ -57,6 +57,8 @@ ITEM_COLUMNS: Final = (
 _PAGE_ITEMS: Final = 500
 _PASSIVE: Final = "PASSIVE"
 _VERBS: Final = {"clearable": "clear", "removable": "remove"}
+
+_NOTHING = "nothing was dropped"
 
 
 def register(app: typer.Typer) -> None:
@@ -182,7 +184,7 @@ def clear(
             raise UsageError(f"the queue of {one.subscriber} is empty: there is nothing to drop")
         count = one.count if first is None else min(first, one.count)
         what = "the package" if count == 1 else f"the first {count}" if count < one.count else f"all {count} packages"
-        _ask(f"Drop {what} of {name} that {one.subscriber} has still to import?", is_sure=yes)
+        ask(f"Drop {what} of {name} that {one.subscriber} has still to import?", _NOTHING, is_sure=yes)
         answer = control.clear(name, queue, first, wait)
     show_commands(session, [answer], wait)
 
@@ -202,7 +204,7 @@ def remove(
     name = session.default_publisher(publisher)
     with session.control() as control:
         ids = [_item_id(control, name, queue, text) for text in items]
-        _ask(f"Drop {count_text(len(ids), 'package')} of {name} from the queue {queue}?", is_sure=yes)
+        ask(f"Drop {count_text(len(ids), 'package')} of {name} from the queue {queue}?", _NOTHING, is_sure=yes)
         answer = control.remove(name, queue, ids, wait)
     show_commands(session, [answer], wait)
 
@@ -230,13 +232,3 @@ def command(
     with session.control() as control:
         answer = control.command(name, command_id)
     show_commands(session, [answer], 0.0)
-
-
-def _ask(question: str, *, is_sure: bool) -> None:
-    """Go on only when a person says so. Raises: UsageError."""
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at", next_step="add --yes")
-    if not typer.confirm(question, err=True):
-        raise UsageError("nothing was dropped")

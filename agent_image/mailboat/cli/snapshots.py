@@ -56,6 +56,7 @@ def snapshot(
     A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
     only: when what it stands for is as new, nothing is stored, and the exit code is 0.
     """
+    from mailboat.agent.locations import check_file_place
     from mailboat.agent.snapshots import take_snapshot
     from mailboat.clock import SystemClock
 
@@ -63,6 +64,7 @@ def snapshot(
         _store(session, (target, place), config, is_forced=force)
         return
     file = Path(place)
+    check_file_place(file)
     if file.exists() and not force:
         raise UsageError(f"{file} is there already", next_step=f"another name, or --force to replace {file}")
     taken = take_snapshot(target, file, SystemClock())

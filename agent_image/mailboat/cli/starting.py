@@ -54,7 +54,9 @@ def init(
         return
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home, home_without_journal
+    from mailboat.agent.locations import check_folder_place
 
+    check_folder_place(session.home_path)
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)
     with initialise(home) as workspace:
         journal = workspace.journal.description

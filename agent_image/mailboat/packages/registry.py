@@ -23,6 +23,8 @@ class UnknownPackageTypeError(PermanentError):
     Another kind of agent writes to this topic, or a newer Mailboat does. The message names the types that are known.
     """
 
+    exit_code = 4
+
 
 class PackageRegistry(Mapping[str, PackageCodec]):
     """Codecs by package type. Unchangeable, so any thread may use it."""

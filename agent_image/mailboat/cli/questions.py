@@ -1,0 +1,31 @@
+"""Questions before something is removed."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from mailboat.cli.failures import DECLINED_EXIT_CODE
+from mailboat.errors import UsageError
+
+
+def ask(question: str, declined: str, *, is_sure: bool) -> None:
+    """Go on only when a person says yes.
+
+    Args:
+        question: What to ask.
+        declined: What to say when the answer is no.
+        is_sure: `--yes` was given.
+
+    Raises:
+        UsageError: There is no terminal.
+        typer.Exit: The answer is no.
+    """
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask at", next_step="add --yes")
+    if not typer.confirm(question, err=True):
+        sys.stderr.write(f"{declined}\n")
+        raise typer.Exit(DECLINED_EXIT_CODE)
