@@ -49,7 +49,7 @@ bench: extensions ## All figures, at full length, as JSON in bench-results/
 fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverage-guided ones
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
-e2e: dev ## Pods in a real cluster (made first where it does not run, and left for the next time)
+e2e: dev-all ## Pods in a real cluster (made first where it does not run, and left for the next time)
 	$(BIN)/python tests/kind/builds.py > /dev/null
 	$(BIN)/python tests/kind/cluster.py up > /dev/null
 	$(BIN)/python tests/kind/cluster.py images

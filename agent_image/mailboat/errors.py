@@ -451,6 +451,13 @@ class ClusterRefusedError(PermanentError):
     """
 
 
+class OperatorDefectError(PermanentError):
+    """Internal error in the operator while it reconciled an object. It tries again, less and less often.
+
+    The operator's log has the trace under the object's name. Report it with the log and the object's spec.
+    """
+
+
 class AgentUnansweringError(RetryableError):
     """A publisher's agent did not answer, or does not take requests at the moment. The operator asks again by itself.
 

@@ -19,6 +19,7 @@ import httpx2
 from mailboat.errors import AgentRefusedError, AgentUnansweringError, MailboatError
 
 from mailboat_operator.api.conditions import REASON
+from mailboat_operator.buckets import reason_of
 from mailboat_operator.manifests.configuration import HTTP_PORT
 from mailboat_operator.plan.build_ground import BuildProgress
 from mailboat_operator.plan.distribution import Delivery
@@ -121,8 +122,7 @@ class Agents:
             async with self._waiting(), self._client.stream(method, url, headers=headers, **content) as answer:
                 body = await _bounded(answer)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            reason = str(error) or type(error).__name__
-            raise AgentUnansweringError(f"no answer from publisher {address.publisher}: {reason}") from error
+            raise AgentUnansweringError(f"no answer from publisher {address.publisher}: {reason_of(error)}") from error
         document = _json_of(body)
         if answer.status_code in _SUCCESS:
             return document

@@ -91,9 +91,10 @@ class Brokers:
         options = client_options(kafka, credentials)
         try:
             self._admin = AdminClient({**options, **hooks})
-        except KafkaException as raised:  # of all options, only what comes from Secrets was not checked before
-            text = f"the client can't use Secret {', '.join(sorted(credentials))}: {raised.args[0].str()}"
-            raise SecretMalformedError(text) from raised
+        except KafkaException as raised:
+            # of all options, only what comes from Secrets was not checked before; the library's words may quote it
+            text = f"the Kafka client rejects what Secret {', '.join(sorted(credentials))} holds"
+            raise SecretMalformedError(f"{text}: is each certificate and key in PEM?") from raised
 
     async def cluster(self) -> ClusterFound:
         """Ask for the cluster. Raises: BrokersUnreachableError, BrokersRefusedError."""
@@ -147,7 +148,7 @@ class Brokers:
         def ask() -> None:
             try:
                 future.set_result(self._admin.list_topics(timeout=_SECONDS))
-            except KafkaException as raised:
+            except BaseException as raised:  # noqa: BLE001  # an unresolved future would leave the caller to its time-out
                 future.set_exception(raised)
 
         threading.Thread(target=ask, name="brokers", daemon=True).start()
@@ -211,16 +212,32 @@ def _changed(action: Configure) -> ConfigResource:
 
 
 def entry_of(credentials: Credentials, secret: str, key: str) -> str:
-    """An entry of a Secret. Raises: SecretMissingError."""
+    """An entry of a Secret. Raises: SecretMissingError, SecretMalformedError."""
     try:
-        return credentials[secret][key]
+        found = credentials[secret][key]
     except KeyError as error:
         what = f"entry {key} of Secret {secret}" if secret in credentials else f"Secret {secret}"
         raise SecretMissingError(f"missing: {what}") from error
+    if not found.strip():
+        raise SecretMalformedError(f"entry {key} of Secret {secret} is empty")
+    return found
+
+
+def word_of(credentials: Credentials, secret: str, key: str) -> str:
+    """An entry of a Secret that is one line, without the line end that `echo` and editors add; agents drop it, too.
+
+    A control character within would be refused by a client library in words that quote the value.
+
+    Raises: SecretMissingError, SecretMalformedError.
+    """
+    found = entry_of(credentials, secret, key).removesuffix("\n").removesuffix("\r")
+    if not found.isprintable():
+        raise SecretMalformedError(f"entry {key} of Secret {secret} contains a line break or another control character")
+    return found
 
 
 def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
-    """What the client library is told. Raises: SecretMissingError."""
+    """What the client library is told. Raises: SecretMissingError, SecretMalformedError."""
     tls, sasl = kafka.tls, kafka.sasl
     transport = "PLAINTEXT" if tls is None else "SSL"
     options: dict[str, Any] = {
@@ -236,8 +253,8 @@ def client_options(kafka: Kafka, credentials: Credentials) -> dict[str, Any]:
             options["ssl.certificate.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.crt")
             options["ssl.key.pem"] = entry_of(credentials, tls.certificate_secret_ref.name, "tls.key")
     if sasl is not None:
-        user = entry_of(credentials, sasl.credentials_secret_ref.name, "username")
-        password = entry_of(credentials, sasl.credentials_secret_ref.name, "password")
+        user = word_of(credentials, sasl.credentials_secret_ref.name, "username")
+        password = word_of(credentials, sasl.credentials_secret_ref.name, "password")
         options["sasl.mechanism"] = str(sasl.mechanism)
         if sasl.mechanism is SaslMechanism.OAUTHBEARER:
             options |= {

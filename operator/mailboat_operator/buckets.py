@@ -48,9 +48,8 @@ async def check_bucket(s3: S3, keys: tuple[str, str], authority: str | None) -> 
     try:
         async with httpx2.AsyncClient(verify=_trust(s3, authority), timeout=_SECONDS) as client:
             answer = await client.head(url, headers=dict(signed.headers.items()))
-    except httpx2.HTTPError as error:
-        text = str(error) or type(error).__name__
-        raise BucketUnreachableError(f"asking {_place(url)} for bucket {s3.bucket}: {text}") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
+        raise BucketUnreachableError(f"asking {_place(url)} for bucket {s3.bucket}: {reason_of(error)}") from error
     _check_answer(s3, region, answer.status_code, answer.headers)
 
 
@@ -79,10 +78,16 @@ def _check_answer(s3: S3, region: str, code: int, headers: Mapping[str, str]) ->
     raise BucketUnreachableError(f"asking for bucket {s3.bucket}: HTTP {code}")
 
 
+def reason_of(error: Exception) -> str:
+    """Why a request failed. The text of the transport's errors alone: the others quote what was sent, headers too."""
+    is_quoting = not isinstance(error, httpx2.TransportError) or isinstance(error, httpx2.LocalProtocolError)
+    return type(error).__name__ if is_quoting else str(error) or type(error).__name__
+
+
 def _trust(s3: S3, authority: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=authority)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, TypeError, ValueError) as error:  # a text beyond ASCII is a TypeError
         name = None if s3.ca_secret_ref is None else s3.ca_secret_ref.name
         raise SecretMalformedError(f"entry ca.crt of Secret {name} is no certificate in PEM") from error
 

@@ -144,6 +144,11 @@ class Connections:
         kept.used_at = self._monotonic()
         return kept.connection
 
+    def last(self, namespace: str, journal: str) -> Connection | None:
+        """The last connection of a Journal, whatever its Secrets hold now; None if there was none lately."""
+        kept = self._kept.get((namespace, journal))
+        return None if kept is None else kept.connection
+
     def _forget_idle(self) -> None:
         """Of Journals that are gone."""
         oldest = self._monotonic() - _IDLE_SECONDS

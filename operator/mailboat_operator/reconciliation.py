@@ -119,7 +119,7 @@ class Reconciler:
         )
 
     async def refuse(self, key: ObjectKey, error: MailboatError) -> None:
-        """Say in the object's status that the API refused what was planned. Raises: see `reconcile`."""
+        """Write into the object's status why it is not reconciled. Raises: see `reconcile`."""
         found = await self._cluster.get(key.kind, key.namespace, key.name)
         if found is None:
             return

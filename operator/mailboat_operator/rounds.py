@@ -57,9 +57,19 @@ class Rounds:
                 workers.ask(key, is_news=False)
             await asyncio.sleep(min(_GRACE_SECONDS, seconds / 2))
             silent = silent_objects(watched.heard, before, listed)
+            if silent:
+                # what was deleted since the list is unheard of too: only what a second list still shows proves silence
+                try:
+                    listed = await self._versions()
+                except MailboatError as error:
+                    _LOG.warning("the round is left out: %s", error)
+                    continue
+                silent = sorted(set(silent) & set(silent_objects(watched.heard, before, listed)))
             health.heard_nothing_of(silent)
             if silent:
-                _LOG.warning("no watch told of %d objects, such as %s", len(silent), silent[0])
+                _LOG.error(
+                    "/healthz answers 503 from now on: no watch reported %d objects, such as %s", len(silent), silent[0]
+                )
 
     async def _versions(self) -> dict[ObjectKey, int]:
         found: dict[ObjectKey, int] = {}

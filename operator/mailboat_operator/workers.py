@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from mailboat.errors import MailboatError, PermanentError, RetryableError
+from mailboat.errors import MailboatError, OperatorDefectError, RetryableError
 
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
@@ -27,6 +27,8 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 _PENDING_SECONDS: Final = 15.0
 """What an object waits for may be nothing that is watched, such as a Secret."""
 _LOOK_SECONDS: Final = 60.0
+_TOLD_AFTER: Final = 5
+"""A passing failure is written into the status if it came so often in a row: about 8 seconds."""
 _UNDER_WAY_EACH: Final = 20
 """Looks under way of each queue, for each that may work: the others wait for brokers, in batches, or for agents."""
 _ON_BROKERS: Final = frozenset({"Journal", "Topic"})
@@ -178,12 +180,12 @@ class Workers:
         started = time.monotonic()
         try:
             outcome = await asyncio.wait_for(self._reconciler.reconcile(key), _LOOK_SECONDS)
+            self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         except Exception as error:  # noqa: BLE001  # whatever it is, the other objects go on
             self._metrics.looked(key.kind, _name_of(error), time.monotonic() - started)
             return await self._failed(key, error)
         self._metrics.looked(key.kind, "ready" if outcome.is_ready else "pending", time.monotonic() - started)
         self._failures.pop(key, None)
-        self._metrics.figures(key.kind, key.namespace, key.name, outcome.figures)
         if outcome.again_seconds is not None:
             return outcome.again_seconds
         return None if outcome.is_ready else _PENDING_SECONDS
@@ -194,20 +196,25 @@ class Workers:
             _LOG.warning("%s: %s", key, error)
         else:
             _LOG.error("%s: a defect", key, exc_info=error)
-        if isinstance(error, PermanentError):
-            await self._refuse(key, error)
+        if count >= _TOLD_AFTER or not isinstance(error, RetryableError):
+            await self._refuse(key, error if isinstance(error, MailboatError) else _defect_of(error))
         wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
         if wished is not None:
             self._held.add(key)
         pause: float = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(count - 1, 10), _LONGEST_PAUSE_SECONDS)
         return max(wished or 0.0, pause)
 
-    async def _refuse(self, key: ObjectKey, error: PermanentError) -> None:
+    async def _refuse(self, key: ObjectKey, error: MailboatError) -> None:
         try:
-            await self._reconciler.refuse(key, error)
-        except MailboatError as second:
+            await asyncio.wait_for(self._reconciler.refuse(key, error), _LOOK_SECONDS)
+        except Exception as second:  # noqa: BLE001  # an object without a status must not end the other ones' work
             _LOG.warning("%s: its status could not be written: %s", key, second)
 
 
 def _name_of(error: Exception) -> str:
     return error.name if isinstance(error, MailboatError) else type(error).__name__
+
+
+def _defect_of(error: Exception) -> OperatorDefectError:
+    """Names the class of the error and not its text, which may quote what the operator sent."""
+    return OperatorDefectError(f"internal error {type(error).__name__} in the operator; its log has the trace")

@@ -1,4 +1,4 @@
-"""A Topic is said to be as asked for when its brokers tell so, and not as soon as they took the request."""
+"""What the operator asks the brokers for a Topic: growth is confirmed by them, and a deletion never hangs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from mailboat.errors import BrokersUnreachableError
 from mailboat_operator.api.decoding import decode
-from mailboat_operator.brokers import ClusterFound
+from mailboat_operator.api.journal import Kafka
+from mailboat_operator.brokers import ClusterFound, Credentials, client_options
 from mailboat_operator.connections import Connections
+from mailboat_operator.manifests.names import FINALIZER
 from mailboat_operator.observation import topic as observation
 from mailboat_operator.observation.topic import look_at_topic
-from mailboat_operator.plan.actions import Plan
+from mailboat_operator.plan.actions import DeleteTopic, Hold, Plan, Report
+from mailboat_operator.plan.reclaiming import RECLAIM_SECONDS
 from mailboat_operator.plan.topic import TopicFound
 from mailboat_operator.systems import Systems
 
@@ -56,15 +60,25 @@ class Around:
     now = NOW
 
     def __init__(self, brokers: LateBrokers) -> None:
-        connections = Connections(nullcontext, lambda *_: brokers)  # type: ignore[arg-type,return-value]  # a stand-in
-        self.systems = Systems(connections)
+
+        def connect(kafka: Kafka, credentials: Credentials) -> Any:
+            client_options(kafka, credentials)  # raises what the real client would
+            return brokers
+
+        self.systems = Systems(Connections(nullcontext, connect))
+
+    found = JOURNAL
 
     async def journal(self, *_: str) -> Any:
-        return JOURNAL
+        return self.found
+
+    async def credentials(self, *_: str) -> None:
+        return None
 
 
 def plan_with(brokers: LateBrokers) -> Plan:
-    return asyncio.run(look_at_topic(Around(brokers), TOPIC))  # type: ignore[arg-type]  # sees as `Sight` does
+    known = replace(TOPIC, status=replace(TOPIC.status, topic_id=SMALL.topic_id))
+    return asyncio.run(look_at_topic(Around(brokers), known))  # type: ignore[arg-type]  # sees as `Sight` does
 
 
 def told(plan: Plan) -> tuple[Any, str]:
@@ -83,3 +97,84 @@ def test_a_topic_whose_partitions_nobody_tells_of_is_looked_at_again_soon(monkey
     monkeypatch.setattr(observation, "_PAUSES", (0.0, 0.0))
     plan = plan_with(LateBrokers(9))
     assert (told(plan), plan.again_seconds) == ((None, "TopicMade"), 2.0)
+
+
+class SilentBrokers(LateBrokers):
+    """Never answer."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound]:
+        raise BrokersUnreachableError(f"looking at {len(names)} topics: timed out")
+
+
+def deleted_topic(seconds_ago: float = 0.0, policy: str = "Delete", owner: str = "uid-main") -> Any:
+    """A Topic of the Journal `main` that is being deleted, with its topic known."""
+    spec = {"journalRef": {"name": "main"}, "topicName": "orders", "reclaimPolicy": policy}
+    topic = stored("Topic", "orders", spec)
+    metadata = replace(
+        topic.metadata,
+        deleted_at=NOW - timedelta(seconds=seconds_ago),
+        finalizers=(FINALIZER,),
+        owner_uid=owner,
+    )
+    return replace(topic, metadata=metadata, status=replace(topic.status, topic_id=SMALL.topic_id))
+
+
+def journal_with(policy: str, **kafka: Any) -> Any:
+    spec = {"kafka": {"bootstrapServers": ["kafka:9092"], **kafka}, "topics": {"reclaimPolicy": policy}}
+    return stored("Journal", "main", spec)
+
+
+def plan_of_deletion(topic: Any, journal: Any, brokers: LateBrokers, *, was_connected: bool = False) -> Plan:
+    around = Around(brokers)
+    around.found = journal
+    if was_connected:
+        around.systems.connections.to("shop", "main", journal.spec.kafka, {"login": {"username": "u", "password": "p"}})
+    return asyncio.run(look_at_topic(around, topic))  # type: ignore[arg-type]  # sees as `Sight` does
+
+
+def reports(plan: Plan) -> list[str]:
+    return [one.reason for one in plan.actions if isinstance(one, Report)]
+
+
+def is_released(plan: Plan) -> bool:
+    return Hold(is_held=False) in plan.actions
+
+
+def test_a_deleted_topic_follows_the_policy_of_the_journal_that_made_it() -> None:
+    """The policy may have changed while the Journal was being deleted: what its own message advises."""
+    plan = plan_of_deletion(deleted_topic(), journal_with("Retain"), LateBrokers(0))
+    assert is_released(plan)
+    assert not any(isinstance(one, DeleteTopic) for one in plan.actions)
+
+
+def test_a_topic_that_no_journal_made_follows_its_own_policy() -> None:
+    plan = plan_of_deletion(deleted_topic(owner=""), journal_with("Retain"), LateBrokers(0))
+    assert any(isinstance(one, DeleteTopic) for one in plan.actions)
+
+
+def test_a_deletion_waits_for_silent_brokers_and_says_until_when() -> None:
+    plan = plan_of_deletion(deleted_topic(seconds_ago=10), journal_with("Delete"), SilentBrokers())
+    assert not is_released(plan)
+    assert plan.status is not None
+    assert "waits until 00:04:50 UTC" in plan.status["conditions"][0]["message"]
+
+
+def test_a_deletion_does_not_wait_longer_than_the_limit() -> None:
+    plan = plan_of_deletion(deleted_topic(seconds_ago=RECLAIM_SECONDS), journal_with("Delete"), SilentBrokers())
+    assert (is_released(plan), reports(plan)) == (True, ["TopicRetained"])
+
+
+SASL = {"sasl": {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "login"}}}
+
+
+def test_a_deletion_without_the_secret_keeps_the_topic() -> None:
+    plan = plan_of_deletion(deleted_topic(), journal_with("Delete", **SASL), LateBrokers(0))
+    assert (is_released(plan), reports(plan)) == (True, ["TopicRetained"])
+
+
+def test_a_deletion_without_the_secret_uses_the_last_connection() -> None:
+    plan = plan_of_deletion(deleted_topic(), journal_with("Delete", **SASL), LateBrokers(0), was_connected=True)
+    assert reports(plan) == ["TopicDeleted"]

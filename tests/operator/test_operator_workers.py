@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from mailboat.errors import BrokersUnreachableError
+from mailboat.errors import BrokersUnreachableError, ClusterUnavailableError, MailboatError
 from mailboat_operator.api.journal import Kafka
 from mailboat_operator.brokers import ClusterFound
 from mailboat_operator.connections import Connections
@@ -147,3 +147,47 @@ def test_brokers_that_failed_are_tried_by_one_and_the_others_are_told_so_at_once
         assert await connection.topic("orders") is None, "who answers is asked by all again"
 
     run(test())
+
+
+class FailingOffice:
+    """Workers whose every reconciliation raises; what is written into statuses."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.refused, self.count = error, list[MailboatError](), 0
+        self.workers = Workers(self, OperatorMetrics(), Slots(COUNT))  # type: ignore[arg-type]  # reconciles as it does
+
+    async def reconcile(self, _: ObjectKey) -> Outcome:
+        self.count += 1
+        raise self.error
+
+    async def refuse(self, _: ObjectKey, error: MailboatError) -> None:
+        self.refused.append(error)
+
+
+def fail(error: Exception, times: int) -> FailingOffice:
+    async def whole() -> FailingOffice:
+        office = FailingOffice(error)
+        running = asyncio.create_task(office.workers.run())
+        for _ in range(times):
+            office.workers.ask(ObjectKey("Journal", "shop", "main"))
+            await others_turn()
+        assert office.count == times
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return office
+
+    return asyncio.run(whole())
+
+
+def test_an_unexpected_error_becomes_a_condition_that_does_not_quote_it() -> None:
+    office = fail(ValueError("Illegal header value b'Bearer CANARY'"), 1)
+    assert [error.name for error in office.refused] == ["OperatorDefect"]
+    assert "ValueError" in office.refused[0].message
+    assert "CANARY" not in office.refused[0].message
+
+
+def test_a_passing_failure_that_keeps_coming_becomes_a_condition() -> None:
+    error = ClusterUnavailableError("duplicate entries for key [mountPath]")
+    assert fail(error, 4).refused == []
+    assert fail(error, 5).refused == [error]

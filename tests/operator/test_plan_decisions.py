@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.errors import SecretMissingError, UsageError
+from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
+from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode
-from mailboat_operator.brokers import client_options
+from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.manifests.comparison import differing_field
+from mailboat_operator.manifests.names import ACCEPTED_TOPIC
 from mailboat_operator.manifests.pods import AgentImage, user_volume_name
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
 from mailboat_operator.plan.conditions import conditions_after, ready, stalled, under_way
@@ -231,7 +233,6 @@ FOUND = TopicFound("id-1", 2, 1, {"retention.ms": "1000"})
 @pytest.mark.parametrize(
     ("spec", "found", "kinds"),
     [
-        ({}, None, [CreateTopic]),
         ({"partitions": 2}, FOUND, []),
         ({"partitions": 5}, FOUND, [Grow]),
         ({"partitions": 2, "retention": {"time": "2s"}}, FOUND, [Configure]),
@@ -240,7 +241,7 @@ FOUND = TopicFound("id-1", 2, 1, {"retention.ms": "1000"})
 )
 def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: list[type]) -> None:
     wish = topic(**spec)
-    known = replace(wish, status=replace(wish.status, topic_id=None if found is None else found.topic_id))
+    known = replace(wish, status=replace(wish.status, topic_id=found.topic_id))
     plan = plan_topic(known, wanted_topic(wish, JOURNAL), found, NOW)
     assert [type(one) for one in plan.actions] == kinds
 
@@ -250,9 +251,72 @@ def test_a_topic_is_brought_to_what_its_spec_says(spec: Any, found: Any, kinds: 
 )
 def test_what_brokers_never_do_is_said(spec: Any, reason: str) -> None:
     wish = topic(**spec)
-    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    known = replace(wish, status=replace(wish.status, topic_id="id-1"))
+    plan = plan_topic(known, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == reason
+
+
+def with_ready(wish: Any, reason: str) -> Any:
+    ready = Condition("Ready", Truth.FALSE, reason, "", 1, NOW)
+    return replace(wish, status=replace(wish.status, conditions=(ready,)))
+
+
+def test_a_topic_is_created_after_the_status_says_so() -> None:
+    """A crash between the creation and the status would else make a stranger of the topic."""
+    wish = topic()
+    first = plan_topic(wish, wanted_topic(wish, JOURNAL), None, NOW)
+    assert (first.actions, first.again_seconds) == ((), 0.0)
+    assert first.status is not None
+    assert first.status["conditions"][0]["reason"] == "TopicMade"
+    second = plan_topic(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), None, NOW)
+    assert [type(one) for one in second.actions] == [CreateTopic]
+
+
+def test_a_topic_that_appears_while_it_is_being_created_is_this_objects() -> None:
+    wish = topic(partitions=2)
+    plan = plan_topic(with_ready(wish, "TopicMade"), wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert plan.status is not None
+    assert plan.status["topicId"] == "id-1"
+
+
+@pytest.mark.parametrize("annotation", ["", "id-2", "id-11", "id-1 "])
+def test_a_topic_of_others_is_left_alone(annotation: str) -> None:
+    wish = topic(partitions=5, retention={"time": "2s"}, reclaimPolicy="Delete")
+    wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: annotation}))
+    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert [type(one) for one in plan.actions] == [Report]
+    assert plan.status is not None
+    assert plan.status["conditions"][0]["reason"] == "TopicExists"
+    assert "topicId" not in plan.status
+    assert plan.status["conditions"][0]["message"].endswith(f"{ACCEPTED_TOPIC}=id-1")
+
+
+def test_a_topic_of_others_is_managed_once_an_annotation_names_its_id() -> None:
+    wish = topic(partitions=5)
+    wish = replace(wish, metadata=replace(wish.metadata, annotations={ACCEPTED_TOPIC: "id-0,id-1"}))
+    plan = plan_topic(wish, wanted_topic(wish, JOURNAL), FOUND, NOW)
+    assert [type(one) for one in plan.actions] == [Report, Grow]
+    assert plan.status is not None
+    assert plan.status["topicId"] == "id-1"
+
+
+@pytest.mark.parametrize("value", ["CANARY\nCANARY", "CANARY\x00", "CANARY\tX", " ", ""])
+def test_a_credential_with_control_characters_is_refused_and_never_quoted(value: str) -> None:
+    with pytest.raises(SecretMalformedError) as refused:
+        word_of({"login": {"password": value}}, "login", "password")
+    assert "entry password of Secret login" in str(refused.value)
+    assert "CANARY" not in str(refused.value)
+
+
+def test_the_line_end_that_echo_adds_is_no_part_of_a_credential() -> None:
+    assert word_of({"login": {"password": "secret\r\n"}}, "login", "password") == "secret"
+
+
+def test_an_empty_certificate_is_refused() -> None:
+    """It would else count as none, and the machine's own authorities would be trusted."""
+    with pytest.raises(SecretMalformedError, match="empty"):
+        entry_of({"authority": {"ca.crt": "\n"}}, "authority", "ca.crt")
 
 
 def test_a_topic_that_somebody_made_anew_is_reported() -> None:

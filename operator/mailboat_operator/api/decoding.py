@@ -79,6 +79,7 @@ def decode_metadata(document: object) -> Metadata:
         labels=_texts(found, "labels"),
         annotations=_texts(found, "annotations"),
         finalizers=_finalizers(found),
+        owner_uid=_owner_uid(found),
     )
 
 
@@ -242,6 +243,16 @@ def _texts(found: Mapping[Any, Any], name: str) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
         raise ResourceInvalidError(f"metadata.{name} must be texts by names", field=f"metadata.{name}")
     return dict(value)
+
+
+def _owner_uid(found: Mapping[Any, Any]) -> str:
+    owners = found.get("ownerReferences") or []
+    is_list = isinstance(owners, list) and all(isinstance(owner, Mapping) for owner in owners)
+    if not is_list:
+        raise ResourceInvalidError(
+            "metadata.ownerReferences must be a list of objects", field="metadata.ownerReferences"
+        )
+    return next((str(owner.get("uid")) for owner in owners if owner.get("controller")), "")
 
 
 def _finalizers(found: Mapping[Any, Any]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from mailboat_operator.api.amounts import (
 )
 from mailboat_operator.api.fields import Form
 
+_PORT: Final = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 NAME: Final = Form(
@@ -56,17 +57,27 @@ DRAIN: Final = Form(
 SIZE: Final = Form(SIZE_PATTERN, "a positive size such as 500Mi or 5Gi", 14, parse_size, format_size, "_bytes")
 CPU: Final = Form(r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}(\.[0-9]{1,3})?|0\.[0-9]{1,3})$", "CPU: 250m or 2", 8)
 BROKER: Final = Form(
-    r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}$",
-    "host:port of a broker",
+    r"^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):" + _PORT + "$",
+    "host:port of a broker, with a port of 1 to 65535",
     261,
 )
-URL: Final = Form(r"^https?://[^\s/?#@]{1,255}(/[^\s?#]{0,700})?$", "an http or https URL without user and query", 1000)
+URL: Final = Form(
+    r"^https?://([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:"
+    + _PORT
+    + r")?(/[^\s?#]{0,700})?$",
+    "an http or https URL with a host name or address, a port of 1 to 65535 if any, and without user and query",
+    1000,
+)
 TOPIC_NAME: Final = Form(
-    r"^([A-Za-z0-9_-][A-Za-z0-9._-]{0,248}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,247})$",
-    "a topic's name: 1 to 249 letters, digits, '.', '_' or '-'",
+    r"^([A-Za-z0-9-][A-Za-z0-9._-]{0,248}|_[A-Za-z0-9.-][A-Za-z0-9._-]{0,247}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,247})$",
+    "a topic's name: 1 to 249 letters, digits, '.', '_' or '-', not beginning with '__' as internal topics do",
     249,
 )
-TOPIC_PREFIX: Final = Form(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$", "at most 100 letters, digits, '.', '_' or '-'", 100)
+TOPIC_PREFIX: Final = Form(
+    r"^([A-Za-z0-9-][A-Za-z0-9._-]{0,99}|_([A-Za-z0-9.-][A-Za-z0-9._-]{0,98})?)$",
+    "at most 100 letters, digits, '.', '_' or '-', not beginning with '__' as internal topics do",
+    100,
+)
 TOPIC_CONFIG_KEY: Final = Form(r"^[a-z][a-z0-9.]{0,99}$", "a topic configuration's name, such as segment.bytes", 100)
 BUCKET: Final = Form(
     r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", "a bucket's name: lower case letters, digits, '.' or '-'", 63

@@ -22,6 +22,7 @@ class Metadata:
         labels: Its labels.
         annotations: Its annotations.
         finalizers: Who has to do something before it goes.
+        owner_uid: Uid of the object that controls it; empty if none does.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Metadata:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
+    owner_uid: str = ""
 
     @property
     def is_deleted(self) -> bool:

@@ -73,7 +73,9 @@ class Owner:
         """Labels that its pods have, and no others."""
         return selector_labels(self.component, self.metadata.name)
 
-    def child(self, kind: str, ending: str, content: Mapping[str, Any]) -> Manifest:
+    def child(
+        self, kind: str, ending: str, content: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> Manifest:
         """A child with everything that all children have."""
         manifest: Manifest = {
             "apiVersion": API_VERSIONS[kind],
@@ -83,10 +85,12 @@ class Owner:
                 "namespace": self.metadata.namespace,
                 "labels": self.labels,
                 "ownerReferences": [self._reference()],
+                **({"annotations": dict(annotations)} if annotations else {}),
             },
             **content,
         }
-        manifest["metadata"]["annotations"] = {APPLIED: digest_of(manifest)}
+        digest = digest_of(manifest)
+        manifest["metadata"].setdefault("annotations", {})[APPLIED] = digest
         return manifest
 
     def _reference(self) -> Mapping[str, Any]:

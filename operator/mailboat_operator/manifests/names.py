@@ -18,7 +18,8 @@ CONFIG_DIGEST: Final = f"{GROUP}/config"
 PAUSED: Final = f"{GROUP}/paused"
 """Annotation of one of our objects: `true` leaves it alone, as `spec.suspend` does."""
 ACCEPTED_TOPIC: Final = f"{GROUP}/accepted-topic"
-"""Annotation of a Topic: the id of a topic that somebody else made anew, and that is to be taken as it is."""
+"""Annotation of a Topic: the id of a topic that the object did not create, and that it is to manage. Of a Journal: the
+ids for its Topics, separated by commas."""
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 INSTANCE: Final = "app.kubernetes.io/instance"

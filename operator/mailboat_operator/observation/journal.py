@@ -20,7 +20,7 @@ from mailboat.errors import (
 )
 
 from mailboat_operator.api.journal import Journal
-from mailboat_operator.brokers import Credentials, entry_of
+from mailboat_operator.brokers import Credentials, entry_of, word_of
 from mailboat_operator.buckets import check_bucket
 from mailboat_operator.connections import Connection
 from mailboat_operator.manifests.children import Manifest
@@ -92,7 +92,9 @@ async def _check_bucket(sight: Sight, journal: Journal) -> None:
         return
     credentials = await _credentials(sight, journal, "s3-")
     name = s3.credentials_secret_ref.name
-    keys = entry_of(credentials, name, "accessKeyId"), entry_of(credentials, name, "secretAccessKey")
+    keys = word_of(credentials, name, "accessKeyId"), word_of(credentials, name, "secretAccessKey")
+    if not all(key.isascii() for key in keys):
+        raise SecretMalformedError(f"Secret {name} holds S3 keys with characters beyond ASCII")
     authority = None if s3.ca_secret_ref is None else entry_of(credentials, s3.ca_secret_ref.name, "ca.crt")
     async with sight.systems.waiting():
         await check_bucket(s3, keys, authority)

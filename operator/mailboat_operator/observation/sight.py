@@ -95,7 +95,8 @@ class Sight:
         if entry is None:
             return None
         token = base64.b64decode(entry).decode(errors="replace").strip()
-        return AgentAddress(metadata.namespace, metadata.name, token) if token.isascii() else None
+        is_usable = token.isascii() and token.isprintable()  # else the HTTP library refuses the header, and quotes it
+        return AgentAddress(metadata.namespace, metadata.name, token) if is_usable else None
 
     async def fleet(self, publishers: Sequence[Publisher]) -> Fleet | None:
         """Everybody on a journal, as one of its publishers tells; None when none of the first few answers."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from mailboat_operator.api.conditions import ReclaimPolicy
+from mailboat.errors import SecretMissingError
+
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.topic import Topic
 from mailboat_operator.connections import Connection
@@ -18,6 +19,7 @@ from mailboat_operator.plan.actions import Plan, TopicAction, TopicWanted
 from mailboat_operator.plan.conditions import suspended, under_way
 from mailboat_operator.plan.reclaiming import (
     is_held,
+    is_reclaimed,
     plan_hold,
     plan_kept,
     plan_reclaimed,
@@ -75,19 +77,36 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
 
 
 async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
-    journal = await sight.journal(topic.metadata.namespace, topic.spec.journal_ref.name)
+    metadata = topic.metadata
+    journal = await sight.journal(metadata.namespace, topic.spec.journal_ref.name)
     rivals = Rivals() if journal is None else sight.systems.claims.rivals(topic, journal)
     reason = reason_to_keep(topic, has_journal=journal is not None, rivals=rivals)
-    if journal is None or reason is not None or topic.spec.reclaim_policy is ReclaimPolicy.RETAIN:
+    if journal is None or reason is not None or not is_reclaimed(topic, journal):
         return plan_kept(topic, reason)
     wanted = wanted_topic(topic, journal)
     try:
-        brokers = await connect(sight, journal)
+        brokers = await _connect_to_delete(sight, journal)
         plan = plan_reclaimed(topic, wanted, await brokers.topic(wanted.name))
         await _act(brokers, plan)
+    except SecretMissingError as error:
+        # Secrets have no finalizer: a namespace that is deleted loses them first, and none can be created in it again
+        return plan_kept(topic, error.message)
     except UPSTREAM_ERRORS as error:
-        return replace(plan_waiting(topic, error, sight.now), again_seconds=pause_of(error))
+        waiting = plan_waiting(topic, error, sight.now)
+        pauses = [pause for pause in (waiting.again_seconds, pause_of(error)) if pause is not None]
+        return replace(waiting, again_seconds=min(pauses, default=None))
     return plan
+
+
+async def _connect_to_delete(sight: Sight, journal: Journal) -> Connection:
+    """A connection with the Secret of now, or the last connection if the Secret is gone. Raises: see `connect`."""
+    try:
+        return await connect(sight, journal)
+    except SecretMissingError:
+        kept = sight.systems.connections.last(journal.metadata.namespace, journal.metadata.name)
+        if kept is None:
+            raise
+        return kept
 
 
 async def _seen(brokers: Connection, wanted: TopicWanted) -> TopicFound | None:

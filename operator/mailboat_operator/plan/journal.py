@@ -15,9 +15,19 @@ from mailboat_operator.api.references import Reference
 from mailboat_operator.api.retention import TopicRetention
 from mailboat_operator.api.topic import TopicSpec
 from mailboat_operator.manifests.children import ChildKey, Manifest, Owner
+from mailboat_operator.manifests.names import ACCEPTED_TOPIC
 from mailboat_operator.plan.actions import Hold, Plan
 from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
-from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, suspended, under_way
+from mailboat_operator.plan.conditions import (
+    READY,
+    STALLED,
+    Finding,
+    conditions_after,
+    ready,
+    stalled,
+    suspended,
+    under_way,
+)
 from mailboat_operator.plan.reclaiming import is_held
 from mailboat_operator.plan.workload import is_paused
 
@@ -70,8 +80,9 @@ def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed:
         message = f"Topic {taken.name} is there already, and not this object's; it is left alone"
         return _plan(journal, brokers, live, stalled("NameTaken", message), now)
     count = _ready_count(live)
-    text = f"{count} of {len(wanted)} topics ready"
-    findings = ready(text) if count == len(wanted) else under_way("TopicsNotReady", text)
+    findings = ready(f"{count} of {len(wanted)} topics ready")
+    if count < len(wanted):
+        findings = _trouble_of(live, f"{count} of {len(wanted)} topics ready")
     plan = _plan(journal, brokers, live, findings, now)
     return replace(plan, actions=tuple(plan_children(wanted, live)))
 
@@ -108,6 +119,8 @@ def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequenc
 def _topics(journal: Journal) -> Iterator[Manifest]:
     topics = journal.spec.topics
     owner = Owner("Journal", "journal", journal.metadata)
+    ids = journal.metadata.annotations.get(ACCEPTED_TOPIC)
+    accepted = None if ids is None else {ACCEPTED_TOPIC: ids}
     for role in TopicRole:
         is_package = role is TopicRole.PACKAGE
         spec = TopicSpec(
@@ -123,7 +136,16 @@ def _topics(journal: Journal) -> Iterator[Manifest]:
             else {"min.insync.replicas": str(topics.min_insync_replicas)},
             reclaim_policy=topics.reclaim_policy,
         )
-        yield owner.child("Topic", str(role), {"spec": encode(spec)})
+        yield owner.child("Topic", str(role), {"spec": encode(spec)}, accepted)
+
+
+def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
+    """What the Topics that are not ready say; the Journal is stalled if one of them is."""
+    troubled = [(key.name, _ready_condition(manifest)) for key, manifest in sorted(live.items())]
+    reasons = [f"{name}: {one.get('reason')}: {one.get('message')}" for name, one in troubled if one.get("reason")]
+    is_stuck = any(_condition(manifest, STALLED).get("status") == "True" for manifest in live.values())
+    message = "; ".join([text, *reasons[:1]])
+    return (stalled if is_stuck else under_way)("TopicsNotReady", message)
 
 
 def _is_going(manifest: Manifest) -> bool:
@@ -135,5 +157,15 @@ def _ready_count(live: Live) -> int:
 
 
 def _is_ready(manifest: Manifest) -> bool:
+    return _condition(manifest, READY).get("status") == "True"
+
+
+def _ready_condition(manifest: Manifest) -> Mapping[str, str]:
+    """The condition Ready if it does not hold; empty if it does, or if there is none yet."""
+    found = _condition(manifest, READY)
+    return {} if found.get("status") == "True" else found
+
+
+def _condition(manifest: Manifest, kind: str) -> Mapping[str, str]:
     conditions: Sequence[Mapping[str, str]] = (manifest.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return next((one for one in conditions if one.get("type") == kind), {})

@@ -2,17 +2,20 @@
 
 A Topic whose reclaim policy is Delete has our finalizer from before its topic is made, so that its deletion waits for
 us. Only a topic that is known by its id as this object's is deleted, and only where no other Topic claims it; whatever
-is in doubt stays on the brokers, and an Event says so. Nothing waits for ever: policy Retain lets the object go.
+is in doubt stays on the brokers, and an Event says so. No deletion hangs: policy Retain, of the object or of the
+Journal that made it, lets the object go at once, and so does `RECLAIM_SECONDS` without an answer of the brokers.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.errors import MailboatError
 
 from mailboat_operator.api.conditions import ReclaimPolicy
+from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.topic import Topic
 from mailboat_operator.manifests.names import FINALIZER
@@ -21,7 +24,9 @@ from mailboat_operator.plan.conditions import under_way
 from mailboat_operator.plan.topic import Rivals, TopicFound, plan_topic_status
 from mailboat_operator.plan.workload import is_paused
 
-HELD_WAY_OUT: Final = "to let the object go and keep the topic, set its reclaimPolicy to Retain"
+RECLAIM_SECONDS: Final = 300.0
+"""How long a deletion waits for the brokers: a namespace must not hang in Terminating if they are gone for good."""
+HELD_WAY_OUT: Final = "to keep the topic and release the object at once, set its reclaimPolicy to Retain"
 
 
 def is_held(metadata: Metadata) -> bool:
@@ -35,6 +40,17 @@ def plan_hold(topic: Topic, *, is_owner: bool) -> Plan | None:
     if wanted == is_held(topic.metadata):
         return None
     return Plan((Hold(wanted),), None, again_seconds=0.0)
+
+
+def is_reclaimed(topic: Topic, journal: Journal) -> bool:
+    """Whether the topic is to be deleted with its object.
+
+    The policy of the Journal that made a Topic counts at the moment of the deletion: a Journal that is being deleted
+    passes a changed policy on to nobody.
+    """
+    is_child = topic.metadata.owner_uid == journal.metadata.uid
+    policies = [topic.spec.reclaim_policy, *([journal.spec.topics.reclaim_policy] if is_child else [])]
+    return all(policy is ReclaimPolicy.DELETE for policy in policies)
 
 
 def reason_to_keep(topic: Topic, *, has_journal: bool, rivals: Rivals) -> str | None:
@@ -69,5 +85,11 @@ def plan_reclaimed(topic: Topic, wanted: TopicWanted, found: TopicFound | None) 
 
 
 def plan_waiting(topic: Topic, error: MailboatError, now: datetime) -> Plan:
-    """Say why the object can't go yet, and how it can."""
-    return plan_topic_status(topic, None, None, under_way(error.name, f"{error.message}; {HELD_WAY_OUT}"), now)
+    """Say why the object can't go yet, until when it waits, and how to end that; then keep the topic."""
+    asked_at = topic.metadata.deleted_at or now
+    until = asked_at + timedelta(seconds=RECLAIM_SECONDS)
+    if now >= until:
+        return plan_kept(topic, f"{error.message} (waited {RECLAIM_SECONDS:.0f} s)")
+    message = f"{error.message}; waits until {until:%H:%M:%S} UTC and then keeps the topic; {HELD_WAY_OUT}"
+    plan = plan_topic_status(topic, None, None, under_way(error.name, message), now)
+    return replace(plan, again_seconds=(until - now).total_seconds())

@@ -1,8 +1,8 @@
 """What a Topic needs of the brokers: to be there, with as many partitions and the configuration that its spec says.
 
-Only what the spec says is kept as it is there; other configuration is the brokers' or somebody else's. A topic that was
-made anew under its name is told by its id, and left alone until somebody accepts it. `plan.reclaiming` says what
-becomes of the topic when the object is deleted.
+Only what the spec says is kept as it is there; other configuration belongs to the brokers or to others. A topic that
+this object did not create, one that existed before it or was recreated under its name, is left alone until an
+annotation names its id. `plan.reclaiming` says what becomes of the topic when the object is deleted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mailboat_operator.plan.conditions import READY, Finding, conditions_after, 
 _MILLISECONDS: Final = 1000
 _REPLACED: Final = "TopicReplaced"
 _MADE: Final = "TopicMade"
+_EXISTS: Final = "TopicExists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +78,12 @@ def plan_topic(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now:
     known = topic.status.topic_id
     if found is None:
         return _plan_missing(topic, wanted, now)
-    if known is None:
-        is_ours = any(one.type == READY and one.reason == _MADE for one in topic.status.conditions)
-        return _plan_known(topic, wanted, found, [] if is_ours else [_adopted(wanted, found)], now)
-    if known == found.topic_id:
+    if known == found.topic_id or (known is None and _is_being_made(topic)):
         return _plan_known(topic, wanted, found, [], now)
-    if topic.metadata.annotations.get(ACCEPTED_TOPIC) == found.topic_id:
-        message = f"topic {wanted.name}, made anew by somebody else, is taken as it is"
+    if found.topic_id in topic.metadata.annotations.get(ACCEPTED_TOPIC, "").split(","):
+        message = f"topic {wanted.name}, which this object did not create, is accepted as it is"
         return _plan_known(topic, wanted, found, [Report(Severity.NORMAL, "TopicAccepted", message)], now)
-    return _plan_replaced(topic, wanted, found, now)
+    return _plan_foreign(topic, wanted, found, now)
 
 
 def plan_made(topic: Topic, wanted: TopicWanted, found: TopicFound | None, now: datetime) -> Plan:
@@ -101,7 +99,7 @@ def plan_rival(topic: Topic, wanted: TopicWanted, owner: tuple[str, str], now: d
     """Say that the topic is an older Topic's. Nothing of it is known as ours, so that nothing of it is ever deleted."""
     namespace, name = owner
     whose = f"Topic {name}" if namespace == topic.metadata.namespace else "a Topic of another namespace"
-    message = f"topic {wanted.name} belongs to {whose}, which is older; this one takes over when that is deleted"
+    message = f"topic {wanted.name} belongs to {whose}, which is older; two objects never manage one topic"
     return plan_topic_status(topic, wanted, None, stalled("TopicTaken", message), now, is_forgotten=True)
 
 
@@ -143,10 +141,12 @@ def plan_topic_status(
 
 
 def _plan_missing(topic: Topic, wanted: TopicWanted, now: datetime) -> Plan:
-    """Make it. One that was there once is forgotten first: a crash in between makes no stranger of the new one."""
+    """Create it. The status says so first: after a crash in between, the new topic is known as this object's."""
     if topic.status.topic_id is None:
         plan = plan_topic_status(topic, wanted, None, under_way(_MADE, f"{wanted.name} is being made"), now)
-        return replace(plan, actions=(CreateTopic(wanted),))
+        if _is_being_made(topic):
+            return replace(plan, actions=(CreateTopic(wanted),))
+        return replace(plan, again_seconds=0.0)
     message = f"topic {wanted.name} is gone, and is made anew: what it held is lost"
     plan = plan_topic_status(topic, wanted, None, under_way("TopicLost", message), now, is_forgotten=True)
     return replace(plan, actions=(Report(Severity.WARNING, "TopicLost", message),), again_seconds=0.0)
@@ -158,21 +158,23 @@ def _plan_known(topic: Topic, wanted: TopicWanted, found: TopicFound, reports: l
     return replace(plan, actions=(*reports, *_changes(topic, wanted, found)))
 
 
-def _plan_replaced(topic: Topic, wanted: TopicWanted, found: TopicFound, now: datetime) -> Plan:
+def _plan_foreign(topic: Topic, wanted: TopicWanted, found: TopicFound, now: datetime) -> Plan:
+    """Leave a topic of others alone, and say how to accept it."""
+    if topic.status.topic_id is None:
+        reason, what = _EXISTS, "exists, and this object did not create it"
+    else:
+        reason, what = _REPLACED, "was recreated by another client: what it held is lost"
     message = (
-        f"topic {wanted.name} was made anew by somebody else: what it held is lost, and it is left alone. "
-        f"To take it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
+        f"topic {wanted.name} {what}; it is left alone. "
+        f"To manage it as it is, annotate this object with {ACCEPTED_TOPIC}={found.topic_id}"
     )
-    plan = plan_topic_status(topic, wanted, None, stalled(_REPLACED, message), now)
+    plan = plan_topic_status(topic, wanted, None, stalled(reason, message), now)
     is_told = any(one.type == READY and one.message == message for one in topic.status.conditions)
-    return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, _REPLACED, message),))
+    return plan if is_told else replace(plan, actions=(Report(Severity.WARNING, reason, message),))
 
 
-def _adopted(wanted: TopicWanted, found: TopicFound) -> Report:
-    message = (
-        f"topic {wanted.name} was there already, with {found.partitions} partitions: it is looked after from now on"
-    )
-    return Report(Severity.NORMAL, "TopicAdopted", message)
+def _is_being_made(topic: Topic) -> bool:
+    return any(one.type == READY and one.reason == _MADE for one in topic.status.conditions)
 
 
 def _refusal(wanted: TopicWanted, found: TopicFound) -> Sequence[Finding] | None:

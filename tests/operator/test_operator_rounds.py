@@ -1,0 +1,87 @@
+"""A round proves a watch silent only by what a second list still shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from mailboat_operator.claims import TopicClaims
+from mailboat_operator.handlers import Watched
+from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.probes import Health
+from mailboat_operator.rounds import Rounds
+
+SECONDS = 0.01
+
+
+def publisher(name: str, version: int = 1) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Publisher", "metadata": metadata, "spec": {}}
+
+
+class Cluster:
+    """Lists what it holds, and calls back before each list."""
+
+    def __init__(self, before_list: Callable[[int], Any]) -> None:
+        self.objects, self.lists, self._before_list = list[dict[str, Any]](), 0, before_list
+        self.is_decided = asyncio.Event()
+
+    async def list(self, kind: str, _: str) -> list[dict[str, Any]]:
+        if kind == "Journal":  # the first kind of each round
+            self.lists += 1
+            await self._before_list(self.lists)
+            if self.lists == 3:  # the second round has begun: the first one is decided
+                self.is_decided.set()
+        return [one for one in self.objects if one["kind"] == kind]
+
+
+class Asked:
+    def ask(self, *_: object, **__: object) -> None:
+        pass
+
+
+def illness_after(change: Callable[[Cluster, Watched], Any]) -> str | None:
+    """What the probe says after a round; `change` runs before its second list."""
+
+    async def whole() -> str | None:
+        health = Health(OperatorMetrics())
+        watched = Watched(lambda _: None, TopicClaims())
+
+        async def before_list(number: int) -> None:
+            if number == 2:
+                await change(cluster, watched)
+
+        cluster = Cluster(before_list)
+        cluster.objects = [publisher("c20")]
+        rounds = Rounds(cluster, ["shop"])  # type: ignore[arg-type]  # lists as it does
+        running = asyncio.create_task(rounds.run(watched, Asked(), health, SECONDS))  # type: ignore[arg-type]
+        await cluster.is_decided.wait()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return health.illness
+
+    return asyncio.run(whole())
+
+
+def test_an_object_that_is_deleted_after_the_list_is_not_a_silent_watch() -> None:
+    async def delete(cluster: Cluster, watched: Watched) -> None:
+        cluster.objects = []
+
+    assert illness_after(delete) is None
+
+
+def test_an_object_that_no_watch_reports_is_a_silent_watch() -> None:
+    async def nothing(cluster: Cluster, watched: Watched) -> None:
+        pass
+
+    assert "Publisher shop/c20" in str(illness_after(nothing))
+
+
+def test_an_object_that_the_watch_reports_late_is_not_a_silent_watch() -> None:
+    async def report(cluster: Cluster, watched: Watched) -> None:
+        await watched.object_changed("ADDED", publisher("c20"))
+
+    assert illness_after(report) is None
