@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 import errno
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -56,8 +58,44 @@ _OF_SQLITE: Final[Mapping[int, Fault]] = MappingProxyType(
 )
 
 
+_SQLITE_IO_ERROR: Final = 10
+_NO_ROOM_BYTES: Final = 64 * 1024
+"""Two regions of SQLite's index of the write-ahead log, of 32 KiB: the largest step in which its files grow."""
+
+
 def fault_of(error: Exception) -> Fault:
-    """What an OSError or an sqlite3.Error is about."""
+    """What an OSError or an sqlite3.Error is about.
+
+    A UnicodeDecodeError stands for damage: Python raises it where SQLite's message quotes a damaged schema.
+    """
     if isinstance(error, OSError):
         return _OF_SYSTEM.get(error.errno or 0, Fault.OTHER)
-    return _OF_SQLITE.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE, Fault.OTHER)
+    if isinstance(error, UnicodeDecodeError):
+        return Fault.DAMAGED
+    return _OF_SQLITE.get(_primary_code(error), Fault.OTHER)
+
+
+def fault_at(error: Exception, place: Path) -> Fault:
+    """As `fault_of`, for a database at `place`.
+
+    SQLite says "disk I/O error" where its shared index can't grow (SQLITE_IOERR_SHMSIZE), and Python does not give the
+    system's error number. So an I/O error on a file system without room counts as a full one.
+    """
+    fault = fault_of(error)
+    if fault is Fault.OTHER and _primary_code(error) == _SQLITE_IO_ERROR and _has_no_room(place):
+        return Fault.FULL
+    return fault
+
+
+def _primary_code(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & _PRIMARY_CODE
+
+
+def _has_no_room(place: Path) -> bool:
+    for folder in (place, *place.parents):
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            continue
+        return found.f_bavail * found.f_frsize < _NO_ROOM_BYTES
+    return False

@@ -14,6 +14,7 @@ from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staging import Staging
 from mailboat.errors import BlobCorruptError
+from mailboat.folder_handle import FolderHandle
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary
 from mailboat.packages.tree_stream import Span, open_pieces
@@ -45,6 +46,11 @@ def copied(stream: BinaryIO) -> bytes:
     return proof.digest()
 
 
+def staged_in(folder: Path) -> Staging:
+    """A staging folder."""
+    return Staging(FolderHandle.open(str(folder)).make_folder("staged"), Durability(str(folder)))
+
+
 def test_content_of_unknown_truth_is_hashed_while_it_is_copied() -> None:
     assert copied(io.BytesIO(DATA)) == DIGEST
 
@@ -52,12 +58,13 @@ def test_content_of_unknown_truth_is_hashed_while_it_is_copied() -> None:
 @pytest.mark.interpreted("its hash derives from a compiled class")
 def test_content_that_proves_itself_is_hashed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = DirectoryBlobStore(tmp_path / "blobs", ManualClock())
-    staging = Staging(tmp_path / "staged", Durability(str(tmp_path)))
+    staging = staged_in(tmp_path)
     monkeypatch.setattr(content, "ContentHash", NoHash)
     assert copied(pieces()) == DIGEST
     assert store.put(pieces(), DIGEST).digest == DIGEST
     staging.add(1, Binary(digest=DIGEST, length_bytes=len(DATA), opener=pieces))
-    assert Path(staging.file(1, DIGEST)).read_bytes() == DATA
+    with staging.open(1, DIGEST) as staged:
+        assert staged.read() == DATA
 
 
 def test_who_took_some_of_it_before_is_told_that_the_rest_is_not_the_content(tmp_path: Path) -> None:
@@ -78,7 +85,7 @@ def test_other_content_is_kept_out_whoever_proves_it(tmp_path: Path, data: bytes
     with pytest.raises(BlobCorruptError):
         store.put(opened(), DIGEST)
     assert store.stat(DIGEST) is None
-    staging = Staging(tmp_path / "staged", Durability(str(tmp_path)))
+    staging = staged_in(tmp_path)
     with pytest.raises(BlobCorruptError):
         staging.add(1, Binary(digest=DIGEST, length_bytes=len(DATA), opener=opened))
 
@@ -87,6 +94,6 @@ def test_proven_content_under_another_name_is_kept_out(tmp_path: Path) -> None:
     other = hashlib.sha256(b"other").digest()
     with pytest.raises(BlobCorruptError, match="was to be stored"):
         DirectoryBlobStore(tmp_path / "blobs", ManualClock()).put(pieces(), other)
-    staging = Staging(tmp_path / "staged", Durability(str(tmp_path)))
+    staging = staged_in(tmp_path)
     with pytest.raises(BlobCorruptError):
         staging.add(1, Binary(digest=other, length_bytes=len(DATA), opener=pieces))

@@ -138,18 +138,18 @@ class LookingSource(FolderSource):
         self.seen = set[bool]()
 
     def walk(self, root: NodePath = ROOT, *, is_deep: bool = True) -> Iterator[Node]:
-        self.seen.add(self._state.locks.is_publication_under_way())
+        self.seen.add(self._state.locks.probe_publication())
         return super().walk(root, is_deep=is_deep)
 
 
 def test_builds_know_of_a_publication_from_its_beginning_to_its_end(engine: Engine, site: Path) -> None:
     with closing(PublisherState(engine.state.path)) as other:
         source = LookingSource(site, other)
-        assert not other.locks.is_publication_under_way()
+        assert not other.locks.probe_publication()
         engine.publisher().publish(add_request([NodePath("/a")]), source)
-        assert not other.locks.is_publication_under_way()
+        assert not other.locks.probe_publication()
         list(engine.publisher().publish_changed(source))
-        assert not other.locks.is_publication_under_way()
+        assert not other.locks.probe_publication()
         assert source.seen == {True}
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import PackageType, Transfer
 from mailboat.errors import TopicMissingError
+from mailboat.folder_handle import make_path
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
 
@@ -173,13 +173,15 @@ class Workspace:
 
 def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole] = TopicRole) -> Workspace:
     """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
+    from mailboat.agent.home import translated_writes
     from mailboat.agent.journals import make_journal
 
     workspace = Workspace(home, clock)
     make_journal(home, workspace.clock)
     workspace.have_topics(roles)
     if home.config.blobs.s3 is None:
-        Path(home.blobs_path).mkdir(parents=True, exist_ok=True)
+        with translated_writes(home.blobs_path):
+            make_path(home.blobs_path)
     return workspace
 
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from mailboat.errors import StopError
+from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import AgentName
 
 
@@ -30,7 +31,7 @@ class SubscriberHold:
         """Hold the name. Raises: SubscriberBusyError."""
         self._handle: int | None = None
         try:
-            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.release()

@@ -19,14 +19,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
-from mailboat.errors import MailboatError, StorageFullError, StorageReadOnlyError, UsageError
+from mailboat.durable_file import Draft, replaced_file
+from mailboat.errors import MailboatError, StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
+from mailboat.faults import Fault, fault_of
+from mailboat.folder_handle import FolderHandle, make_path
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
 
@@ -158,10 +161,8 @@ class Home:
         file = self._registry_file(name)
         if not file.is_file():
             return False
-        try:
+        with translated_writes(file):
             file.unlink()
-        except OSError as error:
-            raise _storage_error(file, error) from error
         return True
 
     def known_subscriber(self, name: AgentName) -> KnownSubscriber | None:
@@ -270,7 +271,8 @@ def _noted_config_file(path: Path) -> Path:
 def make_folders(path: Path) -> None:
     """Make the folders of a home. Raises: StorageReadOnlyError, StorageFullError."""
     for folder in (path, path / "publishers", path / "subscribers"):
-        _make_folder(folder)
+        with translated_writes(folder):
+            make_path(folder)
 
 
 def make_identity(path: Path) -> None:
@@ -282,16 +284,13 @@ def make_identity(path: Path) -> None:
 
     if (path / INSTANCE_FILE).exists():
         return
-    draft = path / f".{INSTANCE_FILE}.{os.getpid()}.draft"
-    write_text(draft, f"{uuid.uuid4()}\n")
-    try:
-        os.link(draft, path / INSTANCE_FILE)
-    except FileExistsError:
-        draft.unlink()
-    except OSError:  # a file system without links
-        draft.replace(path / INSTANCE_FILE)
-    else:
-        draft.unlink()
+    with (
+        translated_writes(path / INSTANCE_FILE),
+        FolderHandle.open(os.path.realpath(path)) as folder,
+        Draft(folder) as draft,
+    ):
+        draft.stream.write(f"{uuid.uuid4()}\n".encode())
+        draft.link(folder, INSTANCE_FILE)
 
 
 def home_without_journal(path: Path) -> Home:
@@ -356,32 +355,20 @@ def _read_kept(file: Path, digest: str) -> object:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a file as a whole, durably. Raises: StorageReadOnlyError, StorageFullError."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    """Replace a file as a whole, durably. Raises: StorageReadOnlyError, StorageFullError, StorageFailedError."""
+    with translated_writes(file), replaced_file(file) as stream:
+        stream.write(text.encode())
+
+
+@contextmanager
+def translated_writes(path: Path) -> Iterator[None]:
+    """Translate the failures of writing a file. Raises: StorageReadOnlyError, StorageFullError, StorageFailedError."""
     try:
-        with draft.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
+        yield
     except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise _storage_error(file, error) from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _storage_error(folder, error) from error
-
-
-def _storage_error(path: Path, error: OSError) -> MailboatError:
-    kind = StorageFullError if error.errno in _FULL else StorageReadOnlyError
-    return kind(f"{path} can't be written: {error.strerror}", path=path)
-
-
-_FULL: Final = frozenset({28, 122})  # ENOSPC, EDQUOT
+        kinds = {Fault.FULL: StorageFullError, Fault.READ_ONLY: StorageReadOnlyError}
+        kind = kinds.get(fault_of(error), StorageFailedError)
+        raise kind(f"{path} can't be written: {error.strerror or error}", path=path) from error
 
 
 def _read_text(file: Path) -> str:

@@ -6,23 +6,25 @@ blobs of the home, if there is one. Called by `mailboat packages`.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from mailboat.agent.home import translated_writes
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
+from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
     MailboatError,
     SourceMissingError,
-    StorageFailedError,
     UntrustedInputError,
     UsageError,
 )
+from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
 from mailboat.model.changes import ChangeCount
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
@@ -85,7 +87,8 @@ class PackageFiles:
     ) -> PackageSummary:
         """Write a self-contained package; the file appears when it is complete.
 
-        Raises: SourceMissingError, SourceChangedError, UsageError, StorageFailedError.
+        Raises: SourceMissingError, SourceChangedError, UsageError, StorageFullError, StorageReadOnlyError,
+                StorageFailedError.
         """
         check_request(request)
         shipment = shipment_of(request, source)
@@ -93,7 +96,7 @@ class PackageFiles:
             shipment.filter, shipment.nodes, shipment.ancestors, is_self_contained=True, properties=properties
         )
         codec = self._codecs.codec_for(package_type)
-        with _replaced(file) as stream:
+        with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
             return codec.write(contents, stream)
 
     def inspect(self, file: Path, *, reads_binaries: bool, examples: int = 10) -> PackageFacts:
@@ -137,14 +140,14 @@ class PackageFiles:
     def _read_entries(self, file: Path) -> None:
         from mailboat.packages.filevault.inspection import read_entries
 
-        with file.open("rb") as stream:
+        with io.BufferedReader(open_regular_file(file)) as stream:
             if self._codecs.codec_of(stream).package_type == FILEVAULT:
                 read_entries(stream, self._limits)
 
     def _problems_of(self, file: Path) -> Sequence[MailboatError]:
         from mailboat.packages.filevault.inspection import problems_of
 
-        with file.open("rb") as stream:
+        with io.BufferedReader(open_regular_file(file)) as stream:
             try:
                 is_zip = self._codecs.codec_of(stream).package_type == FILEVAULT
             except UnknownPackageTypeError:
@@ -177,7 +180,7 @@ class PackageFiles:
     def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:
         if not file.is_file():
             raise SourceMissingError(f"{file} does not exist or is no file", file=file)
-        with file.open("rb") as stream:
+        with io.BufferedReader(open_regular_file(file)) as stream:
             codec = self._codec_of(file, stream)
             reader = codec.open(stream, self._limits, self._open_blob)
             try:
@@ -213,20 +216,6 @@ def _read_binaries(record: NodeRecord) -> None:
         with binary.open() as stream:
             while stream.read(_CHUNK_BYTES):
                 pass
-
-
-@contextmanager
-def _replaced(file: Path) -> Iterator[BinaryIO]:
-    """A stream to write a file that takes its place only when all went well. Raises: StorageFailedError."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
-    try:
-        with draft.open("w+b") as stream:
-            yield stream
-        draft.replace(file)
-    except OSError as error:
-        raise StorageFailedError(f"{file} can't be written: {error.strerror}", file=file) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _no_blobs(digest: bytes) -> BinaryIO:

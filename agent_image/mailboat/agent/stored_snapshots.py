@@ -26,6 +26,7 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
+from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
 from mailboat.model.positions import LogIdentity, Position
 
@@ -281,11 +282,11 @@ def _room(workspace: Workspace) -> Iterator[Path]:
     """
     rooms = workspace.home.path / _ROOMS
     with TranslatedFailures(str(rooms)):
-        rooms.mkdir(parents=True, exist_ok=True)
+        make_path(rooms)
         for left in rooms.iterdir():
             _clear(left)
         room = rooms / uuid.uuid4().hex
-        room.mkdir()
+        room.mkdir(PRIVATE_FOLDER)
         lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
     try:

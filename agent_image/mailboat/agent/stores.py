@@ -47,7 +47,7 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
         return _open_bucket(home, s3, clock, user)
     from mailboat.blobs.directory import DirectoryBlobStore
 
-    return DirectoryBlobStore(home.blobs_path, clock, user)
+    return DirectoryBlobStore(home.blobs_path.resolve(), clock, user)
 
 
 def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 from urllib.parse import quote, unquote
 
 from mailboat.blobs.content import (
@@ -26,11 +26,20 @@ from mailboat.blobs.content import (
     checked_stream,
     digest_named,
 )
-from mailboat.blobs.directory_documents import DirectoryDocuments, synchronise
+from mailboat.blobs.directory_documents import DirectoryDocuments
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
 from mailboat.clock import Clock
+from mailboat.durable_file import Draft
 from mailboat.errors import MailboatError
+from mailboat.folder_handle import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    PUBLIC_FILE,
+    PUBLIC_FOLDER,
+    FolderHandle,
+    make_path,
+)
 
 _ALGORITHM: Final = "sha256"
 _DRAFTS: Final = "drafts"
@@ -43,25 +52,28 @@ _LEFTOVER_SECONDS: Final = 24 * 3600.0
 class DirectoryBlobStore:
     """The blob store port over a directory. Safe to use from several threads and processes."""
 
-    def __init__(self, folder: Path, clock: Clock, user: UserNamed | None = None) -> None:
+    def __init__(self, folder: Path, clock: Clock, user: UserNamed | None = None, *, are_public: bool = False) -> None:
         """Use `folder`, which is made when it isn't there; drafts that killed writers left behind are removed.
 
         Args:
-            folder: Where the blobs are.
+            folder: Where the blobs are; not a link.
             clock: Stamps them.
             user: Whose packages `put` is for; None where that is of no interest.
+            are_public: Whether all users of the machine may read the blobs, and not this one alone.
 
         Raises:
-            StorageFullError, StorageReadOnlyError, RetryableError.
+            StorageFullError, StorageReadOnlyError, StorageFailedError, RetryableError.
         """
         self._folder = folder
         self._clock = clock
         self._user = user
-        self._drafts = folder / _DRAFTS
-        self._blobs = folder / _ALGORITHM
+        self._file_mode = PUBLIC_FILE if are_public else PRIVATE_FILE
+        self._folder_mode = PUBLIC_FOLDER if are_public else PRIVATE_FOLDER
         with mapped_disk_errors(folder):
-            self._drafts.mkdir(parents=True, exist_ok=True)
-            self._blobs.mkdir(exist_ok=True)
+            make_path(folder, self._folder_mode)
+            with self._store() as store:
+                store.make_folder(_DRAFTS).close()
+                store.make_folder(_ALGORITHM, self._folder_mode).close()
         self.abandon_uploads(clock.now() - timedelta(seconds=_LEFTOVER_SECONDS))
 
     @property
@@ -72,68 +84,69 @@ class DirectoryBlobStore:
     @property
     def documents(self) -> NamedDocuments:
         """See `BlobStore.documents`."""
-        return DirectoryDocuments(self._folder / "documents", self._drafts)
+        return DirectoryDocuments(self._folder, "documents", _DRAFTS)
 
     @property
     def builds(self) -> NamedDocuments:
         """See `BlobStore.builds`."""
-        return DirectoryDocuments(self._folder / "builds", self._drafts)
+        return DirectoryDocuments(self._folder, "builds", _DRAFTS)
 
     def put(self, content: BinaryIO, expected: Digest | None = None) -> BlobInfo:
         """See `BlobStore.put`."""
-        draft = self._drafts / os.urandom(16).hex()
         self._note_user()
-        with mapped_disk_errors(self._folder):
-            try:
-                digest, length_bytes = self._write_draft(draft, content)
-                check_expected(digest, expected)
-                if not self._refresh(digest, length_bytes):
-                    self._settle(draft, digest)
-                return self._info(digest, os.stat(self._path(digest)))  # noqa: PTH116 - a stat_result either way
-            finally:
-                draft.unlink(missing_ok=True)
+        with (
+            mapped_disk_errors(self._folder),
+            self._store() as store,
+            store.folder(_DRAFTS) as drafts,
+            Draft(drafts, self._file_mode) as draft,
+        ):
+            digest, length_bytes = _copy(content, draft.stream)
+            check_expected(digest, expected)
+            if not self._refresh(digest, length_bytes):
+                self._settle(store, draft, digest)
+            with self._part(digest) as part:
+                return _info(digest, os.stat(digest.hex(), dir_fd=part.descriptor, follow_symlinks=False))
 
     def open(self, digest: Digest, length_bytes: int) -> BinaryIO:
         """See `BlobStore.open`."""
-        path = self._path(check_digest(digest))
         with mapped_disk_errors(self._folder):
             try:
-                source = path.open("rb", buffering=0)
+                with self._part(check_digest(digest)) as part:
+                    source = part.open_file(digest.hex())
             except FileNotFoundError:
                 raise blob_missing(digest, self.description) from None
             stored_bytes = os.fstat(source.fileno()).st_size
         if stored_bytes != length_bytes:
             source.close()
             raise blob_corrupt(digest, f"has {stored_bytes} bytes, not the {length_bytes} promised")
-        return checked_stream(source, digest, length_bytes)
+        return checked_stream(cast("BinaryIO", source), digest, length_bytes)
 
     def stat(self, digest: Digest) -> BlobInfo | None:
         """See `BlobStore.stat`."""
-        with mapped_disk_errors(self._folder):
-            try:
-                return self._info(digest, self._path(check_digest(digest)).stat())
-            except FileNotFoundError:
-                return None
+        with mapped_disk_errors(self._folder), suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
+            found = part.status(digest.hex())
+            return None if found is None else _info(digest, found)
+        return None
 
     def list(self) -> Iterator[BlobInfo]:
         """See `BlobStore.list`. Files that have no blob's name are passed over."""
-        with mapped_disk_errors(self._folder):
-            for part in sorted(self._blobs.iterdir()):
-                with os.scandir(part) as entries:
-                    for entry in entries:
-                        digest = digest_named(entry.name)
-                        with suppress(FileNotFoundError):  # deleted since
-                            if digest is not None and entry.name.startswith(part.name):
-                                yield self._info(digest, entry.stat(follow_symlinks=False))
+        with mapped_disk_errors(self._folder), self._store() as store, store.folder(_ALGORITHM) as parts:
+            for name in sorted(parts.names()):
+                with parts.folder(name) as part:
+                    for entry in part.names():
+                        digest = digest_named(entry)
+                        if digest is None or not entry.startswith(name):
+                            continue
+                        found = part.status(entry)
+                        if found is not None:  # else deleted since
+                            yield _info(digest, found)
 
     def delete(self, digest: Digest) -> bool:
         """See `BlobStore.delete`."""
-        with mapped_disk_errors(self._folder):
-            try:
-                self._path(check_digest(digest)).unlink()
-            except FileNotFoundError:
-                return False
+        with mapped_disk_errors(self._folder), suppress(FileNotFoundError), self._part(check_digest(digest)) as part:
+            os.unlink(digest.hex(), dir_fd=part.descriptor)
             return True
+        return False
 
     def remove_unrenewed(self, digests: Sequence[Digest], stored_before: datetime) -> int:
         """See `BlobStore.remove_unrenewed`. Each age is looked at while no writer can renew."""
@@ -142,50 +155,53 @@ class DirectoryBlobStore:
     def abandon_uploads(self, begun_before: datetime) -> int:
         """See `BlobStore.abandon_uploads`."""
         count = 0
-        with mapped_disk_errors(self._folder):
-            for draft in self._drafts.iterdir():
-                with suppress(FileNotFoundError):
-                    if draft.stat().st_mtime < begun_before.timestamp():
-                        draft.unlink()
-                        count += 1
+        with mapped_disk_errors(self._folder), self._store() as store, store.folder(_DRAFTS) as drafts:
+            for name in drafts.names():
+                found = drafts.status(name)
+                if found is not None and found.st_mtime < begun_before.timestamp():
+                    count += drafts.remove(name)
         return count
 
     def users(self) -> Sequence[str]:
         """See `BlobStore.users`."""
-        with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
-            return sorted(unquote(file.name) for file in (self._folder / _USERS).iterdir())
+        with (
+            mapped_disk_errors(self._folder),
+            suppress(FileNotFoundError),
+            self._store() as store,
+            store.folder(_USERS) as users,
+        ):
+            return sorted(map(unquote, users.names()))
         return ()
 
     def forget_user(self, user: str) -> None:
         """See `BlobStore.forget_user`."""
-        with mapped_disk_errors(self._folder):
-            (self._folder / _USERS / quote(user, safe="")).unlink(missing_ok=True)
+        with (
+            mapped_disk_errors(self._folder),
+            suppress(FileNotFoundError),
+            self._store() as store,
+            store.folder(_USERS) as users,
+        ):
+            users.remove(quote(user, safe=""))
 
     def close(self) -> None:
         """See `BlobStore.close`. Nothing is held."""
+
+    def _store(self) -> FolderHandle:
+        return FolderHandle.open(str(self._folder))
+
+    @contextmanager
+    def _part(self, digest: Digest) -> Iterator[FolderHandle]:
+        with self._store() as store, store.folder(_ALGORITHM) as parts, parts.folder(digest.hex()[:2]) as part:
+            yield part
 
     def _note_user(self) -> None:
         if self._user is None:
             return
         user, self._user = self._user(), None
-        with mapped_disk_errors(self._folder):
-            (self._folder / _USERS).mkdir(exist_ok=True)
-            (self._folder / _USERS / quote(user, safe="")).touch()
-
-    def _path(self, digest: Digest) -> Path:
-        name = digest.hex()
-        return self._blobs / name[:2] / name
-
-    def _info(self, digest: Digest, found: os.stat_result) -> BlobInfo:
-        return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
-
-    def _write_draft(self, draft: Path, content: BinaryIO) -> tuple[Digest, int]:
-        proof = CopyProof(content)
-        with draft.open("xb", buffering=0) as file:
-            while chunk := read_chunk(content):
-                proof.update(chunk)
-                _write_all(file, chunk)
-        return proof.digest(), proof.length_bytes
+        with mapped_disk_errors(self._folder), self._store() as store, store.make_folder(_USERS) as users:
+            name = quote(user, safe="")
+            if users.status(name) is None:
+                users.create_file(name).close()
 
     def _refresh(self, digest: Digest, length_bytes: int) -> bool:
         """Renew the blob that is there, if there is one and it is sound."""
@@ -193,39 +209,43 @@ class DirectoryBlobStore:
             with self.open(digest, length_bytes) as stored:
                 while stored.read(CHUNK_BYTES):
                     pass
-            with self._locked(fcntl.LOCK_SH):
-                self._touch(self._path(digest))
+            with self._locked(fcntl.LOCK_SH), self._part(digest) as part:
+                seconds = self._clock.now().timestamp()
+                os.utime(digest.hex(), (seconds, seconds), dir_fd=part.descriptor, follow_symlinks=False)
         except (FileNotFoundError, MailboatError):
             return False
         return True
 
-    def _settle(self, draft: Path, digest: Digest) -> None:
+    def _settle(self, store: FolderHandle, draft: Draft, digest: Digest) -> None:
         """Make the draft the blob; durable on return."""
-        path = self._path(digest)
-        path.parent.mkdir(exist_ok=True)
-        self._touch(draft)
-        synchronise(draft)
-        with self._locked(fcntl.LOCK_SH):
-            draft.replace(path)
-        synchronise(path.parent)
-        synchronise(self._blobs)
-
-    def _touch(self, path: Path) -> None:
-        seconds = self._clock.now().timestamp()
-        os.utime(path, (seconds, seconds))
+        name = digest.hex()
+        with (
+            store.folder(_ALGORITHM) as parts,
+            parts.make_folder(name[:2], self._folder_mode) as part,
+        ):
+            draft.touch(self._clock.now().timestamp())
+            draft.synchronise()  # before the lock, which a sweeper waits for
+            with self._locked(fcntl.LOCK_SH):
+                draft.place(part, name)
+            parts.sync()
 
     def _remove_old(self, digest: Digest, stored_before: float) -> bool:
-        path = self._path(check_digest(digest))
-        with mapped_disk_errors(self._folder), self._locked(fcntl.LOCK_EX), suppress(FileNotFoundError):
-            if path.stat().st_mtime < stored_before:
-                path.unlink()
-                return True
+        name = check_digest(digest).hex()
+        with (
+            mapped_disk_errors(self._folder),
+            self._locked(fcntl.LOCK_EX),
+            suppress(FileNotFoundError),
+            self._part(digest) as part,
+        ):
+            found = part.status(name)
+            return found is not None and found.st_mtime < stored_before and part.remove(name)
         return False
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
         """Writers renew under a shared lock, a sweeper removes under an exclusive one. It ends with its process."""
-        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with self._store() as store:
+            descriptor = store.open_lock(_LOCK)
         try:
             fcntl.flock(descriptor, how)
             yield
@@ -233,8 +253,13 @@ class DirectoryBlobStore:
             os.close(descriptor)
 
 
-def _write_all(file: BinaryIO, chunk: bytes) -> None:
-    written = 0
-    view = memoryview(chunk)
-    while written < len(view):
-        written += file.write(view[written:])
+def _info(digest: Digest, found: os.stat_result) -> BlobInfo:
+    return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _copy(content: BinaryIO, into: BinaryIO) -> tuple[Digest, int]:
+    proof = CopyProof(content)
+    while chunk := read_chunk(content):
+        proof.update(chunk)
+        into.write(chunk)
+    return proof.digest(), proof.length_bytes

@@ -8,75 +8,70 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mailboat.blobs.disk_errors import mapped_disk_errors
+from mailboat.durable_file import Draft
+from mailboat.folder_handle import FolderHandle
 from mailboat.model.identifiers import parse_agent_name
 
 
 class DirectoryDocuments:
     """The port's named documents over a directory. Safe to use from several threads and processes."""
 
-    def __init__(self, folder: Path, drafts: Path) -> None:
-        """Keep them in `folder`; what is being written is in `drafts`, where a sweep finds what was left behind."""
-        self._folder = folder
+    def __init__(self, store: Path, name: str, drafts: str) -> None:
+        """Keep them in the folder `name` of the store; drafts are in its folder `drafts`, where a sweep finds them."""
+        self._store = store
+        self._name = name
         self._drafts = drafts
 
     def write(self, name: str, document: bytes) -> None:
         """See `NamedDocuments.write`."""
-        place = self._place(name)
-        with mapped_disk_errors(self._folder), self._drafted(document) as draft:
-            draft.replace(place)
-            synchronise(self._folder)
+        entry = parse_agent_name(name)
+        with mapped_disk_errors(self._store), self._drafted(document) as (draft, folder):
+            draft.place(folder, entry)
 
     def create(self, name: str, document: bytes) -> bool:
         """See `NamedDocuments.create`: by a hard link, which is refused where there is a file."""
-        place = self._place(name)
-        with mapped_disk_errors(self._folder), self._drafted(document) as draft:
-            try:
-                place.hardlink_to(draft)
-            except FileExistsError:
-                return False
-            synchronise(self._folder)
-            return True
+        entry = parse_agent_name(name)
+        with mapped_disk_errors(self._store), self._drafted(document) as (draft, folder):
+            return draft.link(folder, entry)
 
     def read(self, name: str) -> bytes | None:
         """See `NamedDocuments.read`."""
-        with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
-            return self._place(name).read_bytes()
+        entry = parse_agent_name(name)
+        with (
+            mapped_disk_errors(self._store),
+            suppress(FileNotFoundError),
+            self._folder() as folder,
+            folder.open_file(entry) as file,
+        ):
+            return file.readall()
         return None
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """See `NamedDocuments.names`."""
-        with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
-            return sorted(file.name for file in self._folder.iterdir() if file.name.startswith(prefix))
+        with mapped_disk_errors(self._store), suppress(FileNotFoundError), self._folder() as folder:
+            return sorted(name for name in folder.names() if name.startswith(prefix))
         return ()
 
     def remove(self, name: str) -> bool:
         """See `NamedDocuments.remove`."""
-        with mapped_disk_errors(self._folder), suppress(FileNotFoundError):
-            self._place(name).unlink()
+        entry = parse_agent_name(name)
+        with mapped_disk_errors(self._store), suppress(FileNotFoundError), self._folder() as folder:
+            os.unlink(entry, dir_fd=folder.descriptor)
             return True
         return False
 
     @contextmanager
-    def _drafted(self, document: bytes) -> Iterator[Path]:
-        draft = self._drafts / os.urandom(16).hex()
-        try:
-            self._folder.mkdir(exist_ok=True)
-            with draft.open("xb") as file:
-                file.write(document)
-                file.flush()
-                os.fsync(file.fileno())
-            yield draft
-        finally:
-            draft.unlink(missing_ok=True)
+    def _folder(self) -> Iterator[FolderHandle]:
+        with FolderHandle.open(str(self._store)) as store, store.folder(self._name) as folder:
+            yield folder
 
-    def _place(self, name: str) -> Path:
-        return self._folder / parse_agent_name(name)
-
-
-def synchronise(path: Path) -> None:
-    """Make a file or the entries of a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    @contextmanager
+    def _drafted(self, document: bytes) -> Iterator[tuple[Draft, FolderHandle]]:
+        with (
+            FolderHandle.open(str(self._store)) as store,
+            store.make_folder(self._name) as folder,
+            store.folder(self._drafts) as drafts,
+            Draft(drafts) as draft,
+        ):
+            draft.stream.write(document)
+            yield draft, folder

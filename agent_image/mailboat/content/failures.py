@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final
 
@@ -15,7 +16,8 @@ from mailboat.errors import (
     StorageReadOnlyError,
     TargetCorruptError,
 )
-from mailboat.faults import Fault, fault_of
+from mailboat.faults import Fault, fault_at
+from mailboat.folder_handle import ForeignEntryError
 
 _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
     {
@@ -27,11 +29,23 @@ _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(
 )
 
 
-def translate_failure(error: OSError | sqlite3.Error, uri: str) -> MailboatError:
+ForeignFailure = OSError | sqlite3.Error | UnicodeDecodeError
+"""The last is what Python raises where SQLite's message about a damaged schema is not UTF-8."""
+
+
+def translate_failure(error: ForeignFailure, uri: str) -> MailboatError:
     """Our error for one of the operating system or of SQLite that struck the store at `uri`."""
-    kind = _ERRORS.get(fault_of(error), StorageFailedError)
+    kind = _ERRORS.get(fault_at(error, Path(uri.partition(":")[2] or uri)), StorageFailedError)
+    if isinstance(error, ForeignEntryError):
+        return TargetCorruptError(
+            f"{error.filename} {error.strerror} that the target did not make; nothing is written through it",
+            next_step=f"remove {error.filename}, or restore the target from a snapshot",
+            store=uri,
+        )
     if isinstance(error, OSError):
         return kind(f"{uri}: {error.strerror or error}", file=error.filename)
+    if isinstance(error, UnicodeDecodeError):
+        return TargetCorruptError(f"{uri} is damaged: SQLite's message about it is not UTF-8")
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return TargetCorruptError(f"{uri} holds what is not expected there: {error}")
@@ -56,7 +70,7 @@ class TranslatedFailures:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Translate what was raised, if it is foreign."""
-        if isinstance(error, OSError | sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
+        if isinstance(error, ForeignFailure) and not isinstance(error, sqlite3.ProgrammingError):
             raise translate_failure(error, self._uri) from error
 
 

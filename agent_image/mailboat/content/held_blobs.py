@@ -57,7 +57,7 @@ class HeldBlobs:
 
     def _store(self) -> BlobStore:
         if self._opened is None:
-            self._opened = DirectoryBlobStore(self._folder, SystemClock())
+            self._opened = DirectoryBlobStore(self._folder, SystemClock(), are_public=True)
         return self._opened
 
     def _fetch(self, store: BlobStore, binary: Binary) -> None:

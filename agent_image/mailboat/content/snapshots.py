@@ -13,14 +13,16 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.port import GivenUp
+from mailboat.durable_file import replaced_file
 from mailboat.errors import UntrustedInputError, UsageError
+from mailboat.folder_handle import open_regular_file
 from mailboat.model.identifiers import Offset, PackageId, parse_agent_name
 from mailboat.model.messages import FailureCause
 from mailboat.model.paths import parse_path
@@ -95,23 +97,13 @@ def write_snapshot(file: Path, head: SnapshotHead, write_package: Callable[[Bina
     Raises:
         StorageFullError, StorageReadOnlyError, StorageFailedError; what `write_package` raises.
     """
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
-    with TranslatedFailures(str(file)):
-        try:
-            with draft.open("xb") as stream:
-                hashed = _HashedWriter(stream)
-                hashed.write(MAGIC + _framed(_encode_head(head)))
-                tail = write_package(cast("BinaryIO", hashed))
-                document = json.dumps(asdict(tail)).encode()
-                hashed.write(document + _LENGTH.pack(len(document)))
-                stream.write(hashed.digest())
-                stream.flush()
-                os.fsync(stream.fileno())
-            draft.rename(file)
-            _synchronise(file.parent)
-        finally:
-            with suppress(FileNotFoundError):
-                draft.unlink()
+    with TranslatedFailures(str(file)), replaced_file(file) as stream:
+        hashed = _HashedWriter(stream)
+        hashed.write(MAGIC + _framed(_encode_head(head)))
+        tail = write_package(cast("BinaryIO", hashed))
+        document = json.dumps(asdict(tail)).encode()
+        hashed.write(document + _LENGTH.pack(len(document)))
+        stream.write(hashed.digest())
     return tail
 
 
@@ -126,8 +118,8 @@ def opened_snapshot(file: Path) -> Iterator[Snapshot]:
     with TranslatedFailures(str(file)):
         if not file.is_file():
             raise UsageError(f"there is no snapshot {file}")
-        with file.open("rb") as stream:
-            yield _checked(stream, file)
+        with io.BufferedReader(open_regular_file(file)) as stream:
+            yield _checked(cast("BinaryIO", stream), file)
 
 
 def _checked(stream: BinaryIO, file: Path) -> Snapshot:
@@ -254,14 +246,6 @@ def checked_ms(value: object) -> int:
     if (found := checked_number(value)) > MAX_MS:
         raise ValueError(f"{found} ms is no time that can be")
     return found
-
-
-def _synchronise(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _HashedWriter(io.RawIOBase):

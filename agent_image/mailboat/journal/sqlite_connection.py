@@ -19,7 +19,7 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
-from mailboat.faults import Fault, fault_of
+from mailboat.faults import Fault, fault_at, fault_of
 
 _CHECKPOINT_PAGES: Final = 4000  # 16 MB of write-ahead log between two check-points
 _WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -47,7 +47,7 @@ def mapped_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the operating system raise into errors of the port, with the cause kept."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise map_sqlite_error(error, path) from error
     except OSError as error:
         raise _map_os_error(error, path) from error
@@ -58,9 +58,9 @@ def is_busy(error: sqlite3.Error) -> bool:
     return fault_of(error) is Fault.BUSY
 
 
-def map_sqlite_error(error: sqlite3.Error, path: Path) -> MailboatError:
+def map_sqlite_error(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> MailboatError:
     """The error of the port that says the same as SQLite's."""
-    fault = fault_of(error)
+    fault = fault_at(error, path)
     kind = getattr(error, "sqlite_errorname", type(error).__name__)
     if fault is Fault.FULL:
         return StorageFullError(f"no space is left for the journal {path}", path=path)

@@ -19,6 +19,7 @@ from typing import Final
 
 from mailboat.clock import Clock
 from mailboat.errors import JournalCorruptError, JournalMissingError, JournalTooNewError
+from mailboat.folder_handle import make_file, make_path
 from mailboat.journal.sqlite_connection import connect, mapped_errors
 
 APPLICATION_ID: Final = 0x4D426A6C  # "MBjl", so that `file` and we know our files
@@ -80,7 +81,7 @@ def create_file(path: Path, clock: Clock) -> None:
     draft = path.with_name(f".{path.name}.{os.urandom(16).hex()}")
     try:
         with mapped_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_path(path.parent)
             _fill(draft, clock)
             _link(draft, path)
     finally:
@@ -111,6 +112,7 @@ def open_file(path: Path, busy_timeout_seconds: float) -> tuple[sqlite3.Connecti
 def _fill(draft: Path, clock: Clock) -> None:
     import uuid  # noqa: PLC0415  # a journal is made once
 
+    make_file(draft)
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -20,9 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from mailboat.folder_handle import PRIVATE_FOLDER
+
 _RING_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _LISTEN_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-_MODE: Final = 0o666  # less the umask, as for the journal's file
+_MODE: Final = 0o600  # as for the journal's file
 _FALSE_ALARMS: Final = 32  # more in a row and the pipe does not work as it should
 
 
@@ -109,7 +111,7 @@ def _close(descriptors: set[int]) -> None:
 def _open_ear(bell: Path) -> int | None:
     try:
         if not bell.exists():
-            bell.parent.mkdir(exist_ok=True)
+            bell.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
             with suppress(FileExistsError):
                 os.mkfifo(bell, _MODE)
         ear = os.open(bell, _LISTEN_FLAGS)

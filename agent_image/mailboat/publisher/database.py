@@ -22,7 +22,8 @@ from mailboat.errors import (
     StorageFullError,
     StorageReadOnlyError,
 )
-from mailboat.faults import Fault, fault_of
+from mailboat.faults import Fault, fault_at
+from mailboat.folder_handle import make_file, make_path
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D425042  # "MBPB"
@@ -95,7 +96,8 @@ def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Conn
         StorageFullError, StorageReadOnlyError, StorageFailedError, PublisherBusyError.
     """
     with translated_failures(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_path(file.parent)
+        make_file(file)
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS)
         try:
             turn_on_write_ahead_log(connection)
@@ -144,7 +146,7 @@ def translated_failures(file: Path) -> Iterator[None]:
     """Raise our errors for those of SQLite and the operating system, their cause kept."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         raise _translated(error, file) from error
 
 
@@ -173,9 +175,9 @@ def _change(connection: sqlite3.Connection, schema: str) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _translated(error: sqlite3.Error | OSError, file: Path) -> MailboatError:
+def _translated(error: sqlite3.Error | OSError | UnicodeDecodeError, file: Path) -> MailboatError:
     text = (error.strerror or error) if isinstance(error, OSError) else error
-    return _ERRORS.get(fault_of(error), StorageFailedError)(f"the publisher's state {file}: {text}")
+    return _ERRORS.get(fault_at(error, file), StorageFailedError)(f"the publisher's state {file}: {text}")
 
 
 _ERRORS: Final[Mapping[Fault, type[MailboatError]]] = MappingProxyType(

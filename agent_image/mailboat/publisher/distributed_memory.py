@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.positions import LogIdentity
 from mailboat.publisher.database import StateFile, Synchronous, translated_failures
@@ -90,9 +91,9 @@ class EventMemory:
         """Whether this process is the one that may raise events, for as long as it stays inside."""
         file = self.path.with_name(f"{self.path.name}.{purpose}-events-lock")
         with translated_failures(self.path):
-            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
-            yield _is_locked(handle)
+            yield _try_lock(handle)
         finally:
             os.close(handle)
 
@@ -136,7 +137,7 @@ class EventMemory:
         return None if found is None else found.next_offset
 
 
-def _is_locked(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

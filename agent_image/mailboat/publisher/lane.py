@@ -148,7 +148,7 @@ class PartLane:
         rest: Sequence[Part] = step.parts
         while rest:
             state.locks.give_way()
-            now = rest[:1] if state.locks.is_publication_under_way() else rest
+            now = rest[:1] if state.locks.probe_publication() else rest
             yield from self._append(now, source_ids)
             rest = rest[len(now) :]
 

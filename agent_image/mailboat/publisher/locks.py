@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.clock import Clock, Deadline
+from mailboat.folder_handle import PRIVATE_FILE
 from mailboat.publisher.database import BUSY_TIMEOUT_SECONDS, PublisherBusyError, translated_failures
 
 _LOOK_SECONDS: Final = 0.01
@@ -38,7 +39,7 @@ class PublisherLocks:
         with self._guard:
             handle = self._open(f"{purpose}-lock")
             try:
-                if not _is_locked(handle):
+                if not _try_lock(handle):
                     self._wait_for(handle, timeout_seconds, purpose)
                 yield
             finally:
@@ -55,7 +56,7 @@ class PublisherLocks:
 
     @contextmanager
     def publication_under_way(self) -> Iterator[None]:
-        """Tell builds that a publication is being made; see `is_publication_under_way`."""
+        """Tell builds that a publication is being made; see `probe_publication`."""
         handle = self._open("publishing")
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)  # held for an instant by who looks whether anybody publishes
@@ -63,18 +64,21 @@ class PublisherLocks:
         finally:
             os.close(handle)
 
-    def is_publication_under_way(self) -> bool:
-        """Whether somebody is about to append, here or in another process: then a build takes small steps."""
+    def probe_publication(self) -> bool:
+        """Take and release the publications' lock: True where a publication holds it, here or in another process.
+
+        A build takes small steps then. Two builds that probe at the same instant may take each other for one.
+        """
         handle = self._open("publishing")
         try:
-            return not _is_locked(handle)
+            return not _try_lock(handle)
         finally:
             os.close(handle)
 
     def _open(self, name: str) -> int:
         with translated_failures(self._path):
             file = self._path.with_name(f"{self._path.name}.{name}")
-            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
 
     def _wait_for(self, handle: int, timeout_seconds: float, purpose: str) -> None:
         """Wait in the open: who gives way sees that somebody does."""
@@ -87,14 +91,14 @@ class PublisherLocks:
 
     def _lock(self, handle: int, deadline: Deadline, purpose: str) -> None:
         never = threading.Event()
-        while not _is_locked(handle):
+        while not _try_lock(handle):
             if deadline.is_over():
                 raise PublisherBusyError(f"another process holds {self._path} to {purpose}", retry_after_seconds=1.0)
             self._clock.wait(never, _LOOK_SECONDS)
 
 
-def _is_locked(handle: int) -> bool:
-    """Take the lock if it is free; whether it was."""
+def _try_lock(handle: int) -> bool:
+    """Take the lock if it is free; True if it was taken."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

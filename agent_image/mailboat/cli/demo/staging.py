@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboat.content.layout import name_of_entry
-from mailboat.content.sources.folder_entries import look_at
+from mailboat.content.sources.folder_entries import closed_folders
 from mailboat.errors import MailboatError
 from mailboat.model.paths import parse_path
 
@@ -101,7 +101,8 @@ def _entries(root: str, odd: Odd) -> Iterator[Entry]:
 def _look(relative: str, disk: str, root: str) -> os.stat_result:
     """Raises: PathRefusedError, OSError."""
     parse_path(f"/{relative}")
-    status = look_at(disk, root)
+    with closed_folders(root) as folders:
+        _, status = folders.look(disk)
     if not os.access(disk, os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK):
         raise PermissionError(13, "can't be read", relative)
     return status

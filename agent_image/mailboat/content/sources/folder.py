@@ -13,9 +13,11 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
 from mailboat.blobs.content import checked_stream
 from mailboat.clock import Clock, SystemClock
@@ -33,9 +35,9 @@ from mailboat.content.layout import (
 from mailboat.content.listing import ListedNode, Unlisted, listed_node
 from mailboat.content.sources.folder_entries import (
     FileSignature,
+    SourceFolders,
     binary_of_file,
-    look_at,
-    read_small,
+    closed_folders,
     readable_source,
     signature_of,
 )
@@ -60,7 +62,9 @@ _REFUSALS: Final = (PathRefusedError, PackageCorruptError, UsageError)
 """Why one entry can't be published."""
 
 _PLAIN_FOLDER: Final = b"\0" * 32
-_FILE_SIGNATURE: Final = Struct(">qqqQ")
+_FILE_SIGNATURE: Final = Struct(">4Q")
+_SIGNATURE_MASK: Final = (1 << 64) - 1
+"""Times before 1970 are negative, and those after 2262 need more than 63 bits for their nanoseconds."""
 
 
 class DigestCache(Protocol):
@@ -103,6 +107,7 @@ class FolderSource:
         """
         self.uri = uri or str(folder)
         self._root = os.path.realpath(folder)
+        self._folders = SourceFolders(self._root)
         self._digests = digests
         self._unread: deque[_Unread] = deque()
         self._clock = clock or SystemClock()
@@ -131,13 +136,34 @@ class FolderSource:
 
     def child_names(self, path: NodePath) -> list[str]:
         """See `BranchingSource`."""
-        place = self._find(path)
-        if place is None or not stat.S_ISDIR(place.status.st_mode):
-            return []
-        return self._names(place, is_by_name=False)
+        with self._walking():
+            place = self._find(path)
+            if place is None or not stat.S_ISDIR(place.status.st_mode):
+                return []
+            return self._names(place, is_by_name=False)
 
     def listed(self, path: NodePath, *, is_deep: bool = True) -> Iterator[ListedNode | Unlisted]:
         """See `ListedSource`: files are looked at and not read."""
+        with self._walking():
+            yield from self._listed(path, is_deep=is_deep)
+
+    def close(self) -> None:
+        """See `Source.close`; closes the digests, too."""
+        self._folders.release()
+        if self._digests is not None:
+            self._remember(is_last=True)
+            self._digests.close()
+
+    @contextmanager
+    def _walking(self) -> Iterator[None]:
+        """Folders are entered again for each walk: an earlier one may have been exchanged for another since."""
+        self._folders.release()
+        try:
+            yield
+        finally:
+            self._folders.release()
+
+    def _listed(self, path: NodePath, *, is_deep: bool) -> Iterator[ListedNode | Unlisted]:
         try:
             first = self._find(path)
         except _REFUSALS as error:
@@ -154,7 +180,7 @@ class FolderSource:
             try:
                 if here in trail:
                     raise _looping(place)
-                node = self._listed_folder(place) if is_folder else _listed_file(place)
+                node = self._listed_folder(place) if is_folder else self._listed_file(place)
                 below = list(self._listed_children(place)) if is_folder and is_deep else []
             except SourceChangedError:
                 continue  # it went away, which is as good as never having been there
@@ -165,15 +191,12 @@ class FolderSource:
                 yield node
             todo += [(child, (*trail, here)) for child in reversed(below)]
 
-    def close(self) -> None:
-        """See `Source.close`; closes the digests, too."""
-        if self._digests is not None:
-            self._remember(is_last=True)
-            self._digests.close()
-
     def _places(self, path: NodePath, *, is_deep: bool, is_by_name: bool = False) -> Iterator[_Place]:
         """What lies at and below a path, in walk order, or siblings by name."""
-        first = self._find(path)
+        with self._walking():
+            yield from self._places_from(self._find(path), is_deep=is_deep, is_by_name=is_by_name)
+
+    def _places_from(self, first: _Place | None, *, is_deep: bool, is_by_name: bool) -> Iterator[_Place]:
         todo = [iter([] if first is None else [first])]
         trail: list[tuple[int, int]] = []
         while todo:
@@ -193,7 +216,7 @@ class FolderSource:
 
     def _names(self, place: _Place, *, is_by_name: bool) -> list[str]:
         with readable_source(place.disk):
-            entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
+            entries = self._folders.entries(place.disk, place.status)
         found = (name_of_entry(entry, folder=place.disk, is_at_top=place.path == "/") for entry in entries)
         names = [name for name in found if name is not None]
         node = self._sidecar_node(place) if SIDECAR in entries and not is_by_name else None
@@ -212,7 +235,7 @@ class FolderSource:
 
     def _listed_children(self, place: _Place) -> Iterator[_Place | Unlisted]:
         with readable_source(place.disk):
-            entries = os.listdir(place.disk)  # noqa: PTH208  # texts all along
+            entries = self._folders.entries(place.disk, place.status)
         for entry in sorted(entries):
             shown = child_of(place.path, entry.encode(errors="backslashreplace").decode())
             try:
@@ -227,11 +250,11 @@ class FolderSource:
     def _look(self, path: NodePath, folder: str, entry: str) -> _Place:
         disk = f"{folder}/{entry}"
         with readable_source(disk):
-            return _Place(path, disk, look_at(disk, self._root))
+            return _Place(path, *self._folders.look(disk))
 
     def _find(self, path: NodePath) -> _Place | None:
         with readable_source(self._root):
-            place = _Place(NodePath("/"), self._root, os.stat(self._root))  # noqa: PTH116
+            place = _Place(NodePath("/"), *self._folders.look(self._root))
         names = names_on_disk(parse_path(path))  # here a path becomes names on the disk, so it is checked once more
         for entry, name in zip(names, path[1:].split("/"), strict=False):
             try:
@@ -245,7 +268,7 @@ class FolderSource:
             node = self._folder_at(place)
             return None if node is None else with_binaries(node, _inlined)
         with readable_source(place.disk):
-            small = read_small(place.disk, INLINE_BYTES)
+            small = self._folders.read(place.disk, INLINE_BYTES, place.status)
         return file_node(place.path, self._large(place) if small is None else small)
 
     def _identity_at(self, place: _Place) -> Node | None:
@@ -261,18 +284,31 @@ class FolderSource:
 
     def _sidecar_node(self, place: _Place) -> Node | None:
         disk = f"{place.disk}/{SIDECAR}"
-        if not os.path.lexists(disk):
-            return None
         with readable_source(disk):
-            content = read_small(disk, MAX_SIDECAR_BYTES)
+            if not self._folders.has(disk):
+                return None
+            content = self._folders.read(disk, MAX_SIDECAR_BYTES)
         if content is None:
             raise PathRefusedError(f"{disk!a} is larger than {MAX_SIDECAR_BYTES} bytes", path=place.path)
-        return read_sidecar(place.path, content.data or b"", lambda digest: _open_beside(place, digest))
+        return read_sidecar(place.path, content.data or b"", partial(self._open_beside, place))
+
+    def _listed_file(self, place: _Place) -> ListedNode:
+        if not self._folders.is_readable(place.disk):
+            raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
+        signature = signature_of(place.status)
+        packed = _FILE_SIGNATURE.pack(*(number & _SIGNATURE_MASK for number in signature))
+        return ListedNode(place.path, signature.length_bytes, packed)
+
+    def _open_beside(self, place: _Place, digest: bytes) -> BinaryIO:
+        disk = f"{place.disk}/{binary_file(digest)}"
+        with readable_source(disk), closed_folders(self._root) as folders:
+            file = folders.open(disk)  # the stream closes it
+            return checked_stream(cast("BinaryIO", file), digest, os.fstat(file.fileno()).st_size)
 
     def _large(self, place: _Place) -> Binary:
         signature = signature_of(place.status)
         known = None if self._digests is None else self._digests.find(place.path, signature)
-        binary = binary_of_file(place.disk, signature, known)
+        binary = binary_of_file(self._root, place.disk, signature, known)
         if known is None and self._digests is not None and self._is_settled(signature):
             self._remember()
             self._unread.append(_Unread(place.path, signature, binary))
@@ -293,20 +329,6 @@ class FolderSource:
 
 def _looping(place: _Place) -> PathRefusedError:
     return PathRefusedError(f"{place.disk!a} is a link to a folder that it lies in", path=place.path)
-
-
-def _listed_file(place: _Place) -> ListedNode:
-    if not os.access(place.disk, os.R_OK):
-        raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
-    signature = signature_of(place.status)
-    return ListedNode(place.path, signature.length_bytes, _FILE_SIGNATURE.pack(*signature))
-
-
-def _open_beside(place: _Place, digest: bytes) -> BinaryIO:
-    disk = f"{place.disk}/{binary_file(digest)}"
-    with readable_source(disk):
-        file = open(disk, "rb", buffering=0)  # noqa: PTH123, SIM115  # the stream closes it
-        return checked_stream(file, digest, os.fstat(file.fileno()).st_size)
 
 
 def _inlined(value: Binary) -> Binary:

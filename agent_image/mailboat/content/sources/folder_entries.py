@@ -7,15 +7,18 @@ not UTF-8 are refused, too: what can't be published should not be left out in si
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from typing import BinaryIO, Final, NamedTuple
 
 from mailboat.errors import PathRefusedError, SourceChangedError, UsageError
+from mailboat.folder_handle import FolderHandle, FolderTrail, ForeignEntryError, is_same_entry
 from mailboat.model.nodes import Binary
 
 _BUFFER_BYTES: Final = 1024 * 1024
@@ -39,78 +42,159 @@ def signature_of(status: os.stat_result) -> FileSignature:
 
 @contextmanager
 def readable_source(disk: str) -> Iterator[None]:
-    """Tell the failures of reading a source as ours. Raises: SourceChangedError, UsageError."""
+    """Translate the failures of reading a source. Raises: SourceChangedError, UsageError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise SourceChangedError(f"{disk!a} went away while the source was read") from error
+    except ForeignEntryError as error:
+        raise SourceChangedError(f"{error.filename!a} {error.strerror}, which it was not before") from error
     except OSError as error:
         raise UsageError(f"{disk!a} can't be read: {error.strerror or error}") from error
 
 
-def look_at(disk: str, root: str) -> os.stat_result:
-    """The status of an entry, through a link that stays within `root`. Raises: PathRefusedError, OSError."""
-    status = os.lstat(disk)
-    if stat.S_ISLNK(status.st_mode):
-        status = _follow(disk, root)
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise PathRefusedError(f"{disk!a} is neither a file nor a folder (a socket, a pipe or a device)", path=disk)
-    return status
+class SourceFolders:
+    """The folders of a source, entered by handle: entries are exchanged by others while they are read.
+
+    Paths are absolute and below the root, which has no link in it. A link that is followed is resolved to such a path
+    first; what becomes a link afterwards is refused. One thread at a time; `release` when a walk begins and ends, so
+    that no folder is used that was exchanged since the walk before.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Read below `root`, a path without links."""
+        self._root = root
+        self._trail: FolderTrail | None = None
+        self._current = ""
+
+    def entries(self, folder: str, expected: os.stat_result | None = None) -> list[str]:
+        """The names in a folder, the very one that has the expected status. Raises: OSError."""
+        handle = self._enter(folder)
+        if expected is not None and not is_same_entry(os.fstat(handle.descriptor), expected):
+            raise ForeignEntryError(errno.ELOOP, "was exchanged for another folder", folder)
+        return handle.names()
+
+    def look(self, disk: str) -> tuple[str, os.stat_result]:
+        """Where an entry is, through a link that stays within the root, and its status.
+
+        Raises: PathRefusedError, OSError.
+        """
+        status = self._status(disk)
+        if stat.S_ISLNK(status.st_mode):
+            disk, status = self._follow(disk)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise PathRefusedError(f"{disk!a} is neither a file nor a folder (a socket, a pipe or a device)", path=disk)
+        return disk, status
+
+    def open(self, disk: str, expected: os.stat_result | None = None) -> FileIO:
+        """Open a file, the very one that has the expected status. Raises: OSError."""
+        folder, _, name = disk.rpartition("/")
+        return self._enter(folder).open_file(name, expected)
+
+    def has(self, disk: str) -> bool:
+        """Whether there is an entry of that name. Raises: OSError."""
+        folder, _, name = disk.rpartition("/")
+        return self._enter(folder).status(name) is not None
+
+    def is_readable(self, disk: str) -> bool:
+        """Whether this process may read a file. Raises: OSError."""
+        folder, _, name = disk.rpartition("/")
+        return os.access(name, os.R_OK, dir_fd=self._enter(folder).descriptor)
+
+    def read(self, disk: str, limit_bytes: int, expected: os.stat_result | None = None) -> Binary | None:
+        """The bytes of a file up to that size, None for a larger one. Raises: SourceChangedError, OSError."""
+        with self.open(disk, expected) as file:
+            before = os.fstat(file.fileno())
+            if before.st_size > limit_bytes:
+                return None
+            data = file.read(before.st_size + 1)
+            after = os.fstat(file.fileno())
+        if len(data) != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
+            raise SourceChangedError(f"{disk!a} changed while it was read")
+        return Binary(data)
+
+    def release(self) -> None:
+        """Leave all folders."""
+        self._current = ""
+        trail, self._trail = self._trail, None
+        if trail is not None:
+            trail.close()
+            trail.last.close()
+
+    def _enter(self, folder: str) -> FolderHandle:
+        if self._trail is None:
+            self._trail = FolderTrail(FolderHandle.open(self._root))
+            self._current = self._root
+        if folder != self._current:
+            self._current = ""  # unknown, should entering fail half way
+            self._trail.enter([name for name in folder.removeprefix(self._root).split("/") if name])
+            self._current = folder
+        return self._trail.last
+
+    def _status(self, disk: str) -> os.stat_result:
+        if disk == self._root:
+            return os.fstat(self._enter(disk).descriptor)
+        folder, _, name = disk.rpartition("/")
+        return os.stat(name, dir_fd=self._enter(folder).descriptor, follow_symlinks=False)
+
+    def _follow(self, disk: str) -> tuple[str, os.stat_result]:
+        leads_to = os.path.realpath(disk)
+        if leads_to != self._root and not leads_to.startswith(self._root.rstrip("/") + "/"):
+            raise PathRefusedError(
+                f"{disk!a} is a link that leads outside of {self._root}, to {leads_to!a}",
+                next_step=_LINK_STEP,
+                path=disk,
+            )
+        try:
+            status = self._status(leads_to)
+        except FileNotFoundError as error:
+            raise PathRefusedError(
+                f"{disk!a} is a link that leads nowhere, to {leads_to!a}", next_step=_LINK_STEP, path=disk
+            ) from error
+        if stat.S_ISLNK(status.st_mode):
+            raise PathRefusedError(f"{disk!a} is a link that leads to itself", next_step=_LINK_STEP, path=disk)
+        return leads_to, status
 
 
-def _follow(disk: str, root: str) -> os.stat_result:
-    leads_to = os.path.realpath(disk)
-    if leads_to != root and not leads_to.startswith(root.rstrip("/") + "/"):
-        raise PathRefusedError(
-            f"{disk!a} is a link that leads outside of {root}, to {leads_to!a}", next_step=_LINK_STEP, path=disk
-        )
+@contextmanager
+def closed_folders(root: str) -> Iterator[SourceFolders]:
+    """The folders of a source for one step: nothing of them stays open."""
+    folders = SourceFolders(root)
     try:
-        return os.stat(disk)  # noqa: PTH116  # texts all along: a Path for each entry costs more than the call
-    except OSError as error:
-        raise PathRefusedError(
-            f"{disk!a} is a link that leads nowhere, to {leads_to!a}", next_step=_LINK_STEP, path=disk
-        ) from error
+        yield folders
+    finally:
+        folders.release()
 
 
-def read_small(disk: str, limit_bytes: int) -> Binary | None:
-    """The bytes of a file up to that size, None for a larger one. Raises: SourceChangedError, OSError."""
-    with open(disk, "rb", buffering=0) as file:  # noqa: PTH123  # as above
-        before = os.fstat(file.fileno())
-        if before.st_size > limit_bytes:
-            return None
-        data = file.read(before.st_size + 1)
-        after = os.fstat(file.fileno())
-    if len(data) != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
-        raise SourceChangedError(f"{disk!a} changed while it was read")
-    return Binary(data)
-
-
-def binary_of_file(disk: str, signature: FileSignature, digest: bytes | None = None) -> Binary:
+def binary_of_file(root: str, disk: str, signature: FileSignature, digest: bytes | None = None) -> Binary:
     """The binary of a file that is too large to be held; hashed when its digest is asked for, unless that is known.
 
     Its stream raises SourceChangedError when the file is not the one of the signature. Raises: the same, UsageError
     where the file can't be read.
     """
-    opener = partial(open_unchanged, disk, signature)
+    opener = partial(open_unchanged, root, disk, signature)
     if digest is None:
         opener().close()  # what can't be read is told where it is met, not where it is packed
     return Binary(digest=digest, length_bytes=signature.length_bytes, opener=opener)
 
 
-def open_unchanged(disk: str, signature: FileSignature) -> BinaryIO:
-    """A stream over a file that raises SourceChangedError unless the file is, and stays, what the signature says."""
-    return io.BufferedReader(_UnchangedFile(disk, signature), buffer_size=_BUFFER_BYTES)
+def open_unchanged(root: str, disk: str, signature: FileSignature) -> BinaryIO:
+    """A stream over a file below the folder `root`, which has no link in it.
+
+    It raises SourceChangedError unless the file is, and stays, what the signature says.
+    """
+    return io.BufferedReader(_UnchangedFile(root, disk, signature), buffer_size=_BUFFER_BYTES)
 
 
 class _UnchangedFile(io.RawIOBase):
     """Looks at the file's status when it is opened and whenever its end is met."""
 
-    def __init__(self, disk: str, signature: FileSignature) -> None:
+    def __init__(self, root: str, disk: str, signature: FileSignature) -> None:
         super().__init__()
         self._disk = disk
         self._signature = signature
-        with readable_source(disk):
-            self._file = open(disk, "rb", buffering=0)  # noqa: PTH123, SIM115  # closed with this object
+        with readable_source(disk), closed_folders(root) as folders:
+            self._file = folders.open(disk)  # closed with this object
         self._left_bytes = signature.length_bytes
         self._check()
 

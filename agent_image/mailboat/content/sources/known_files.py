@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from mailboat.content.sources.folder_entries import FileSignature
+from mailboat.folder_handle import make_file
 from mailboat.model.paths import NodePath
 from mailboat.write_ahead import turn_on_write_ahead_log
 
@@ -33,6 +34,7 @@ _FIND: Final = (
     "SELECT digest FROM file WHERE folder = ? AND path = ? "
     "AND length_bytes = ? AND modified_ns = ? AND changed_ns = ? AND inode = ?"
 )
+_HALF: Final = 1 << 63
 _LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class KnownFiles:
             self._connection = None
 
     def _open(self, file: Path) -> None:
+        make_file(file)
         self._connection = connection = sqlite3.connect(
             file, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_SECONDS
         )
@@ -84,11 +87,12 @@ class KnownFiles:
     def _try(self, action: Callable[[], T]) -> T | None:
         try:
             return action()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last for a message about a damaged schema
             _LOG.warning("the cache of file digests is not used: %s", error)
             self.close()
             return None
 
 
 def _numbers(signature: FileSignature) -> tuple[int, ...]:
-    return tuple(number - (1 << 64) if number >= 1 << 63 else number for number in signature)
+    """The numbers in 64 bits with a sign: inodes, and times after 2262, need more."""
+    return tuple((number + _HALF) % (2 * _HALF) - _HALF for number in signature)

@@ -6,15 +6,18 @@ file that is empty, foreign, damaged or newer than this version is refused, neve
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import stat
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.targets.command_ledger import COMMAND_SCHEMA
-from mailboat.content.targets.durability import Durability
 from mailboat.errors import TargetCorruptError, UsageError
+from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError, is_same_entry
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
@@ -68,11 +71,14 @@ PASSED_OVER_SCHEMA: Final = ("CREATE TABLE IF NOT EXISTS passed_over (publisher 
 _ADDITIONS: Final = {2: COMMAND_SCHEMA, 3: BUILD_SCHEMA, 4: PASSED_OVER_SCHEMA}
 
 
-def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
+def create_database(
+    folder: FolderHandle, name: str, kind: str, extra_schema: str = "", *, mode: int = PRIVATE_FILE
+) -> None:
     """Make an empty target database of that kind. Raises: OSError, sqlite3.Error; nothing is left then."""
-    half = file.with_name(f"{file.name}.new")
-    half.unlink(missing_ok=True)
-    connection = sqlite3.connect(half, isolation_level=None)
+    half = f"{name}.new"
+    folder.remove(f"{half}-journal")
+    folder.create_file(half, mode).close()  # SQLite gives its other files the mode of this one
+    connection = sqlite3.connect(f"{folder.place}/{half}", isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.executescript(f"BEGIN; {_SCHEMA} {extra_schema}")
@@ -83,21 +89,24 @@ def create_database(file: Path, kind: str, extra_schema: str = "") -> None:
         connection.execute("COMMIT")
     finally:
         connection.close()
-    half.rename(file)
-    durability = Durability(str(file.parent))
-    durability.touch(str(file.parent))
-    durability.sync()
+    folder.move(half, folder, name)
+    folder.sync()
 
 
-def open_database(file: Path, kind: str, uri: str) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def open_database(
+    folder: FolderHandle, name: str, kind: str, uri: str
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Check a target database and open it twice: for batches, and for the ledger. Raises: as `check_database`."""
+    file = Path(folder.place) / name
     check_database(file, kind, uri)
-    first = connect_database(file, uri)
-    try:
-        return first, connect_database(file, uri)
-    except BaseException:
-        first.close()
-        raise
+    with ExitStack() as undo:
+        first = undo.enter_context(closing(connect_database(file, uri)))
+        second = undo.enter_context(closing(connect_database(file, uri)))
+        # SQLite opens by path alone: what it opened must be what the handle of the folder leads to
+        if not is_same_entry(folder.status(name), file.lstat()):
+            raise ForeignEntryError(errno.ELOOP, "is not in the folder that was opened", str(file))
+        undo.pop_all()
+    return first, second
 
 
 def connect_database(file: Path, uri: str) -> sqlite3.Connection:
@@ -146,13 +155,26 @@ def is_held_back(connection: sqlite3.Connection) -> bool:
 
 
 def _connect(file: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+    """Raises: ForeignEntryError where the file is a link, or is exchanged meanwhile."""
+    before = _own_status(file)
+    connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?{mode}",
         uri=True,
         isolation_level=None,
         check_same_thread=False,
         timeout=BUSY_TIMEOUT_SECONDS,
     )
+    if not is_same_entry(before, _own_status(file)):
+        connection.close()
+        raise ForeignEntryError(errno.ELOOP, "was exchanged for another file", str(file))
+    return connection
+
+
+def _own_status(file: Path) -> os.stat_result:
+    status = file.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ForeignEntryError(errno.ELOOP, "is a link, a pipe or a device and not a file", str(file))
+    return status
 
 
 def _bring_up_to_date(connection: sqlite3.Connection) -> None:

@@ -9,37 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from mailboat.content.binaries import binaries_of
 from mailboat.content.layout import SIDECAR, binary_file, is_binary_file, names_on_disk, write_sidecar
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.staging import Staging
 from mailboat.errors import TargetCorruptError
+from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, FolderTrail
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
-
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DiskTree:
     """Writes nodes into one folder."""
 
-    def __init__(self, root: str, staging: Staging, durability: Durability) -> None:
-        """Write into `root`, an existing folder. Raises: OSError."""
-        self._root = root
+    def __init__(self, root: FolderHandle, staging: Staging, durability: Durability) -> None:
+        """Write into `root`, which stays the caller's."""
         self._staging = staging
         self._durability = durability
-        self._handles = [os.open(root, _FOLDER_FLAGS)]
-        self._names: list[str] = []
+        self._trail = FolderTrail(root)
 
     def close(self) -> None:
         """Release the folders entered."""
-        while self._handles:
-            os.close(self._handles.pop())
+        self._trail.close()
 
     def check(self, path: NodePath) -> None:
         """See that nothing but folders leads to where the node is. Raises: TargetCorruptError."""
@@ -73,50 +67,26 @@ class DiskTree:
             self._remove_entry(names[-1])
 
     def _enter(self, names: Sequence[str], *, is_made: bool) -> bool:
-        """Make the folder of that name the current one; whether it is there."""
-        shared = 0
-        for mine, wanted in zip(self._names, names, strict=False):
-            if mine != wanted:
-                break
-            shared += 1
-        while len(self._names) > shared:
-            os.close(self._handles.pop())
-            self._names.pop()
-        return all(self._step(name, is_made=is_made) for name in names[shared:])
+        """Make the folder of that name the current one; whether it is there. Raises: ForeignEntryError for a link."""
+        return all(self._step(name, is_made=is_made) for name in self._trail.back_to(names))
 
     def _step(self, name: str, *, is_made: bool) -> bool:
         try:
-            handle = os.open(name, _FOLDER_FLAGS, dir_fd=self._handles[-1])
-        except OSError as error:
-            if not self._clear_way(name, error, is_made=is_made):
-                return False
-            handle = os.open(name, _FOLDER_FLAGS, dir_fd=self._handles[-1])
-        self._handles.append(handle)
-        self._names.append(name)
+            self._trail.step(name)
+        except (FileNotFoundError, NotADirectoryError):
+            if is_made:
+                self._make_folder(name)
+                self._trail.step(name)
+            return is_made
         return True
 
-    def _clear_way(self, name: str, error: OSError, *, is_made: bool) -> bool:
-        """Deal with a folder that can't be entered: a new one, one where a file was, or a link; whether it is there."""
-        here = self._handles[-1]
-        try:
-            mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            mode = 0
-        if stat.S_ISLNK(mode):
-            place = self._place(name)
-            raise TargetCorruptError(
-                f"{place} is a link that the target did not make; nothing is written through it",
-                next_step=f"remove {place}, or restore the target from a snapshot",
-            ) from error
-        if stat.S_ISDIR(mode):
-            raise error
-        if not is_made:
-            return False
-        if mode:
+    def _make_folder(self, name: str) -> None:
+        """Make a folder, also where a file is."""
+        here = self._trail.last.descriptor
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=here)
-        os.mkdir(name, dir_fd=here)
+        os.mkdir(name, PUBLIC_FOLDER, dir_fd=here)
         self._touch_folder()
-        return True
 
     def _place_file(self, name: str, node: Node, number: int | None) -> None:
         data = node.data
@@ -130,24 +100,21 @@ class DiskTree:
             if not self._move_in(name, binary, number):
                 self._check_there(name, binary)
         draft = self._staging.write("sidecar", write_sidecar(node))
-        had_one = self._has(SIDECAR)
+        had_one = self._trail.last.status(SIDECAR) is not None
         self._rename_in(draft, SIDECAR)
         self._durability.touch(self._place(SIDECAR))
         if had_one:
             self._drop_binaries(files.keys())
 
     def _drop_sidecar(self) -> None:
-        try:
-            os.unlink(SIDECAR, dir_fd=self._handles[-1])
-        except FileNotFoundError:
-            return
-        self._touch_folder()
-        self._drop_binaries(())
+        if self._trail.last.remove(SIDECAR):
+            self._touch_folder()
+            self._drop_binaries(())
 
     def _drop_binaries(self, keep: Collection[str]) -> None:
-        for name in os.listdir(self._handles[-1]):  # noqa: PTH208
+        for name in self._trail.last.names():
             if is_binary_file(name) and name not in keep:
-                os.unlink(name, dir_fd=self._handles[-1])
+                self._trail.last.remove(name)
                 self._touch_folder()
 
     def _move_in(self, name: str, binary: Binary, number: int | None) -> bool:
@@ -155,26 +122,26 @@ class DiskTree:
         if number is None:
             return False
         try:
-            self._rename_in(self._staging.file(number, binary.digest), name)
+            self._rename_in(self._staging.name(number, binary.digest), name)
         except FileNotFoundError:
             return False
         return True
 
-    def _rename_in(self, file: str, name: str) -> None:
+    def _rename_in(self, staged: str, name: str) -> None:
+        source, here = self._staging.folder, self._trail.last
         try:
-            os.rename(file, name, dst_dir_fd=self._handles[-1])
+            source.move(staged, here, name)
         except IsADirectoryError:
-            self._remove_entry(name)
-            os.rename(file, name, dst_dir_fd=self._handles[-1])
-        self._durability.move(file, self._place(name))
+            here.remove(name)
+            source.move(staged, here, name)
+        self._durability.move(f"{source.place}/{staged}", self._place(name))
         self._touch_folder()
 
     def _check_there(self, name: str, binary: Binary) -> None:
         """What is not staged must be in place: an earlier attempt put it there."""
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(name, dir_fd=self._handles[-1], follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode) and found.st_size == binary.length_bytes:
-                return
+        found = self._trail.last.status(name)
+        if found is not None and stat.S_ISREG(found.st_mode) and found.st_size == binary.length_bytes:
+            return
         place = self._place(name)
         raise TargetCorruptError(
             f"the bytes of {place} are gone, from its place and from the staging folder",
@@ -182,23 +149,11 @@ class DiskTree:
         )
 
     def _remove_entry(self, name: str) -> None:
-        here = self._handles[-1]
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                os.unlink(name, dir_fd=here)
-            except IsADirectoryError:
-                shutil.rmtree(name, dir_fd=here)
+        if self._trail.last.remove(name):
             self._touch_folder()
 
-    def _has(self, name: str) -> bool:
-        try:
-            os.stat(name, dir_fd=self._handles[-1], follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
-
     def _place(self, name: str) -> str:
-        return "/".join([self._root, *self._names, name])
+        return f"{self._trail.last.place}/{name}"
 
     def _touch_folder(self) -> None:
-        self._durability.touch("/".join([self._root, *self._names]))
+        self._durability.touch(self._trail.last.place)

@@ -62,7 +62,7 @@ class Durability:
         return True
 
     def _sync_one(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         finally:

@@ -44,7 +44,7 @@ def open_files_target(folder: Path, failpoints: Failpoints | None = None) -> Tre
         except BaseException:
             state.close()
             raise
-    return TreeTarget(state.parts(showing, lambda: FolderSource(state.root, uri=uri)))
+    return TreeTarget(state.parts(showing, lambda: FolderSource(Path(state.root.place), uri=uri)))
 
 
 class _InPlace:
@@ -55,7 +55,6 @@ class _InPlace:
     def __init__(self, state: StateFolder, failpoints: Failpoints) -> None:
         self._state = state
         self._intake = state.intake
-        self._root = str(state.root)
         self._failpoints = failpoints
         self._is_shown = False
         if self._intake.has_redo():
@@ -70,7 +69,7 @@ class _InPlace:
 
     def begin(self) -> None:
         self._finish()
-        self._intake.begin(self._root)
+        self._intake.begin(self._state.root)
 
     def prepare(self, position: Position) -> None:  # noqa: ARG002  # part of the port
         if self._intake.has_redo():
@@ -100,8 +99,11 @@ class _InPlace:
         return {"fsyncs": self._state.durability.fsyncs}
 
     def close(self) -> None:
-        with TranslatedFailures(self._state.uri):
-            self._finish()
+        try:
+            with TranslatedFailures(self._state.uri):
+                self._finish()
+        finally:
+            self._state.release()
 
     def _finish(self) -> None:
         """Show what is committed but not shown, then forget the redo record; within whatever transaction is open."""
@@ -112,4 +114,4 @@ class _InPlace:
         self._state.staging.clear()
 
     def _disk(self) -> DiskTree:
-        return DiskTree(self._root, self._state.staging, self._state.durability)
+        return DiskTree(self._state.root, self._state.staging, self._state.durability)

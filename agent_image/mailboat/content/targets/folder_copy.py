@@ -7,36 +7,30 @@ import os
 import shutil
 
 from mailboat.content.targets.durability import Durability
+from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle
 
 
-def copy_by_links(existing: str, new: str, durability: Durability) -> None:
-    """Fill the empty folder `new` with links to the files below `existing`, to any depth; no link is followed.
+def copy_by_links(existing: FolderHandle, new: FolderHandle, durability: Durability) -> None:
+    """Fill the empty folder `new` with links to the files in `existing`, to any depth; no link is followed.
 
     Raises: OSError.
     """
-    todo = [(existing, new)]
-    while todo:
-        source, copy = todo.pop()
-        durability.touch(copy)
-        with os.scandir(source) as entries:
-            for entry in entries:
-                place = f"{copy}/{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    os.mkdir(place)  # noqa: PTH102
-                    todo.append((entry.path, place))
-                elif entry.is_file(follow_symlinks=False):
-                    _link(entry.path, place)
+    durability.touch(new.place)
+    with os.scandir(existing.descriptor) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                with existing.folder(entry.name) as inner, new.make_folder(entry.name, PUBLIC_FOLDER) as copy:
+                    copy_by_links(inner, copy, durability)
+            elif entry.is_file(follow_symlinks=False):
+                _link(existing, new, entry.name)
 
 
-def _link(existing: str, new: str) -> None:
+def _link(existing: FolderHandle, new: FolderHandle, name: str) -> None:
     try:
-        os.link(existing, new, follow_symlinks=False)
+        os.link(name, name, src_dir_fd=existing.descriptor, dst_dir_fd=new.descriptor, follow_symlinks=False)
     except OSError as error:
         if error.errno not in {errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP}:
             raise
-        shutil.copyfile(existing, new, follow_symlinks=False)
-        durable = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(durable)
-        finally:
-            os.close(durable)
+        with existing.open_file(name) as source, new.create_file(name, PUBLIC_FILE) as copy:
+            shutil.copyfileobj(source, copy)
+            os.fsync(copy.fileno())

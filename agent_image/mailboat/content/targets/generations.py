@@ -16,10 +16,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -37,6 +37,7 @@ from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TreeTarget
 from mailboat.errors import TargetCorruptError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
+from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -77,7 +78,7 @@ def open_generations_target(
         except BaseException:
             state.close()
             raise
-    return TreeTarget(state.parts(generations, lambda: open_generations_source(state.root)))
+    return TreeTarget(state.parts(generations, lambda: open_generations_source(Path(state.root.place))))
 
 
 def open_generations_source(folder: Path) -> FolderSource:
@@ -85,11 +86,18 @@ def open_generations_source(folder: Path) -> FolderSource:
 
     Raises:
         SourceMissingError: There is no such target.
+        TargetCorruptError: `current` leads to something that is no generation.
     """
-    current = folder / CURRENT
-    if not current.exists() and (folder / STATE_FOLDER / NOTHING).is_dir():
-        current = folder / STATE_FOLDER / NOTHING
-    return FolderSource(current, uri=f"{KIND}:{folder}")
+    uri = f"{KIND}:{folder}"
+    name = _link_target(f"{folder}/{CURRENT}")
+    if name is None:
+        return FolderSource(folder / STATE_FOLDER / NOTHING, uri=uri)
+    if not _NAME.match(name):
+        raise TargetCorruptError(
+            f"{folder}/{CURRENT} leads to {name!r}, which is no generation",
+            next_step=f"remove {folder}/{CURRENT}; the subscriber makes it again when it starts",
+        )
+    return FolderSource(folder.resolve() / name, uri=uri)
 
 
 class _Generations:
@@ -100,15 +108,16 @@ class _Generations:
     def __init__(self, state: StateFolder, failpoints: Failpoints, kept: int) -> None:
         self._state = state
         self._intake = state.intake
-        self._root = str(state.root)
-        self._own = f"{self._root}/{STATE_FOLDER}"
+        self._root = state.root
+        self._own = state.own
         self._failpoints = failpoints
         self._kept = kept
         self._names = _stored_generations(state.connection)
         self._built: list[str] | None = None
         self._flipped: str | None = None
         self._was_held_back = False
-        os.makedirs(f"{self._own}/{NOTHING}", exist_ok=True)  # noqa: PTH103
+        self._current: FolderHandle | None = None
+        self._own.make_folder(NOTHING).close()
         self._recover()
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
@@ -122,7 +131,8 @@ class _Generations:
         self._was_held_back = self._intake.is_held_back()
         if not self._was_held_back:
             self._state.staging.clear()
-        self._intake.begin(f"{self._root}/{self._names[0]}" if self._names else None)
+        self._enter_current()
+        self._intake.begin(self._current)
 
     def prepare(self, position: Position) -> None:
         if self._intake.is_held_back():
@@ -151,15 +161,19 @@ class _Generations:
         self._state.durability.forget()
         self._clear_staging()
         for left in (_BUILDING, _LINKED):
-            shutil.rmtree(f"{self._own}/{left}", ignore_errors=True)
+            self._own.remove(left)
         self._prune()
 
     def statistics(self) -> Mapping[str, int]:
         return {"fsyncs": self._state.durability.fsyncs}
 
     def close(self) -> None:
-        with TranslatedFailures(self._state.uri):
-            self._clear_staging()
+        try:
+            with TranslatedFailures(self._state.uri):
+                self._clear_staging()
+        finally:
+            self._leave_current()
+            self._state.release()
 
     def _clear_staging(self) -> None:
         """Remove what is staged, but for what was committed and is held back."""
@@ -171,8 +185,8 @@ class _Generations:
     def _recover(self) -> None:
         """Do what a killed process left undone, and undo what it had not committed."""
         for left in (_BUILDING, _DISCARDED, _LINKED):
-            shutil.rmtree(f"{self._own}/{left}", ignore_errors=True)
-        if self._names and not os.path.isdir(f"{self._root}/{self._names[0]}"):  # noqa: PTH112
+            self._own.remove(left)
+        if self._names and not self._is_folder(self._names[0]):
             raise TargetCorruptError(
                 f"{self._state.uri}: the generation {self._names[0]} is gone",
                 next_step="restore the target from a snapshot, or empty it and import everything again",
@@ -184,63 +198,76 @@ class _Generations:
         """Let `current` lead to the committed generation, and remove those that are kept no longer."""
         if not self._names:
             return
-        is_there = _link_target(f"{self._root}/{CURRENT}") == self._names[0]
+        is_there = _link_target(CURRENT, self._root) == self._names[0]
         if is_there and self._flipped == self._names[0]:
             return
         if not is_there:
-            draft = f"{self._own}/{CURRENT}.new"
-            Path(draft).unlink(missing_ok=True)
-            os.symlink(self._names[0], draft)  # noqa: PTH211
-            os.rename(draft, f"{self._root}/{CURRENT}")  # noqa: PTH104
-        self._state.durability.touch(self._root)
+            draft = f"{CURRENT}.new"
+            self._own.remove(draft)
+            os.symlink(self._names[0], draft, dir_fd=self._own.descriptor)
+            self._own.move(draft, self._root, CURRENT)
+        self._state.durability.touch(self._root.place)
         self._state.durability.sync()
         self._flipped = self._names[0]
         self._prune()
 
     def _prune(self) -> None:
-        for name in os.listdir(self._root):  # noqa: PTH208
+        for name in self._root.names():
             if _NAME.match(name) and name not in self._names:
-                self._throw_away(f"{self._root}/{name}")
+                self._throw_away(name)
 
     def _build(self, name: str) -> None:
-        building = f"{self._own}/{_BUILDING}"
-        shutil.rmtree(building, ignore_errors=True)
-        os.mkdir(building)  # noqa: PTH102
+        self._own.remove(_BUILDING)
         durability = self._state.durability
-        if self._names:
-            copy_by_links(f"{self._root}/{self._names[0]}", building, durability)
-        with closing(DiskTree(building, self._state.staging, durability)) as disk:
-            self._intake.prepare_redo(disk)
-        with closing(DiskTree(building, self._staged(), durability)) as disk:
-            for redo in self._intake.redo():
-                show_redo(disk, redo)
-        durability.touch(building)
-        durability.sync()
-        shutil.rmtree(f"{self._own}/{_LINKED}", ignore_errors=True)
-        self._throw_away(f"{self._root}/{name}")
-        os.rename(building, f"{self._root}/{name}")  # noqa: PTH104
-        durability.touch(self._root)
+        with self._own.make_folder(_BUILDING, PUBLIC_FOLDER) as building:
+            if self._names:
+                with self._root.folder(self._names[0]) as newest:
+                    copy_by_links(newest, building, durability)
+            with closing(DiskTree(building, self._state.staging, durability)) as disk:
+                self._intake.prepare_redo(disk)
+            with self._staged() as staging, closing(DiskTree(building, staging, durability)) as disk:
+                for redo in self._intake.redo():
+                    show_redo(disk, redo)
+            durability.touch(building.place)
+            durability.sync()
+        self._own.remove(_LINKED)
+        self._throw_away(name)
+        self._own.move(_BUILDING, self._root, name)
+        durability.touch(self._root.place)
         durability.sync()
 
-    def _staged(self) -> Staging:
+    @contextmanager
+    def _staged(self) -> Iterator[Staging]:
         """Where files are moved from: links, if some were committed before, as a crash now must leave those."""
         if not self._was_held_back:
-            return self._state.staging
-        linked = f"{self._own}/{_LINKED}"
-        shutil.rmtree(linked, ignore_errors=True)
-        os.mkdir(linked)  # noqa: PTH102
-        copy_by_links(self._state.staging.folder, linked, self._state.durability)
-        return Staging(Path(linked), self._state.durability)
+            yield self._state.staging
+            return
+        self._own.remove(_LINKED)
+        with closing(Staging(self._own.make_folder(_LINKED), self._state.durability)) as linked:
+            copy_by_links(self._state.staging.folder, linked.folder, self._state.durability)
+            yield linked
 
-    def _throw_away(self, folder: str) -> None:
+    def _throw_away(self, name: str) -> None:
         """Remove a generation that may be there, first from sight: never a part of it remains under its name."""
-        discarded = f"{self._own}/{_DISCARDED}"
-        shutil.rmtree(discarded, ignore_errors=True)
+        self._own.remove(_DISCARDED)
         try:
-            os.rename(folder, discarded)  # noqa: PTH104
+            self._root.move(name, self._own, _DISCARDED)
         except FileNotFoundError:
             return
-        shutil.rmtree(discarded)
+        self._own.remove(_DISCARDED)
+
+    def _is_folder(self, name: str) -> bool:
+        status = self._root.status(name)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def _enter_current(self) -> None:
+        self._leave_current()
+        self._current = self._root.folder(self._names[0]) if self._names else None
+
+    def _leave_current(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
 
     def _tree_digest(self) -> bytes:
         """The canonical digest; every binary is named in these bodies, so a node's digest is that of its body."""
@@ -259,8 +286,8 @@ def _stored_generations(connection: sqlite3.Connection) -> list[str]:
     return names
 
 
-def _link_target(link: str) -> str | None:
+def _link_target(link: str, folder: FolderHandle | None = None) -> str | None:
     try:
-        return os.readlink(link)  # noqa: PTH115
+        return os.readlink(link, dir_fd=None if folder is None else folder.descriptor)
     except OSError:
         return None

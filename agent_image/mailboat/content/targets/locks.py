@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from pathlib import Path
 
 from mailboat.errors import TargetBusyError
+from mailboat.folder_handle import FolderHandle
 
 
 class TargetLock:
     """An exclusive `flock`; the file keeps the holder's process id for the message to others, and is never removed."""
 
-    def __init__(self, file: Path, uri: str) -> None:
+    def __init__(self, folder: FolderHandle, name: str, uri: str) -> None:
         """Take the lock. Raises: TargetBusyError, naming the process that holds it; OSError."""
-        self._handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._handle = folder.open_lock(name)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -19,6 +19,7 @@ from mailboat.content.targets.locks import TargetLock
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.content.targets.tree_target import TargetParts, TreeTarget
 from mailboat.errors import TargetCorruptError
+from mailboat.folder_handle import PUBLIC_FILE, PUBLIC_FOLDER, FolderHandle, make_path
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -41,16 +42,17 @@ def open_sqlite_target(file: Path) -> TreeTarget:
     """
     uri = f"{KIND}:{file}"
     with TranslatedFailures(uri):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = TargetLock(file.with_name(f"{file.name}.lock"), uri)
-        try:
-            if not file.exists():
-                _check_nothing_is_left(file, uri)
-                create_database(file, KIND)
-            connection, second = open_database(file, KIND, uri)
-        except BaseException:
-            lock.release()
-            raise
+        make_path(file.parent, PUBLIC_FOLDER)
+        with FolderHandle.open(str(file.parent.resolve())) as folder:
+            lock = TargetLock(folder, f"{file.name}.lock", uri)
+            try:
+                if folder.status(file.name) is None:
+                    _check_nothing_is_left(file, uri)
+                    create_database(folder, file.name, KIND, mode=PUBLIC_FILE)
+                connection, second = open_database(folder, file.name, KIND, uri)
+            except BaseException:
+                lock.release()
+                raise
     return TreeTarget(
         TargetParts(uri, lock, connection, second, _InTable(HeldBlobs(file)), partial(_open_source, file))
     )
@@ -70,7 +72,8 @@ def sweep_blobs(file: Path, *, is_dry_run: bool = False) -> int:
         TargetCorruptError, UsageError, StorageReadOnlyError, StorageFailedError.
     """
     uri = f"{KIND}:{file}"
-    lock = TargetLock(file.with_name(f"{file.name}.lock"), uri)
+    with TranslatedFailures(uri), FolderHandle.open(str(file.parent.resolve())) as folder:
+        lock = TargetLock(folder, f"{file.name}.lock", uri)
     try:
         with TranslatedFailures(uri):
             check_database(file, KIND, uri)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Final, NamedTuple
+from contextlib import closing, suppress
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.content.binaries import binaries_of, named, with_binaries
 from mailboat.content.keys import Key, below_range, key_of, parent_key, path_of
@@ -20,6 +21,7 @@ from mailboat.content.targets.path_room import PathRoom
 from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_table import Held, Row
 from mailboat.errors import BlobMissingError
+from mailboat.folder_handle import FolderHandle, FolderTrail, ForeignEntryError
 from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
@@ -46,11 +48,11 @@ class StagedIntake:
         self._connection = connection
         self._staging = staging
         self._room = room
-        self._shown_in: str | None = None
+        self._shown_in: FolderHandle | None = None
         self._stamp = 0
         self._count = 0
 
-    def begin(self, shown_in: str | None) -> None:
+    def begin(self, shown_in: FolderHandle | None) -> None:
         """A transaction begins, whose committed tree is shown in that folder; None where nothing is shown yet."""
         self._shown_in = shown_in
         committed = self._committed_changes()
@@ -77,11 +79,14 @@ class StagedIntake:
 
     def open_held(self, path: NodePath, held: Held, digest: bytes) -> BinaryIO:
         """See `Intake.open_held`."""
-        for file in self._places(path, held, digest):
-            try:
-                return open(file, "rb")  # noqa: PTH123  # the caller closes it
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                continue
+        if isinstance(held, int):
+            with suppress(FileNotFoundError):
+                return cast("BinaryIO", self._staging.open(held, digest))
+        if self._shown_in is not None:
+            names = names_on_disk(path)
+            for place in filter(None, ([*names, binary_file(digest)], names)):
+                with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, ForeignEntryError):
+                    return _open_below(self._shown_in, place)
         raise BlobMissingError(f"the bytes {digest.hex()} of {path} are gone", path=path)
 
     def redo(self) -> Iterator[Redo]:
@@ -166,13 +171,11 @@ class StagedIntake:
         self._count += 1
         return (self._stamp << _NUMBER_BITS) + self._count
 
-    def _places(self, path: NodePath, held: Held, digest: bytes) -> Iterator[str]:
-        if isinstance(held, int):
-            yield self._staging.file(held, digest)
-        if self._shown_in is not None:
-            place = "/".join([self._shown_in, *names_on_disk(path)])
-            yield f"{place}/{binary_file(digest)}"
-            yield place
+
+def _open_below(root: FolderHandle, names: Sequence[str]) -> BinaryIO:
+    """A file below a folder. Raises: OSError, ForeignEntryError where a link is in the way."""
+    with closing(FolderTrail(root)) as trail:
+        return cast("BinaryIO", trail.enter(names[:-1]).open_file(names[-1]))
 
 
 def show_redo(disk: DiskTree, redo: Redo) -> None:

@@ -7,14 +7,13 @@ digest or length keeps it out.
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
-from typing import BinaryIO, Final
+from io import FileIO
+from typing import Final
 
 from mailboat.blobs.content import CopyProof, blob_corrupt
 from mailboat.content.held_blobs import open_binary
 from mailboat.content.targets.durability import Durability
+from mailboat.folder_handle import PUBLIC_FILE, FolderHandle
 from mailboat.model.nodes import Binary
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -23,72 +22,70 @@ CHUNK_BYTES: Final = 1024 * 1024
 class Staging:
     """The folder of staged files."""
 
-    def __init__(self, folder: Path, durability: Durability) -> None:
-        """Use a folder on the same file system as the content; made if it is missing."""
-        folder.mkdir(exist_ok=True)
-        self._folder = str(folder)
+    def __init__(self, folder: FolderHandle, durability: Durability) -> None:
+        """Use a folder on the same file system as the content, from now on owned by this object."""
+        self.folder = folder
         self._durability = durability
         self._is_clear = False
 
-    @property
-    def folder(self) -> str:
-        """The folder."""
-        return self._folder
-
-    def file(self, number: int, digest: bytes) -> str:
-        """Where a staged binary is, if it is there."""
-        return f"{self._folder}/{number}-{digest.hex()}"
+    def name(self, number: int, digest: bytes) -> str:
+        """The name of a staged binary, if it is there."""
+        return f"{number}-{digest.hex()}"
 
     def add(self, number: int, binary: Binary) -> None:
         """Stage a binary. Raises: BlobMissingError, BlobCorruptError, OSError."""
-        file = self.file(number, binary.digest)
-        self._is_clear = False
-        with open(file, "wb", buffering=0) as into:  # noqa: PTH123  # a text: a Path for each costs more
+        name = self.name(number, binary.digest)
+        with self._create(name) as into:
             if binary.data is not None:
                 _write(into, binary.data)
             else:
                 _copy(binary, into)
-        self._durability.touch(file)
+        self._durability.touch(f"{self.folder.place}/{name}")
 
     def has(self, number: int, digest: bytes) -> bool:
         """Whether that binary is staged."""
-        return os.path.exists(self.file(number, digest))  # noqa: PTH110
+        return self.folder.status(self.name(number, digest)) is not None
+
+    def open(self, number: int, digest: bytes) -> FileIO:
+        """A staged binary. Raises: OSError."""
+        return self.folder.open_file(self.name(number, digest))
 
     def write(self, name: str, content: bytes) -> str:
-        """A small file to be renamed at once; where it is."""
-        file = f"{self._folder}/{name}"
-        self._is_clear = False
-        with open(file, "wb", buffering=0) as into:  # noqa: PTH123
+        """Write a small file that is renamed at once; its name."""
+        with self._create(name) as into:
             _write(into, content)
-        return file
+        return name
 
     def seal(self) -> None:
-        """The names are to outlive a crash, too."""
+        """Make the names outlive a crash, too."""
         if not self._is_clear:
-            self._durability.touch(self._folder)
+            self._durability.touch(self.folder.place)
 
     def drop_above(self, number: int) -> None:
         """Remove what is staged under numbers above this one."""
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                staged = entry.name.partition("-")[0]
-                if not staged.isdecimal() or int(staged) > number:
-                    os.unlink(entry.path)  # noqa: PTH108
+        for name in self.folder.names():
+            staged = name.partition("-")[0]
+            if not staged.isdecimal() or int(staged) > number:
+                self.folder.remove(name)
 
     def clear(self) -> None:
         """Remove everything that is staged."""
         if self._is_clear:
             return
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)  # noqa: PTH108
+        for name in self.folder.names():
+            self.folder.remove(name)
         self._is_clear = True
 
+    def close(self) -> None:
+        """Release the folder."""
+        self.folder.close()
 
-def _copy(binary: Binary, into: BinaryIO) -> None:
+    def _create(self, name: str) -> FileIO:
+        self._is_clear = False
+        return self.folder.create_file(name, PUBLIC_FILE)  # it is published by a rename
+
+
+def _copy(binary: Binary, into: FileIO) -> None:
     with open_binary(binary) as stream:
         proof = CopyProof(stream)
         while chunk := stream.read(CHUNK_BYTES):
@@ -98,7 +95,7 @@ def _copy(binary: Binary, into: BinaryIO) -> None:
         raise blob_corrupt(binary.digest, f"came with {proof.length_bytes} bytes of other content")
 
 
-def _write(into: BinaryIO, data: bytes) -> None:
+def _write(into: FileIO, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[into.write(view) :]

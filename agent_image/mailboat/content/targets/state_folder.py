@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.staging import Staging
 from mailboat.content.targets.tree_target import Showing, TargetParts
 from mailboat.errors import TargetCorruptError, UsageError
+from mailboat.folder_handle import PUBLIC_FOLDER, FolderHandle, make_path
 
 _LOCK_FILE: Final = "lock"
 _STAGING: Final = "staging"
@@ -36,7 +38,8 @@ class StateFolder:
 
     Attributes:
         uri: As a user would give the target.
-        root: The target's folder, links resolved.
+        root: The target's folder, held open, so that nobody can exchange it for a link.
+        own: Its folder `.mailboat/`, held open too.
         lock: Held.
         connection: For batches.
         ledger_connection: Another one, for the ledger.
@@ -46,7 +49,8 @@ class StateFolder:
     """
 
     uri: str
-    root: Path
+    root: FolderHandle
+    own: FolderHandle
     lock: TargetLock
     connection: sqlite3.Connection
     ledger_connection: sqlite3.Connection
@@ -63,6 +67,13 @@ class StateFolder:
         self.ledger_connection.close()
         self.connection.close()
         self.lock.release()
+        self.release()
+
+    def release(self) -> None:
+        """Release the folders, after the target has released the rest."""
+        self.staging.close()
+        self.own.close()
+        self.root.close()
 
 
 def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> StateFolder:
@@ -76,48 +87,55 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> State
     Raises: OSError, sqlite3.Error, TargetBusyError, UsageError, TargetCorruptError.
     """
     uri = f"{kind}:{folder}"
-    folder.mkdir(parents=True, exist_ok=True)
-    root = folder.resolve()
-    own = root / STATE_FOLDER
-    if not (own / STATE_FILE).exists():
-        _check_is_free(root, uri)
-        own.mkdir(exist_ok=True)
-    lock = TargetLock(own / _LOCK_FILE, uri)
-    try:
-        if not (own / STATE_FILE).exists():
+    make_path(folder, PUBLIC_FOLDER)
+    with ExitStack() as undo:
+        root = undo.enter_context(FolderHandle.open(str(folder.resolve())))
+        if not _has_state(root):
+            _check_is_free(root, uri)
+        own = undo.enter_context(root.make_folder(STATE_FOLDER))
+        lock = TargetLock(own, _LOCK_FILE, uri)
+        undo.callback(lock.release)
+        if own.status(STATE_FILE) is None:
             _check_is_new(own, uri)
-            create_database(own / STATE_FILE, kind, REDO_SCHEMA)
-        durability = Durability(str(root))
-        staging = Staging(own / _STAGING, durability)
-        room = PathRoom(str(root), longest_below)
-        connection, second = open_database(own / STATE_FILE, kind, uri)
-    except BaseException:
-        lock.release()
-        raise
-    intake = StagedIntake(connection, staging, room)
-    return StateFolder(uri, root, lock, connection, second, durability, staging, intake)
+            create_database(own, STATE_FILE, kind, REDO_SCHEMA)
+        durability = Durability(root.place)
+        staging = Staging(own.make_folder(_STAGING), durability)
+        undo.callback(staging.close)
+        connection, second = open_database(own, STATE_FILE, kind, uri)
+        undo.pop_all()
+    intake = StagedIntake(connection, staging, PathRoom(root.place, longest_below))
+    return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake)
 
 
-def _check_is_free(root: Path, uri: str) -> None:
-    strangers = sorted(entry.name for entry in root.iterdir() if entry.name not in _NO_STRANGERS)
+def _has_state(root: FolderHandle) -> bool:
+    try:
+        with root.folder(STATE_FOLDER) as own:
+            return own.status(STATE_FILE) is not None
+    except FileNotFoundError:
+        return False
+
+
+def _check_is_free(root: FolderHandle, uri: str) -> None:
+    strangers = sorted(name for name in root.names() if name not in _NO_STRANGERS)
     if not strangers:
         return
-    if (root / STATE_FOLDER).exists():
+    if root.status(STATE_FOLDER) is not None:
         raise TargetCorruptError(
             f"{uri} has content, but its state {STATE_FOLDER}/{STATE_FILE} is gone",
-            next_step=f"restore {root / STATE_FOLDER} from a snapshot, or empty {root} and import everything again",
+            next_step=f"restore {root.place}/{STATE_FOLDER} from a snapshot, or empty {root.place} and import "
+            "everything again",
         )
     raise UsageError(
-        f"{root} is not empty and was not made by Mailboat: it holds {strangers[0]!r}"
+        f"{root.place} is not empty and was not made by Mailboat: it holds {strangers[0]!r}"
         + (f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""),
         next_step="choose an empty or a new folder as the target",
     )
 
 
-def _check_is_new(own: Path, uri: str) -> None:
-    left = sorted(entry.name for entry in own.iterdir() if entry.name not in _OWN)
+def _check_is_new(own: FolderHandle, uri: str) -> None:
+    left = sorted(name for name in own.names() if name not in _OWN)
     if left:
         raise TargetCorruptError(
             f"{uri}: {STATE_FILE} is gone from {STATE_FOLDER}, where {left[0]!r} still is",
-            next_step=f"restore {own} from a snapshot, or remove it and the content to import everything again",
+            next_step=f"restore {own.place} from a snapshot, or remove it and the content to import everything again",
         )

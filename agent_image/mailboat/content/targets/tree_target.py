@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mailboat.content.commands import OpenCommand
-from mailboat.content.failures import translate_failure
+from mailboat.content.failures import ForeignFailure, translate_failure
 from mailboat.content.port import GivenUp, OpenBuild, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
@@ -248,7 +248,7 @@ class TreeBatch:
         self._parts.showing.discard()
 
     def _translate(self, error: BaseException, offset: Offset | None = None) -> None:
-        if isinstance(error, OSError | sqlite3.Error):
+        if isinstance(error, ForeignFailure):
             translated = translate_failure(error, self._parts.uri)
             if offset is not None:
                 translated.where["offset"] = offset

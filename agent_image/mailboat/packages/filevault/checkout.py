@@ -11,8 +11,9 @@ import stat
 from typing import BinaryIO, Final
 
 from mailboat.content.sources.folder_entries import (
+    SourceFolders,
     binary_of_file,
-    look_at,
+    closed_folders,
     open_unchanged,
     readable_source,
     signature_of,
@@ -30,12 +31,13 @@ LEFT_BY_TOOLS: Final = frozenset(
 class CheckoutFile:
     """A file on disk."""
 
-    __slots__ = ("_disk", "_status", "entry", "size_bytes")
+    __slots__ = ("_disk", "_root", "_status", "entry", "size_bytes")
 
-    def __init__(self, entry: str, disk: str, status: os.stat_result) -> None:
-        """Stand for a file that was looked at."""
+    def __init__(self, entry: str, root: str, disk: str, status: os.stat_result) -> None:
+        """Stand for a file below the folder `root` that was looked at."""
         self.entry = entry
         self.size_bytes = status.st_size
+        self._root = root
         self._disk = disk
         self._status = status
 
@@ -51,13 +53,13 @@ class CheckoutFile:
 
     def open(self) -> BinaryIO:
         """A stream over it, which raises SourceChangedError when the file is not what was looked at."""
-        return open_unchanged(self._disk, signature_of(self._status))
+        return open_unchanged(self._root, self._disk, signature_of(self._status))
 
     def binary(self, inline_bytes: int) -> Binary:
         """Its bytes as a binary."""
         if self.size_bytes <= inline_bytes:
             return Binary(self.read())
-        return binary_of_file(self._disk, signature_of(self._status))
+        return binary_of_file(self._root, self._disk, signature_of(self._status))
 
 
 class CheckoutDirectory:
@@ -77,10 +79,10 @@ class CheckoutDirectory:
         """Files in it, by name. Raises: PathRefusedError, SourceChangedError, UsageError."""
         if self._files is None:
             self._files = {}
-            with readable_source(self._disk):
-                for name in sorted(os.listdir(self._disk)):  # noqa: PTH208  # texts all along
+            with readable_source(self._disk), closed_folders(self._root) as folders:
+                for name in sorted(folders.entries(self._disk)):
                     if name not in LEFT_BY_TOOLS:
-                        self._add(name, self._files)
+                        self._add(name, self._files, folders)
         return self._files
 
     def directories(self) -> dict[str, CheckoutDirectory]:
@@ -88,15 +90,15 @@ class CheckoutDirectory:
         self.files()
         return self._directories
 
-    def _add(self, name: str, files: dict[str, VaultFile]) -> None:
+    def _add(self, name: str, files: dict[str, VaultFile], folders: SourceFolders) -> None:
         disk, entry = f"{self._disk}/{name}", f"{self.entry}/{name}"
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
             raise PathRefusedError(f"the name of {disk!a} is not UTF-8", entry=ascii(entry))
-        status = look_at(disk, self._root)
+        disk, status = folders.look(disk)
         if stat.S_ISDIR(status.st_mode):
             self._directories[name] = CheckoutDirectory(entry, disk, self._root)
         else:
-            files[name] = CheckoutFile(entry, disk, status)
+            files[name] = CheckoutFile(entry, self._root, disk, status)
 
 
 def checkout_binary(file: VaultFile, inline_bytes: int) -> Binary:

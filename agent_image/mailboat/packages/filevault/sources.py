@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mailboat.blobs.references import ReferenceCodec
+from mailboat.content.sources.folder_entries import closed_folders, readable_source
 from mailboat.errors import LimitExceededError, SourceMissingError
+from mailboat.folder_handle import open_regular_file
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath
@@ -108,7 +110,7 @@ def open_checkout_source(folder: Path) -> VaultSource:
 
     aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), are_collisions_refused=False)
     source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
-    source.filter = _filter_of(folder / FILTER_XML)
+    source.filter = _filter_of(folder)
     return source
 
 
@@ -122,7 +124,7 @@ def open_archive_source(
         UntrustedInputError: It is no zip, or not one that may be read.
     """
     try:
-        stream = io.BufferedReader(io.FileIO(file))
+        stream = io.BufferedReader(open_regular_file(file))
     except OSError as error:
         raise SourceMissingError(f"{file} can't be opened: {error.strerror}") from error
     try:
@@ -137,10 +139,16 @@ def open_archive_source(
     return source
 
 
-def _filter_of(file: Path) -> WorkspaceFilter | None:
-    with suppress(FileNotFoundError, NotADirectoryError), file.open("rb") as stream:
-        content = stream.read(MAX_FILTER_BYTES + 1)
-        if len(content) > MAX_FILTER_BYTES:
-            raise LimitExceededError("a filter is too long", entry=str(file), limit=MAX_FILTER_BYTES)
-        return parse_filter(content)
+def _filter_of(folder: Path) -> WorkspaceFilter | None:
+    root = os.path.realpath(folder)
+    disk = f"{root}/{FILTER_XML}"
+    with (
+        readable_source(disk),
+        suppress(FileNotFoundError, NotADirectoryError),
+        closed_folders(root) as folders,
+    ):
+        content = folders.read(folders.look(disk)[0], MAX_FILTER_BYTES)
+        if content is None:
+            raise LimitExceededError("a filter is too long", entry=disk, limit=MAX_FILTER_BYTES)
+        return parse_filter(content.data or b"")
     return None
