@@ -12,9 +12,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Final, Self, cast
 
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Of a file system without hard links."""
 
 
 class Draft:
@@ -41,7 +44,7 @@ class Draft:
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:  # a file system without links
+            if error.errno not in _NO_LINKS:
                 raise
             if into.status(name) is not None:
                 return False

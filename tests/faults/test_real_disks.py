@@ -132,3 +132,14 @@ def test_a_read_only_disk_is_named_and_nothing_of_the_package_is_lost(namespace:
     namespace.do("mount", "-o", "remount,rw", "disk")
     namespace.do(*subscribe(kind))
     assert "/de" not in namespace.do("mailboat", "content", "ls", f"{kind}:disk/target").split()
+
+
+def test_a_full_disk_under_the_publishers_state_is_named_and_costs_nothing(namespace: Namespace) -> None:
+    namespace.do("mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk")
+    namespace.do("mailboat", "--home", "disk/home", "init")
+    told = namespace.do(
+        "bash", "-c", f"while mailboat --home disk/home publish {SITE} /; do :; done > out 2>&1; cat out | tail -5"
+    )
+    assert "StorageFull" in told
+    namespace.do("mount", "-o", "remount,size=40m", "disk")
+    namespace.do("mailboat", "--home", "disk/home", "publish", str(SITE), "/")

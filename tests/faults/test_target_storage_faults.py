@@ -73,13 +73,13 @@ def test_a_full_disk_rolls_the_batch_back_and_it_goes_through_later(
 
 
 SYSTEM_CALLS = {
-    "files": ["mailboat.content.targets.staging.open", "mailboat.content.targets.durability.os.fsync"],
+    "files": ["mailboat.folder_handle.FolderHandle.create_file", "mailboat.content.targets.durability.os.fsync"],
     "generations": [
-        "mailboat.content.targets.staging.open",
+        "mailboat.folder_handle.FolderHandle.create_file",
         "mailboat.content.targets.durability.os.fsync",
-        "mailboat.content.targets.folder_copy.os.mkdir",
-        "mailboat.content.targets.generations.os.mkdir",
-        "mailboat.content.targets.disk_tree.os.rename",
+        "mailboat.content.targets.folder_copy.os.link",
+        "mailboat.folder_handle.os.mkdir",
+        "mailboat.folder_handle.os.rename",
     ],
 }
 FAILURES = [

@@ -57,6 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
         if is_heeded:
             self.send_header("Content-Range", f"bytes {first}-{int(first) + len(data) - 1}/{len(server.content)}")
         self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", '"etag"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()
         sent = data[:cut_after]
         with server.lock:

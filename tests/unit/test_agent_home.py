@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,11 +20,12 @@ from mailboat.agent.home import (
     make_identity,
     note_configuration,
     parse_config,
+    write_text,
 )
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig
-from mailboat.errors import StorageReadOnlyError, UsageError
+from mailboat.errors import StorageFailedError, StorageFullError, StorageReadOnlyError, UsageError
 from mailboat.model.identifiers import AgentName
 
 EDGE = KnownSubscriber(AgentName("edge-1"), "files:/srv/site", (AgentName("author"),), 3)
@@ -60,8 +65,46 @@ def test_a_home_whose_making_was_interrupted_can_be_made_again(home: Home) -> No
 
 def test_a_home_cannot_be_made_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageReadOnlyError, match="can't be written"):
+    with pytest.raises(StorageFailedError, match="can't be written: File exists"):
         create_home(tmp_path / "file" / "boat", Config())
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EIO, StorageFailedError),
+        (errno.ENOSPC, StorageFullError),
+        (errno.EROFS, StorageReadOnlyError),
+        (errno.EACCES, StorageReadOnlyError),
+    ],
+)
+def test_write_text_names_each_failure_and_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write_text(tmp_path / "file", "old")
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(error):
+        write_text(tmp_path / "file", "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old"}
+
+
+def test_write_text_synchronises_the_file_and_then_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synchronised = []
+    monkeypatch.setattr("os.fsync", lambda handle: synchronised.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
+    write_text(tmp_path / "file", "text")
+    assert synchronised == [False, True]
+    assert (tmp_path / "file").stat().st_mode & 0o077 == 0
+
+
+def test_write_text_by_several_threads_leaves_one_whole_text(tmp_path: Path) -> None:
+    texts = [str(number) * 10_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_text(tmp_path / "file", text), texts * 4))
+    assert (tmp_path / "file").read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_subscriber_is_remembered_with_its_target(home: Home) -> None:
@@ -134,7 +177,7 @@ def test_a_forgotten_subscriber_is_in_the_registry_no_more(home: Home) -> None:
 def test_an_identity_is_given_once_even_where_links_are_not_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(38, "no links here")
 
     make_folders(tmp_path)

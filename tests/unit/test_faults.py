@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
+from pathlib import Path
 
 import pytest
-from mailboat.faults import Fault, fault_of
+from mailboat.faults import Fault, fault_at, fault_of
 
 SQLITE = {
     Fault.FULL: ["SQLITE_FULL"],
@@ -45,3 +47,20 @@ def test_an_error_number_of_the_system_is_one_fault(number: int | None, fault: F
 
 def test_an_error_without_a_code_says_nothing() -> None:
     assert fault_of(sqlite3.ProgrammingError("no")) is Fault.OTHER
+
+
+def test_an_io_error_of_sqlite_is_a_full_disk_where_no_room_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    assert fault_at(error, tmp_path / "absent/state.db") is Fault.OTHER
+    real = os.statvfs(tmp_path)
+    full = os.statvfs_result([real.f_bsize, real.f_frsize, real.f_blocks, 0, 0, *tuple(real)[5:]])
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    assert fault_at(error, tmp_path / "absent/state.db") is Fault.FULL
+    assert fault_at(OSError(errno.EIO, "no"), tmp_path) is Fault.OTHER
+
+
+def test_a_message_that_is_not_utf_8_is_damage() -> None:
+    assert fault_of(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")) is Fault.DAMAGED

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import botocore.session
@@ -21,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader, create_loader
 
+from mailboat.blobs.s3_answers import answer_check
 from mailboat.blobs.s3_errors import (
     Failure,
     FailureKind,
@@ -44,7 +46,12 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 30.0
 _DROP_BYTES: Final = 1024 * 1024
 _FAILURES: Final = (BotoCoreError, ClientError, NoClientError, OSError, ValueError)
-"""Of a request. The last two come from AWS's chain, which reads files and starts programs: bodies are plain bytes."""
+"""Of a request. The last two come from AWS's chain, which reads files and starts programs: bodies are plain bytes.
+
+Raised by our own code they are a defect, which must not look like a store that is down: see `_is_ours`.
+"""
+
+_LIBRARIES: Final = frozenset({"botocore"})
 
 _T = TypeVar("_T")
 
@@ -120,6 +127,8 @@ class S3Connection:
                 client = self._connected()
                 return request(client)
             except _FAILURES as error:
+                if _is_ours(error):
+                    raise
                 failure = classify(error)
                 if failure.kind in {FailureKind.MISSING, FailureKind.TAKEN}:
                     raise RequestAnsweredError(failure.kind) from error
@@ -292,4 +301,13 @@ def new_client(settings: S3Settings) -> S3Client:
             response_checksum_validation="when_required",  # every blob is checked by its SHA-256
         ),
     )
+    client.meta.events.register("after-call.s3", answer_check(settings.description))
     return cast("S3Client", client)
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a ValueError or OSError was raised without botocore taking part: by a mistake of our own code."""
+    if isinstance(error, (BotoCoreError, ClientError, NoClientError)):
+        return False
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return not any(str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES for frame in frames)

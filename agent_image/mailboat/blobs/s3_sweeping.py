@@ -35,13 +35,14 @@ from mailboat.errors import BlobStoreUnavailableError
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
-    from types_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef
+    from types_boto3_s3.type_defs import GetObjectOutputTypeDef, ListMultipartUploadsOutputTypeDef
 
 ANNOUNCEMENT: Final = "sweeping"
 LEASE_SECONDS: Final = 180.0
 AT_ONCE: Final = 1000  # the most that S3 deletes by one request
 _LOOK_SECONDS: Final = 0.25
 _LOOKERS: Final = 8
+_DATE_STEP: Final = "have the server, or the proxy before it, send the header `Date`"
 
 
 class Announcement(NamedTuple):
@@ -113,9 +114,18 @@ def _list_uploads(place: dict[str, Any], client: S3Client) -> ListMultipartUploa
 def read_announcement(connection: S3Connection) -> Announcement | None:
     """What is announced at this moment. Raises: BlobStoreUnavailableError."""
     try:
-        return connection.call("looking for a sweep", lambda client: _read(client, connection))
+        found, body = connection.call("looking for a sweep", lambda client: _read(client, connection))
     except RequestAnsweredError:
         return None
+    sweeper, *digests = body.decode(errors="replace").split("\n")
+    try:
+        now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
+        age_seconds = (now - found["LastModified"]).total_seconds()
+    except (KeyError, TypeError, ValueError) as error:
+        raise BlobStoreUnavailableError(
+            f"{connection.settings.description} answers without a time, which sweeps need", next_step=_DATE_STEP
+        ) from error
+    return Announcement(sweeper, frozenset(digests), found["ETag"], age_seconds)
 
 
 class _Turn:
@@ -191,9 +201,7 @@ class _Turn:
             self._connection.call("ending a sweep", lambda client: client.delete_object(**self._place))
 
 
-def _read(client: S3Client, connection: S3Connection) -> Announcement:
+def _read(client: S3Client, connection: S3Connection) -> tuple[GetObjectOutputTypeDef, bytes]:
     settings = connection.settings
     found = client.get_object(Bucket=settings.bucket, Key=f"{settings.prefix}{ANNOUNCEMENT}")
-    sweeper, *digests = found["Body"].read().decode(errors="replace").split("\n")
-    now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return Announcement(sweeper, frozenset(digests), found["ETag"], (now - found["LastModified"]).total_seconds())
+    return found, found["Body"].read()
