@@ -105,7 +105,7 @@ class JournalTrimmedError(StopError):
 class JournalIncompleteError(StopError):
     """The target is new, and the journal no longer holds its first packages, so the target would lack their content.
 
-    Best, publish the whole tree anew with `mailboat publish SOURCE /`, then start with `--accept-gap`: the subscriber
+    Best, publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: a subscriber
     starts at the oldest package that the journal holds, and comes to the whole tree. Or restore a snapshot of this
     subscriber's target, with a position that the journal still holds. With `--accept-gap` alone the target lacks what
     was published before, until it is published again. A journal that never held anything below its oldest package

@@ -30,11 +30,11 @@ def steps(site: Path, place: Path) -> dict[str, tuple[object, ...]]:
     target = f"files:{place / 'web'}"
     return {
         "init": ("init",),
-        "plan": ("plan", site, "/en"),
-        "publish": ("publish", site, "/en", "/index.html", "--request-id", "r-1"),
-        "publish-again": ("publish", site, "/en", "/index.html", "--request-id", "r-1"),
+        "plan": ("plan", "--source", site, "/en"),
+        "publish": ("publish", "--source", site, "/en", "/index.html", "--request-id", "r-1"),
+        "publish-again": ("publish", "--source", site, "/en", "/index.html", "--request-id", "r-1"),
         "subscribe": ("subscribe", "web", "--into", target, "--until", "caught-up"),
-        "publish-wait": ("publish", site, "--changed", "--wait", "0"),
+        "publish-wait": ("publish", "--source", site, "--changed", "--wait", "0"),
         "delete": ("delete", "/en/news"),
         "status": ("status",),
         "status-json": ("status", "-o", "json"),

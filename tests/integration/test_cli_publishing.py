@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.receipts import Receipt
 
 
 @pytest.fixture
@@ -176,8 +179,8 @@ def test_traces_are_printed_when_asked_for(boat: Any, site: Path) -> None:
 def test_all_of_a_folder_is_never_published_without_being_named(boat: Any, site: Path, words: tuple[str, ...]) -> None:
     ran = boat.run(*(str(site) if word == "SITE" else word for word in words))
     assert (ran.code, "error: Usage: no path is given" in ran.err) == (2, True)
-    assert f"mailboat publish {site} --changed\n" in ran.err
-    assert f"mailboat publish {site} /\n" in ran.err
+    assert f"mailboat publish --source {site} --changed\n" in ran.err
+    assert f"mailboat publish --source {site} /\n" in ran.err
     assert boat.json("journal", "topics")[0]["next"] == 0
 
 
@@ -301,3 +304,33 @@ def test_a_tree_package_is_said_to_be_no_source(boat: Any, site: Path, tmp_path:
     ran = boat.run("publish", file, "/en")
     assert (ran.code, "a tree package is none" in ran.err) == (2, True)
     assert f"mailboat packages inspect {file}" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["publish", "plan"])
+def test_source_option_leaves_only_content_paths_as_arguments(boat: Any, site: Path, verb: str) -> None:
+    assert boat.do(verb, "/en", "--source", site).out.partition("ADD")[2] != "" or verb == "plan"
+    assert boat.do(verb, "--source", site, "--changed").code == 0
+    ran = boat.run(verb, "/en")
+    assert (ran.code, "add --source SOURCE, for example --source ./site" in ran.err) == (2, True)
+    ran = boat.run(verb)
+    assert (ran.code, "no source is given" in ran.err) == (2, True)
+
+
+def test_source_option_and_first_word_name_the_same_source(boat: Any, site: Path) -> None:
+    first = boat.json("publish", site, "/en", "--request-id", "r-1")["packages"][0]
+    again = boat.json("publish", "/en", "--source", site, "--request-id", "r-1")["packages"][0]
+    assert (again["is_repeat"], again["package_id"]) == (True, first["package_id"])
+
+
+def test_interrupted_publish_prints_the_packages_that_are_published(
+    boat: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Publisher, *arguments: Any) -> Iterator[Receipt]:
+        yield next(publish_all(self, *arguments))
+        raise KeyboardInterrupt
+
+    publish_all = Publisher.publish_all
+    monkeypatch.setattr(Publisher, "publish_all", interrupted)
+    ran = boat.run("publish", "--source", site, "/en", "/index.html", "--each")
+    assert (ran.code, ran.lines[0].split()[1:3]) == (130, ["offset", "0"])
+    assert "1 package published; whether one more is in the log: mailboat distributions ls\n" in ran.err

@@ -20,11 +20,13 @@ from mailboat.agent.control.views import (
 )
 from mailboat.cli import status
 from mailboat.cli.answers import answer_text
-from mailboat.cli.distributions import Followed, followed_lines, merged
+from mailboat.cli.distributions import Followed, followed_lines, merged, waited_for
 from mailboat.cli.main import main
+from mailboat.cli.published import Published
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.errors import JournalUnavailableError
+from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
 URL = "http://agent.example:8080"
@@ -224,13 +226,56 @@ def test_the_paths_of_an_agent_can_be_packages_of_their_own(run: Any, agent: Cli
     assert agent.distribution("author", "r-9.1").deep_paths == ()
 
 
-@pytest.mark.parametrize("words", [("./site",), ("/en", "--changed"), ("/en", "site")])
-def test_an_agent_is_not_sent_a_folder_of_this_machine(run: Any, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("./site",), "of ./site"),
+        (("/en", "--changed"), "with --changed"),
+        (("/en", "site"), "of site"),
+        (("/en", "--source", "."), "with --source"),
+        ((), "without PATH"),
+    ],
+)
+def test_agent_refuses_a_source_of_this_machine(run: Any, words: tuple[str, ...], what: str) -> None:
     code, lines = run("publish", *words)
     assert (code, lines[0]) == (
         2,
-        f"! error: Usage: the agent at {URL} publishes paths of its own source, such as /en/news",
+        f"! error: Usage: the agent at {URL} can't publish {what}: it publishes content paths of its own source",
     )
+    assert lines[1].startswith(f"!   next  mailboat --url {URL} publish /PATH")
+
+
+def test_receipt_is_printed_before_the_wait_and_stays_after_ctrl_c(
+    run: Any, agent: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> DistributionView:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(agent, "distribution", interrupted)
+    code, lines = run("publish", "/en", "--wait", 60)
+    package = lines[0].split()[0]
+    assert (code, lines[0].split()[1:3]) == (130, ["offset", "3"])
+    assert lines[1:] == [
+        f"! 1 package published, the last one {package} at offset 3; the wait for the subscribers ended",
+        f"!   next  mailboat distributions get {package}",
+        "! stopped by Ctrl-C",
+    ]
+
+
+def test_wait_shows_how_far_the_last_package_is_until_no_subscriber_is_waited_for(agent: Client) -> None:
+    views = [DistributionView("author", "p", 1, "ADD", waiting=names) for names in (("a", "b"), ("b",), ())]
+    answers, shown = iter([*views, views[-1]]), list[DistributionView]()
+    agent.distribution = lambda *_: next(answers)  # type: ignore[method-assign]
+    assert waited_for(agent, "author", ["p"], ManualClock(), 60, shown.append) == [views[-1]]
+    assert shown == views
+
+
+def test_publish_reports_the_same_fields_at_home_and_agent(run: Any) -> None:
+    _, lines = run("publish", "/en", "-o", "json", "--wait", 0)
+    found = json.loads("\n".join(lines))
+    assert set(found["packages"][0]) == set(Published._fields)
+    assert found["packages"][0]["nodes"] is None
+    assert found["followers"]["waiting"] == ["edge-1", "edge-2"]
 
 
 def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:

@@ -126,7 +126,7 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
         if one.is_shallow or not one.is_simple or one.mode is not ImportMode.REPLACE:
             raise UsageError(
                 f"the filter of {source.uri} has rules or a mode for {one.root}, which a publication does not carry",
-                next_step=f"to replace all below it: mailboat publish {shlex.quote(source.uri)} {one.root}",
+                next_step=f"to replace all below it: mailboat publish --source {shlex.quote(source.uri)} {one.root}",
             )
     return tuple(one.root for one in found.sets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -25,6 +25,7 @@ _FAILED = "failed"
 _QUEUED = "queued"
 _GONE = "gone"
 _MOST_LINES = 6
+_LOOK_SECONDS = 0.5
 _COLUMNS = (
     Column("OFFSET", is_number=True),
     Column("PUBLISHED"),
@@ -122,12 +123,36 @@ def _row(one: DistributionView) -> list[str]:
 
 
 def waited_for(
-    control: Control, publisher: str, package_ids: Sequence[str], clock: Clock, seconds: float
+    control: Control,
+    publisher: str,
+    package_ids: Sequence[str],
+    clock: Clock,
+    seconds: float,
+    look: Callable[[DistributionView], None] | None = None,
 ) -> list[DistributionView]:
-    """What became of packages within the time for all: the last one first, as nobody has it before the others."""
+    """What became of packages within the time for all: the last one first, as nobody has it before the others.
+
+    Args:
+        control: Whom to ask.
+        publisher: Whose packages.
+        package_ids: In the order of the log.
+        clock: Time.
+        seconds: For all of them.
+        look: Called about twice a second with how far the last package is.
+    """
     deadline = Deadline(clock, seconds)
+    while look is not None:
+        view = control.distribution(publisher, package_ids[-1], min(_LOOK_SECONDS, deadline.remaining_seconds()))
+        look(view)
+        if not view.waiting or deadline.remaining_seconds() <= 0:
+            break
     found = [control.distribution(publisher, one, deadline.remaining_seconds()) for one in reversed(package_ids)]
     return found[::-1]
+
+
+def standing_text(one: DistributionView) -> str:
+    """How far a package is, in a few words."""
+    return f"imported by {len(one.imported)}/{_audience(one)} subscribers"
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:

@@ -8,16 +8,16 @@ from typing import Final
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "": (
         "mailboat init",
-        "mailboat publish ./site --changed",
+        "mailboat publish --source ./site --changed",
         "mailboat subscribe web --into generations:web",
         "mailboat status --watch",
     ),
     "init": ("mailboat init", "mailboat --home /srv/mailboat init --kafka broker-1:9092,broker-2:9092"),
     "demo": ("mailboat demo", "mailboat demo ./site --subscribers 5"),
-    "plan": ("mailboat plan ./site --changed", "mailboat plan ./site /news"),
+    "plan": ("mailboat plan --source ./site --changed", "mailboat plan --source ./site /news"),
     "publish": (
-        "mailboat publish ./site --changed",
-        "mailboat publish ./site /index.html /news --wait 60",
+        "mailboat publish --source ./site --changed",
+        "mailboat publish --source ./site /index.html /news --wait 60",
         "mailboat --url http://127.0.0.1:8080 publish /index.html /news",
     ),
     "delete": ("mailboat delete /news/2024",),

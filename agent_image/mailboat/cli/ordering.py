@@ -1,17 +1,20 @@
-"""Asks a publisher for requests through the control port, of a home or of an agent, and tells what became of them."""
+"""Asks for requests through the control port of a home or an agent, reports them, and waits for the subscribers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Protocol
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
-from mailboat.cli.rendering import Report, bytes_text
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, standing_text, waited_for
+from mailboat.cli.published import Published, published_elsewhere, published_report
+from mailboat.cli.rendering import Output, Report, count_text, seconds_text
 from mailboat.cli.session import Session
-from mailboat.clock import SystemClock
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from mailboat.agent.control.port import Control
     from mailboat.agent.control.views import DistributionView
     from mailboat.publisher.requests import DistributionRequest
 
@@ -28,24 +31,84 @@ class Ordered(Protocol):
         """Seconds to wait for the subscribers; None does not wait."""
 
 
-def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: Ordered) -> None:
-    """Publish requests one after the other, wait when asked to, print, and end by what became of them.
+class Awaited(NamedTuple):
+    """Packages whose subscribers are waited for.
 
-    Raises: typer.Exit as `distributions get`, and with 3 where nobody is known to wait for.
+    Attributes:
+        publisher: Whose packages.
+        packages: At least one.
+        seconds: How long.
+        started: When publishing began, on the clock.
+        clock: Time.
+    """
+
+    publisher: str
+    packages: Sequence[Published]
+    seconds: float
+    started: float
+    clock: Clock
+
+
+def order_all(session: Session, requests: Sequence[DistributionRequest], delivery: Ordered) -> None:
+    """Publish requests one after the other, print them, and wait for the subscribers when asked to.
+
+    Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
     with session.control(publishing=name) as control:
         started = clock.monotonic()
-        found = [control.distribute(name, _order_of(one)) for one in requests]
+        packages = [published_elsewhere(control.distribute(name, _order_of(one))) for one in requests]
+        show_published(session, packages, delivery.wait)
         if delivery.wait is not None:
-            later = waited_for(control, name, [one.package_id for one in found], clock, delivery.wait)
-            found = [replace(new, is_repeat=old.is_repeat) for old, new in zip(found, later, strict=True)]
-            outcome = followed(control, found, clock.monotonic() - started)
-    session.show(_report(found, outcome))
+            outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
     if outcome is not None:
-        end_by(found)
+        end_by([outcome.view])
+
+
+def show_published(session: Session, packages: Sequence[Published], wait: float | None) -> None:
+    """Print the receipts: people see them before the wait, programs get one document after it."""
+    if wait is None or not packages or session.output is Output.TABLE:
+        session.show(published_report(packages))
+
+
+def await_subscribers(session: Session, control: Control, awaited: Awaited) -> Followed:
+    """Wait until the known subscribers have the packages, with a live count on a terminal, and print the outcome.
+
+    Raises: KeyboardInterrupt, after a note of what is published all the same.
+    """
+    line = TerminalLine(sys.stderr)
+
+    def look(view: DistributionView) -> None:
+        waited = awaited.clock.monotonic() - awaited.started
+        line.show(f"{standing_text(view)}; waited {seconds_text(waited)} of {seconds_text(awaited.seconds)}")
+
+    try:
+        ids = [one.package_id for one in awaited.packages]
+        views = waited_for(
+            control, awaited.publisher, ids, awaited.clock, awaited.seconds, look if line.can_show() else None
+        )
+        outcome = followed(control, views, awaited.clock.monotonic() - awaited.started)
+    except KeyboardInterrupt:
+        line.clear()
+        _note_published(session, awaited.packages)
+        raise
+    line.clear()
+    if session.output is Output.TABLE:
+        session.show(Report({}, [], lambda: list(followed_lines(outcome))))
+    else:
+        session.show(published_report(awaited.packages, outcome))
+    return outcome
+
+
+def _note_published(session: Session, packages: Sequence[Published]) -> None:
+    last = packages[-1]
+    session.note(
+        f"{count_text(len(packages), 'package')} published, the last one {last.package_id} at offset {last.offset};"
+        " the wait for the subscribers ended"
+    )
+    session.note(f"  next  mailboat distributions get {last.package_id}")
 
 
 def _order_of(request: DistributionRequest) -> Any:
@@ -54,35 +117,3 @@ def _order_of(request: DistributionRequest) -> Any:
     return DistributionOrder(
         str(request.action), request.paths, tuple(sorted(request.deep_paths)), request_id=request.request_id
     )
-
-
-def _report(found: Sequence[DistributionView], outcome: Followed | None) -> Report:
-    return Report(
-        {"packages": [asdict(one) for one in found]},
-        [one.package_id for one in found],
-        lambda: list(_lines(found, outcome)),
-    )
-
-
-def _lines(found: Sequence[DistributionView], outcome: Followed | None) -> Iterator[str]:
-    for one in found:
-        yield f"{one.package_id}  offset {one.offset}  {request_text(one.action, one.paths)}{_remark(one)}"
-    if outcome is not None:
-        yield from followed_lines(outcome)
-
-
-def _remark(one: DistributionView) -> str:
-    if one.is_repeat:
-        return "  published before, nothing sent"
-    return f"  {bytes_text(one.package_bytes)}" if one.package_bytes else ""
-
-
-def request_text(action: str, paths: Sequence[str]) -> str:
-    """What was asked for; TEST names no path."""
-    return f"{action} {paths_text(paths)}".rstrip()
-
-
-def paths_text(paths: Sequence[str]) -> str:
-    """The first paths of a request, and how many there are."""
-    first = " ".join(paths[:3])
-    return f"{first} … {len(paths)} paths" if len(paths) > 3 else first

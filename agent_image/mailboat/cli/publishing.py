@@ -6,18 +6,19 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from mailboat.cli.declaring import PublisherOption, command, remote_command
-from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for
+from mailboat.cli.distributions import end_by
 from mailboat.cli.failures import print_warning
-from mailboat.cli.ordering import order_all, request_text
+from mailboat.cli.ordering import Awaited, await_subscribers, order_all, show_published
+from mailboat.cli.published import Published, published_here, published_report
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import MailboatError, SourceMissingError, UsageError
 from mailboat.model.identifiers import RequestId, parse_agent_name, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
@@ -39,17 +40,43 @@ ShallowOption = Annotated[bool, typer.Option("--shallow", help="The paths alone,
 
 
 class Selection(NamedTuple):
-    """What of a source is meant."""
+    """What of which source is published."""
 
-    source: SourceArgument
-    paths: Annotated[
+    words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH", help="Content paths; what the filter of a checkout or zip names when left out."),
+        typer.Argument(metavar="PATH", help="Content paths. Default: those in the filter of a checkout or zip."),
+    ] = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="SOURCE",
+            help="Folder, FileVault checkout or zip, or sqlite:FILE of this machine; an agent has its own.",
+        ),
     ] = None
     shallow: ShallowOption = False
     changed: Annotated[
         bool, typer.Option("--changed", help="What changed since the last publish of this source, deletes included.")
     ] = False
+
+    def source_and_paths(self) -> tuple[str, tuple[NodePath, ...]]:
+        """The source, and the paths, which may be none.
+
+        Without `--source` the first word is the source, as it was before the option came (decision 0017).
+
+        Raises: UsageError where there is no source.
+        """
+        if self.source is not None:
+            return self.source, content_paths(self.words or ())
+        if not self.words:
+            raise UsageError("no source is given", next_step="add --source SOURCE: a folder, for example ./site")
+        first, *rest = self.words
+        if first.startswith("/") and not Path(first).exists():
+            raise SourceMissingError(
+                f"there is nothing at {first} on this machine, and --source is not given",
+                next_step=f"where {first} is a content path: add --source SOURCE, for example --source ./site",
+            )
+        return first, content_paths(rest)
 
 
 class Delivery(NamedTuple):
@@ -85,11 +112,12 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
     """Tell what a publish would ship, and who is behind. Changes nothing."""
     from mailboat.agent.locations import open_source
 
-    given, changed = content_paths(selected.paths or ()), selected.changed
+    changed = selected.changed
     _refuse_both(changed=changed, shallow=selected.shallow)
+    source, given = selected.source_and_paths()
     with (
         session.workspace() as workspace,
-        closing(open_source(selected.source, workspace.home.known_files_path)) as opened,
+        closing(open_source(source, workspace.home.known_files_path)) as opened,
     ):
         agent = workspace.publisher(publisher)
         request = None if changed else _add(given or _roots_of(opened), selected.shallow)
@@ -143,10 +171,10 @@ def publish(
         return
     from mailboat.agent.locations import open_source
 
-    given = content_paths(selected.paths or ())
+    source, given = selected.source_and_paths()
     with (
         session.workspace() as workspace,
-        closing(open_source(selected.source, workspace.home.known_files_path)) as opened,
+        closing(open_source(source, workspace.home.known_files_path)) as opened,
     ):
         roots = given or ((ROOT,) if selected.changed else _roots_of(opened))
         requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
@@ -158,14 +186,18 @@ def publish(
 
 
 def _publish_own(session: Session, selected: Selection, delivery: Delivery, *, each: bool) -> None:
-    """Have an agent publish paths of its own source: the word where a source stands on a home is a path as well."""
-    texts = (selected.source, *(selected.paths or ()))
-    if selected.changed or not all(text.startswith("/") for text in texts):
+    """Ask an agent to publish paths of its own source. Raises: UsageError where something else is asked for."""
+    words = selected.words or ()
+    wrong = "--changed" if selected.changed else "--source" if selected.source is not None else None
+    wrong = wrong or next((word for word in words if not word.startswith("/")), None)
+    if wrong is not None or not words:
+        what = "without PATH" if wrong is None else f"with {wrong}" if wrong.startswith("--") else f"of {wrong}"
         raise UsageError(
-            f"the agent at {session.url} publishes paths of its own source, such as /en/news",
-            next_step="to publish a folder of this machine, leave --url out",
+            f"the agent at {session.url} can't publish {what}: it publishes content paths of its own source",
+            next_step=f"mailboat --url {session.url} publish /PATH   (a path of the agent's source)\n"
+            "mailboat --home DIR publish --source SOURCE …   (a folder of this machine, with a home on it)",
         )
-    requests = list(_adds(content_paths(texts), shallow=selected.shallow, each=each, request_id=delivery.request_id))
+    requests = list(_adds(content_paths(words), shallow=selected.shallow, each=each, request_id=delivery.request_id))
     order_all(session, requests, delivery)
 
 
@@ -213,9 +245,9 @@ def _roots_of(source: Source) -> tuple[NodePath, ...]:
     text = shlex.quote(source.uri)
     raise UsageError(
         f"no path is given, and all of {source.uri} would replace everything that subscribers have",
-        next_step=f"to publish what changed: mailboat publish {text} --changed\n"
-        f"some paths:              mailboat publish {text} /PATH\n"
-        f"to replace everything:   mailboat publish {text} /",
+        next_step=f"to publish what changed: mailboat publish --source {text} --changed\n"
+        f"some paths:              mailboat publish --source {text} /PATH\n"
+        f"to replace everything:   mailboat publish --source {text} /",
     )
 
 
@@ -261,27 +293,35 @@ def _request(session: Session, action: Action, paths: tuple[NodePath, ...], deli
 def _publish(
     session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
-    """Ship, wait when asked to, print, and say by the exit code whether everybody has it."""
+    """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
     name = parse_agent_name(delivery.publisher or workspace.home.config.publisher.name)
     clock = workspace.clock
     started = clock.monotonic()
-    receipts: list[Receipt] = []
+    packages: list[Published] = []
     try:
-        receipts.extend(ship(workspace.publisher(name)))
-    except MailboatError as error:
-        if receipts:  # they stand in the journal, whatever became of the next
-            session.show(_receipts_report(receipts, None))
-            error.where = {**error.where, "published_before": len(receipts)}
+        packages.extend(map(published_here, ship(workspace.publisher(name))))
+    except (MailboatError, KeyboardInterrupt) as error:
+        if packages:  # they are in the journal, whatever became of the next
+            session.show(published_report(packages))
+        if isinstance(error, MailboatError):
+            error.where = {**error.where, "published_before": len(packages)} if packages else error.where
+        else:
+            _note_stopped(session, packages)
         raise
+    show_published(session, packages, delivery.wait)
     outcome = None
-    if delivery.wait is not None and receipts:
+    if delivery.wait is not None and packages:
         with session.control() as control:
-            views = waited_for(control, name, [one.package_id for one in receipts], clock, delivery.wait)
-            outcome = followed(control, views, clock.monotonic() - started)
-    session.show(_receipts_report(receipts, outcome))
+            outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
     _maintain(session, workspace)
     if outcome is not None:
         end_by([outcome.view])
+
+
+def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
+    """What Ctrl-C left: a package without a receipt may have been appended just before."""
+    before = f"{count_text(len(packages), 'package')} published" if packages else "no package was confirmed"
+    session.note(f"{before}; whether one more is in the log: mailboat distributions ls")
 
 
 def _maintain(session: Session, workspace: Workspace) -> None:
@@ -293,55 +333,3 @@ def _maintain(session: Session, workspace: Workspace) -> None:
     except MailboatError as error:
         what = "what was published stands; retention or sweep failed, and is due again within the hour"
         print_warning(error, sys.stderr, what, is_verbose=session.is_verbose)
-
-
-def _receipts_report(receipts: Sequence[Receipt], outcome: Followed | None) -> Report:
-    document: dict[str, Any] = {"packages": [receipt_document(one) for one in receipts]}
-    if outcome is not None:
-        view = asdict(outcome.view)
-        document["followers"] = {
-            **{name: view[name] for name in ("state", "imported", "waiting", "removed", "failed")},
-            "states": dict(outcome.states),
-            "seconds": round(outcome.seconds, 3),
-        }
-    return Report(document, [one.package_id for one in receipts], lambda: list(_receipt_lines(receipts, outcome)))
-
-
-def receipt_document(one: Receipt) -> dict[str, Any]:
-    """A receipt for JSON and YAML. Of a request that was published before, the figures are not known: null."""
-    return {
-        "package_id": one.package_id,
-        "offset": one.offset,
-        "action": str(one.action),
-        "paths": list(one.paths),
-        "request_id": one.request_id,
-        "is_repeat": one.is_repeat,
-        "nodes": None if one.is_repeat else one.nodes,
-        "removed": None if one.is_repeat and one.action is Action.ADD else one.removed,
-        "package_bytes": None if one.is_repeat else one.package_bytes,
-        "content_bytes": None if one.is_repeat else one.content_bytes,
-        "is_inline": None if one.is_repeat else one.is_inline,
-    }
-
-
-def _receipt_lines(receipts: Sequence[Receipt], outcome: Followed | None) -> Iterator[str]:
-    if not receipts:
-        yield "nothing to publish"
-    for one in receipts:
-        yield f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}{_counts_text(one)}"
-    if outcome is not None:
-        yield from followed_lines(outcome)
-
-
-def _action_text(one: Receipt) -> str:
-    """What was sent, for people: an ADD that carries nothing removes what it covers."""
-    return "removes" if one.action is Action.ADD and one.removed and not one.nodes else str(one.action)
-
-
-def _counts_text(one: Receipt) -> str:
-    if one.is_repeat:
-        return "  published before, nothing sent"
-    counts = [count_text(one.nodes, "node")] if one.nodes else []
-    counts += [count_text(one.removed, "delete")] if one.removed else []
-    counts += [bytes_text(one.package_bytes)] if one.package_bytes else []
-    return f"  {', '.join(counts)}" if counts else ""

@@ -123,7 +123,7 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
     ways = [f"mailboat explain {error.name}"]
     again = f"mailboat subscribe {subscription.name} --accept-gap"
     if isinstance(error, JournalIncompleteError):
-        ways.append("mailboat publish SOURCE /   (adds the whole tree to the journal), and then")
+        ways.append("mailboat publish --source SOURCE /   (adds the whole tree to the journal), and then")
         ways.append(f"{again}   (imports from the oldest package that is left)")
     elif isinstance(error, FollowWidenedError):
         followed = " ".join(f"--follow {one}" for one in subscription.follow)

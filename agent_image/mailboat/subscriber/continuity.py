@@ -130,7 +130,7 @@ def _incomplete(name: AgentName, bounds: Bounds) -> JournalIncompleteError:
     return JournalIncompleteError(
         f"{name} is new, the journal begins at {gone}:"
         f" {gone} {'message is' if gone == 1 else 'messages are'} gone, which it would lack",
-        next_step="publish the whole tree anew (mailboat publish SOURCE /), then start with --accept-gap",
+        next_step="publish the whole tree anew (mailboat publish --source SOURCE /), then start with --accept-gap",
         subscriber=name,
         earliest=gone,
     )

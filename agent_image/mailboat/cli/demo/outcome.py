@@ -171,7 +171,7 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     commands = [
         ([*home, "status"], standing_text(outcome.servers)),
         *([about_it] if outcome.board.has_story else []),
-        ([*home, "publish", str(outcome.folder), first], "publish something again"),
+        ([*home, "publish", "--source", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
         ([_program(), "--url", outcome.url, "status", "--watch"], "in another terminal: look on"),
     ]

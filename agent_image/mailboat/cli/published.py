@@ -1,0 +1,105 @@
+"""What was published, for people and programs: the same report for a home and for an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mailboat.cli.distributions import Followed, followed_lines
+from mailboat.cli.rendering import Report, bytes_text, count_text
+from mailboat.model.messages import Action
+
+if TYPE_CHECKING:
+    from mailboat.agent.control.views import DistributionView
+    from mailboat.publisher.receipts import Receipt
+
+_FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed")
+
+
+class Published(NamedTuple):
+    """One published package. What is not known is None: figures of a repeat, and of what an agent has built."""
+
+    package_id: str
+    offset: int
+    action: str
+    paths: Sequence[str]
+    request_id: str | None
+    is_repeat: bool
+    nodes: int | None = None
+    removed: int | None = None
+    package_bytes: int | None = None
+    content_bytes: int | None = None
+    is_inline: bool | None = None
+
+
+def published_here(one: Receipt) -> Published:
+    """Of a receipt, which a publisher of this process gave."""
+    known = Published(one.package_id, one.offset, str(one.action), one.paths, one.request_id, one.is_repeat)
+    if one.is_repeat:
+        return known._replace(removed=None if one.action is Action.ADD else one.removed)
+    return known._replace(
+        nodes=one.nodes,
+        removed=one.removed,
+        package_bytes=one.package_bytes,
+        content_bytes=one.content_bytes,
+        is_inline=one.is_inline,
+    )
+
+
+def published_elsewhere(one: DistributionView) -> Published:
+    """Of an answer of the control port."""
+    size = None if one.is_repeat else one.package_bytes
+    return Published(
+        one.package_id, one.offset, one.action, one.paths, one.request_id, one.is_repeat, package_bytes=size
+    )
+
+
+def published_report(packages: Sequence[Published], outcome: Followed | None = None) -> Report:
+    """The packages, and what became of them where that was waited for."""
+    document: dict[str, Any] = {"packages": [{**one._asdict(), "paths": list(one.paths)} for one in packages]}
+    if outcome is not None:
+        view = asdict(outcome.view)
+        document["followers"] = {
+            **{name: view[name] for name in _FOLLOWER_FIELDS},
+            "states": dict(outcome.states),
+            "seconds": round(outcome.seconds, 3),
+        }
+
+    def lines() -> list[str]:
+        return [*published_lines(packages), *([] if outcome is None else followed_lines(outcome))]
+
+    return Report(document, [one.package_id for one in packages], lines)
+
+
+def published_lines(packages: Sequence[Published]) -> Iterator[str]:
+    """A line for each package."""
+    if not packages:
+        yield "nothing to publish"
+    for one in packages:
+        yield f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}{_counts_text(one)}"
+
+
+def _action_text(one: Published) -> str:
+    """What was sent, for people: an ADD that carries nothing removes what it covers."""
+    return "removes" if one.action == Action.ADD and one.removed and not one.nodes else one.action
+
+
+def _counts_text(one: Published) -> str:
+    if one.is_repeat:
+        return "  published before, nothing sent"
+    counts = [count_text(one.nodes, "node")] if one.nodes else []
+    counts += [count_text(one.removed, "delete")] if one.removed else []
+    counts += [bytes_text(one.package_bytes)] if one.package_bytes else []
+    return f"  {', '.join(counts)}" if counts else ""
+
+
+def request_text(action: str, paths: Sequence[str]) -> str:
+    """What was asked for; TEST names no path."""
+    return f"{action} {paths_text(paths)}".rstrip()
+
+
+def paths_text(paths: Sequence[str]) -> str:
+    """The first paths of a request, and how many there are."""
+    first = " ".join(paths[:3])
+    return f"{first} … {len(paths)} paths" if len(paths) > 3 else first
