@@ -16,7 +16,7 @@ The docstring of a class is its explanation for users: what it means, then what 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class MailboatError(Exception):
@@ -41,6 +41,11 @@ class MailboatError(Exception):
     def name(self) -> str:
         """The stable name: `JournalTrimmedError` is `JournalTrimmed` everywhere that people or programs see it."""
         return type(self).__name__.removesuffix("Error")
+
+    def with_facts(self, **where: object) -> Self:
+        """The error with facts that only a caller knows; what it says already stays."""
+        self.where = {**where, **self.where}
+        return self
 
     def __str__(self) -> str:
         facts = " ".join(f"{key}={value}" for key, value in self.where.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -52,12 +52,23 @@ def held_bytes(machine: Any) -> int:
     return int(runtime.totalMemory() - runtime.freeMemory())
 
 
-def test_the_rows_of_a_stage_are_let_go_when_they_were_read(spark: SparkSession) -> None:
+def fetched(runner: StageRunner, stage: Stage, works: list[bytes]) -> list[bytes]:
+    return [row.data for row in runner.run(stage, works)]
+
+
+def gathered(runner: StageRunner, stage: Stage, works: list[bytes]) -> list[bytes]:
+    return [row["data"] for row in runner.gathered(stage, works).rows()]
+
+
+@pytest.mark.parametrize("rows_of", [fetched, gathered])
+def test_the_rows_of_a_stage_are_let_go_when_they_were_read(
+    spark: SparkSession, rows_of: Callable[[StageRunner, Stage, list[bytes]], list[bytes]]
+) -> None:
     runner = StageRunner(spark)
     stage = Stage("pieces", COLUMNS, pieces)
 
     def run() -> None:
-        found = [len(row.data) for row in runner.run(stage, [b"one", b"two"])]
+        found = [len(data) for data in rows_of(runner, stage, [b"one", b"two"])]
         assert found == [ROW_BYTES] * ROWS * 2
 
     run()  # loads what stages need

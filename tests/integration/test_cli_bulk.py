@@ -106,6 +106,40 @@ def test_a_build_of_which_nothing_can_be_read_is_forgotten_as_any_other(boat: An
     assert list((boat.home / "blobs/builds").iterdir()) == []
 
 
+def test_a_mistyped_publisher_publishes_nothing(boat: Any, site: Path) -> None:
+    with Workspace(Home(boat.home)) as workspace:
+        wish = BuildWish(str(site), [ROOT])
+        with pytest.raises(UsageError, match=r"unknown publisher 'nobody' \(publishers: author\)"):
+            recipe_for(workspace, wish, "nobody")
+        assert recipe_for(workspace, wish, "author").publisher == "author"
+
+
+def test_a_small_build_starts_no_spark_and_an_unfinished_one_is_shown(
+    boat: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mailboat.bulk.spark.session.open_session", lambda _: pytest.fail("a session was opened"))
+    assert boat.json("bulk", "build", site, "--budget", "3kB")["published"] > 3
+    (site / "Big.bin").write_text("differs in case only")
+    ran = boat.run("bulk", "build", site, "--build-id", "release-8")
+    assert ran.code == 1
+    assert "build  release-8" in ran.err
+    assert "release-8 is unfinished (building): 1 package of" in boat.do("bulk", "status").lines[-1]
+    assert boat.json("bulk", "status", "release-8")["unfinished"][0]["state"] == "building"
+
+
+@pytest.mark.parametrize("source", ["s3a://bucket/prefix", "jdbc:postgresql://db"])
+def test_what_is_no_source_is_refused_with_what_is(new_boat: Any, source: str) -> None:
+    ran = new_boat.run("bulk", "plan", source)
+    assert ran.code == 2
+    assert "expected a folder, a FileVault checkout or zip, files:DIR, generations:DIR or sqlite:FILE" in ran.err
+
+
+def test_a_setting_of_spark_needs_a_key_and_a_value(boat: Any, site: Path) -> None:
+    ran = boat.run("bulk", "build", site, "--conf", "driver.memory")
+    assert ran.code == 2
+    assert "invalid --conf 'driver.memory': expected spark.KEY=VALUE" in ran.err
+
+
 def test_a_publisher_whose_packages_travel_in_the_log_can_not_build_in_bulk(boat: Any, site: Path) -> None:
     configuration = boat.home / "mailboat.yaml"
     configuration.write_text(re.sub(r"transfer: \w+", "transfer: chunks", configuration.read_text()))

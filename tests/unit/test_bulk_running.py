@@ -39,7 +39,7 @@ from mailboat.content.digest import source_digest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import BlobMissingError, MailboatError, StorageFullError, UsageError
 from mailboat.failpoints import Failpoint
-from mailboat.model.identifiers import BuildId
+from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.packages.tree import TreeCodec
@@ -134,6 +134,7 @@ def test_a_changed_tree_publishes_changed_packages_and_what_is_gone(engine: Engi
 
 def test_an_identical_copy_of_the_source_publishes_nothing(engine: Engine, site: Path, tmp_path: Path) -> None:
     first = run(engine, BuildOrder(recipe_for(engine, site)))
+    engine.parts.clock.wait(threading.Event(), 1.0)
     shutil.copytree(site, tmp_path / "copy", copy_function=shutil.copyfile)
     shutil.rmtree(site)
     (tmp_path / "copy").rename(site)
@@ -153,6 +154,50 @@ def test_all_of_an_identical_copy_is_published_when_asked_for(engine: Engine, si
     first = run(engine, BuildOrder(recipe_for(engine, site)))
     os.utime(site / "index.html", ns=(1, 1))
     assert run(engine, BuildOrder(recipe_for(engine, site), is_all=True)).published == first.packages
+
+
+@pytest.mark.parametrize(
+    ("identity", "is_touched", "built"),
+    [
+        (FileIdentity.INODE, False, 8),
+        (FileIdentity.MTIME, False, 0),
+        (FileIdentity.MTIME, True, 8),
+        (FileIdentity.CONTENT, True, 0),
+    ],
+)
+def test_a_copy_is_recognised_by_what_was_chosen(
+    engine: Engine, site: Path, tmp_path: Path, identity: FileIdentity, is_touched: bool, built: int
+) -> None:
+    recipe = replace(recipe_for(engine, site), file_identity=identity)
+    run(engine, BuildOrder(recipe))
+    copy_in_place(site, tmp_path)
+    if is_touched:
+        for page in (one for one in site.rglob("*") if one.is_file()):
+            os.utime(page, ns=(1, 1))
+    stages = LocalStages(engine.blobs)
+    report = run(engine, BuildOrder(recipe), stages)
+    assert (len(stages.built), report.published) == (built, 0)
+
+
+def copy_in_place(site: Path, folder: Path) -> None:
+    """Exchange every file for a copy with the same times, as a second node's disk has it."""
+    shutil.copytree(site, folder / "copy")
+    shutil.rmtree(site)
+    (folder / "copy").rename(site)
+
+
+@pytest.mark.parametrize("identity", [FileIdentity.MTIME, FileIdentity.CONTENT])
+def test_executors_build_from_their_own_copy(
+    engine: Engine, site: Path, tmp_path: Path, identity: FileIdentity
+) -> None:
+    class OtherNode(LocalStages):
+        def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
+            wanted = list(bins)
+            copy_in_place(site, tmp_path)
+            yield from super().build(recipe, wanted)
+
+    recipe = replace(recipe_for(engine, site), file_identity=identity)
+    assert run(engine, BuildOrder(recipe), OtherNode(engine.blobs)).state == "complete"
 
 
 class SavingStages(LocalStages):
@@ -193,8 +238,10 @@ class FillingStages(LocalStages):
 
 
 def test_packages_built_before_an_error_are_not_built_again(engine: Engine, site: Path) -> None:
-    with pytest.raises(StorageFullError):
+    with pytest.raises(StorageFullError) as caught:
         run(engine, BuildOrder(recipe_for(engine, site)), FillingStages(engine.blobs))
+    (begun,) = Library(engine.blobs.builds).builds()
+    assert caught.value.where["build"] == begun.build_id
     stages = LocalStages(engine.blobs)
     report = run(engine, BuildOrder(recipe_for(engine, site)), stages)
     assert len(stages.built) == report.packages - 3

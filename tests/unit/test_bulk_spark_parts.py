@@ -33,13 +33,15 @@ from mailboat.bulk.spark.session import (
     open_session,
     reason_of,
 )
-from mailboat.bulk.spark.source import NODE_COLUMNS, MailboatFormat
+from mailboat.bulk.spark.source import MAX_DATA_BYTES, NODE_COLUMNS, MailboatFormat
 from mailboat.bulk.spark.stages import StageFigures, even_groups, runs_of
-from mailboat.errors import UsageError
+from mailboat.errors import LimitExceededError, UsageError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, Record, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import TopicRole
+from mailboat.model.nodes import Binary, file_node
+from mailboat.model.paths import NodePath
 from mailboat.testing.clocks import ManualClock
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
@@ -256,3 +258,9 @@ def test_why_a_session_does_not_start_is_told(
 
 def test_the_reason_of_an_error_without_an_exception_is_all_of_it() -> None:
     assert reason_of(Py4JError(" gone ")) == "gone"
+
+
+def test_the_bytes_of_a_file_beyond_the_limit_are_refused_by_size_with_its_path() -> None:
+    node = file_node(NodePath("/film.mov"), Binary(digest=bytes(32), length_bytes=MAX_DATA_BYTES + 1))
+    with pytest.raises(LimitExceededError, match=r"/film.mov has 1073741825 bytes"):
+        NODE_COLUMNS["data"].value(node)

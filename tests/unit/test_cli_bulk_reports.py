@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 from mailboat.agent.control.build_views import BuildFollowerView, BuildView
-from mailboat.bulk.cutting import Bin, BinKind
-from mailboat.bulk.plan import CutPlan, plan_of
-from mailboat.bulk.records import Problem
+from mailboat.bulk.cutting import Bin, BinKind, Budget
+from mailboat.bulk.library import Build
+from mailboat.bulk.listing import cut_whole
+from mailboat.bulk.plan import CutPlan, NameCollisions, plan_of
+from mailboat.bulk.records import Problem, Recipe
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.spark.stages import StageFigures
 from mailboat.bulk.spark.verification import TargetDifference
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.rendering import Output, Report, show
 from mailboat.content.listing import Unlisted
+from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import BuildId, Offset
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.engines import write_site
 
 BUILT = BuildReport(
     BuildId("release-7"),
@@ -135,3 +140,39 @@ def test_differences_are_a_table_or_one_line() -> None:
         "files:/a   missing      /p01   -",
     ]
     assert lines[-1] == "… 2 more differences; all of them with -o json"
+
+
+def test_a_plan_tells_names_that_a_build_would_refuse(tmp_path: Path) -> None:
+    write_site(
+        tmp_path,
+        {"a/Readme.txt": "x", "a/README.txt": "y", "b/one": "1", "B/two": "2", "c/e\u0301": "1", "c/\u00e9": "2"},
+    )
+    found = plan(tmp_path, Budget())
+    assert [one.path for one in found.refused] == ["/a/Readme.txt", "/b", "/c/\u00e9"]
+    assert lines_of(plan_report(found))[-4:] == [
+        "a build would be refused, unless limits.are_collisions_refused is false:",
+        "  /a/Readme.txt  LimitExceeded: 'README.txt' and 'Readme.txt' differ in case or Unicode form only",
+        "  /b  LimitExceeded: 'B' and 'b' differ in case or Unicode form only",
+        "  /c/\u00e9  LimitExceeded: 'e\u0301' and '\u00e9' differ in case or Unicode form only",
+    ]
+    assert plan(tmp_path, Budget(1, 1)).refused == ()
+
+
+def plan(folder: Path, budget: Budget) -> CutPlan:
+    collisions = NameCollisions()
+    return plan_of(cut_whole(FolderSource(folder), [ROOT], budget, collisions.watch), collisions)
+
+
+def test_status_shows_builds_that_were_begun_and_not_ended() -> None:
+    recipe = Recipe("/srv/site", (ROOT,), publisher="author")
+    report = status_report([], [Build(BuildId("release-8"), recipe, 5, bins=39)])
+    (line,) = lines_of(report)
+    assert line.startswith("release-8 is unfinished (building): 39 packages of /srv/site; run its command again")
+    assert report.document["unfinished"][0] == {
+        "build_id": "release-8",
+        "publisher": "author",
+        "state": "building",
+        "packages": 39,
+        "source": "/srv/site",
+        "created_ms": 5,
+    }

@@ -7,6 +7,7 @@ called. Called by the command line and the agents.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,12 @@ from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.port import Source, Target
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode
+from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 
 FILEVAULT_ROOT: Final = "jcr_root"
 FILEVAULT_META: Final = "META-INF/vault"
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+:")
 ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
 
 
@@ -40,7 +43,7 @@ def absolute_target(text: str) -> str:
 
 def absolute_source(text: str) -> str:
     """The same source from wherever a command is called. Raises: UsageError."""
-    _refuse_empty(text)
+    _check_source(text)
     kind, colon, _ = text.partition(":")
     is_target = bool(colon) and kind in locations.TARGET_KINDS
     return absolute_target(text) if is_target else str(Path(text).expanduser().absolute())
@@ -87,27 +90,36 @@ def check_file_place(path: Path) -> None:
         raise PlaceUnusableError(f"{path} is a folder", next_step="name a file", path=path)
 
 
-def _refuse_empty(text: str) -> None:
+def _check_source(text: str) -> None:
+    """Refuse what names no place on this machine. Raises: UsageError."""
     if not text:
         raise UsageError("the source is empty", next_step="write . for the current folder")
+    scheme = _SCHEME.match(text)
+    is_known = scheme is not None and scheme[0].removesuffix(":") in locations.TARGET_KINDS
+    if scheme is not None and not is_known and not Path(text).exists():
+        raise UsageError(
+            f"unsupported source {text!r}: expected a folder, a FileVault checkout or zip, files:DIR, generations:DIR or"
+            " sqlite:FILE"
+        )
 
 
-def open_source(text: str, known_files: Path | None = None) -> Source:
+def open_source(text: str, known_files: Path | None = None, identity: FileIdentity = FileIdentity.INODE) -> Source:
     """Open something to read: a folder, a FileVault checkout or zip, or a target's committed content.
 
     Args:
         text: As a user gives it.
         known_files: Where it is kept what large files of folders hold, so that unchanged ones are not read again.
+        identity: What files of plain folders are recognised by.
 
     Raises:
         SourceMissingError: There is nothing at that place.
         UsageError: What is there is no source.
     """
-    _refuse_empty(text)
+    _check_source(text)
     kind, colon, _ = text.partition(":")
     if colon and kind in locations.TARGET_KINDS:
         return locations.open_source(absolute_target(text))
-    openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files)]
+    openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files, identity)]
     return locations.open_source(str(Path(text).expanduser().absolute()), openers)
 
 
@@ -131,14 +143,17 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
     return tuple(one.root for one in found.sets)
 
 
-def _open_folder(known_files: Path | None, path: Path) -> Source | None:
-    """A plain folder whose large files are remembered; None for anything else."""
-    if known_files is None or not path.is_dir():
+def _open_folder(known_files: Path | None, identity: FileIdentity, path: Path) -> Source | None:
+    """A plain folder; None for anything else."""
+    if not path.is_dir():
         return None
     from mailboat.content.sources.folder import FolderSource
+
+    if known_files is None:
+        return FolderSource(path, identity=identity)
     from mailboat.content.sources.known_files import KnownFiles
 
-    return FolderSource(path, digests=KnownFiles(known_files, path))
+    return FolderSource(path, digests=KnownFiles(known_files, path), identity=identity)
 
 
 def _open_filevault(path: Path) -> Source | None:

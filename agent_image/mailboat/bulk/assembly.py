@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mailboat.agent.composition import Workspace, are_pieces_cut, package_type_of
-from mailboat.agent.locations import absolute_source
+from mailboat.agent.locations import absolute_source, open_source
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.fencing import this_driver
 from mailboat.bulk.listing import outermost
@@ -18,7 +18,9 @@ from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.running import BuildStages, DriverPorts
 from mailboat.config.document import Transfer
+from mailboat.content.port import Source
 from mailboat.errors import UsageError
+from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 
 
@@ -28,13 +30,14 @@ class BuildWish(NamedTuple):
     source: str
     roots: Sequence[NodePath]
     budget: Budget = Budget()
+    file_identity: FileIdentity = FileIdentity.INODE
 
 
 def recipe_for(workspace: Workspace, wish: BuildWish, publisher: str | None = None) -> Recipe:
     """The recipe of a build: the wish, and what the configuration says of packages and of the publisher.
 
     Raises:
-        UsageError: Packages of this publisher do not travel through a blob store.
+        UsageError: Packages of this publisher do not travel through a blob store, or there is no such publisher.
     """
     config = workspace.home.config
     if config.publisher.transfer is Transfer.INLINE or are_pieces_cut(config):
@@ -50,8 +53,30 @@ def recipe_for(workspace: Workspace, wish: BuildWish, publisher: str | None = No
         config.publisher.inline_binary_bytes,
         are_collisions_refused=config.limits.are_collisions_refused,
         log=str(workspace.journal.identity(workspace.package_topic)),
-        publisher=config.publisher.name if publisher is None else publisher,
+        publisher=config.publisher.name if publisher is None else _known(workspace, publisher),
+        file_identity=wish.file_identity,
     )
+
+
+def source_of(recipe: Recipe) -> Source:
+    """The source of a build, opened. Raises: as `open_source`."""
+    return open_source(recipe.source, identity=recipe.file_identity)
+
+
+def _known(workspace: Workspace, publisher: str) -> str:
+    """A publisher's name as a person gives it: a mistyped one would publish everything again, as a new publisher.
+
+    Raises:
+        UsageError: The home and its configuration name no such publisher.
+    """
+    configured = (one.name for one in workspace.home.config.agents.publishers)
+    known = sorted({*workspace.publisher_names(), *configured})
+    if publisher not in known:
+        raise UsageError(
+            f"unknown publisher {publisher[:120]!r} (publishers: {', '.join(known)})",
+            next_step="to publish as a new publisher, set publisher.name in the configuration",
+        )
+    return publisher
 
 
 def ports_for(

@@ -11,7 +11,7 @@ from typing import Final
 
 from mailboat.bulk.records import Problem, Recipe
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import BuildId, PackageId, RequestId, parse_build_id
+from mailboat.model.identifiers import BuildId, FileIdentity, PackageId, RequestId, parse_build_id
 
 MAX_LENGTH: Final = 45
 """Of a build's id: the names of its manifest's parts begin with it."""
@@ -40,6 +40,7 @@ def recipe_fingerprint(recipe: Recipe) -> bytes:
         recipe.are_collisions_refused,
         recipe.log,
         recipe.publisher,
+        *([] if recipe.file_identity is FileIdentity.INODE else [recipe.file_identity]),
     ]
     return hashlib.sha256(json.dumps(said).encode()).digest()
 

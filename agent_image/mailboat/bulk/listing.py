@@ -6,7 +6,7 @@ it is divided, the bins are the same (`cutting.py`): so a plan may ask for as ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -20,6 +20,10 @@ from mailboat.model.paths import NodePath, child_of, is_within
 
 _MOST_CHILDREN: Final = 4096
 """Of a wider folder no child is a branch of its own: the plan would be as long as the listing."""
+
+
+Watch = Callable[[ListedNode | Unlisted], ListedNode | Unlisted]
+"""Is given each item of a listing, and gives it on."""
 
 
 class Branch(NamedTuple):
@@ -85,20 +89,27 @@ def _child_names(source: Source, path: NodePath) -> Sequence[str] | None:
     return names if 0 < len(names) <= _MOST_CHILDREN else None
 
 
-def cut_branch(source: Source, branch: Branch, budget: Budget) -> Iterator[Cut]:
+def cut_branch(source: Source, branch: Branch, budget: Budget, watch: Watch | None = None) -> Iterator[Cut]:
     """Cut a branch. What is no `Bin` is for `finish_cut`, with that of all other branches.
 
     Raises: as `Source.walk`, where the source can't list around what is wrong.
     """
     items = list_nodes(source, branch.path, is_deep=branch.is_deep)
+    if watch is not None:
+        items = map(watch, items)
     return iter(items) if not branch.is_deep else Cutter(budget).cut(items)
 
 
-def cut_whole(source: Source, roots: Sequence[NodePath], budget: Budget) -> Iterator[Bin | Unlisted]:
-    """Cut everything below some outermost roots here and now. Raises: SourceMissingError; as `Source.walk`."""
+def cut_whole(
+    source: Source, roots: Sequence[NodePath], budget: Budget, watch: Watch | None = None
+) -> Iterator[Bin | Unlisted]:
+    """Cut everything below some outermost roots here and now. `watch` is given what is listed, and gives it back.
+
+    Raises: SourceMissingError; as `Source.walk`.
+    """
     loose = list[Loose]()
     for branch in plan_branches(source, roots, 1):
-        for item in cut_branch(source, branch, budget):
+        for item in cut_branch(source, branch, budget, watch):
             if isinstance(item, Bin):
                 yield item
             else:

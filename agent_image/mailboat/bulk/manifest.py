@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, chain, groupby
 from typing import Any, Final
 
 import pyarrow as pa
@@ -107,6 +108,9 @@ def built_of(row: Mapping[str, Any]) -> BuiltBin:
 class Manifest:
     """The manifest of one build. One thread at a time.
 
+    Attributes:
+        build_id: Whose it is.
+
     Rows lie in buckets, which are stretches of the order of publication: each is small enough to be sorted in memory,
     however the rows came.
     """
@@ -114,7 +118,7 @@ class Manifest:
     def __init__(self, documents: NamedDocuments, build_id: BuildId, borders: Sequence[Order]) -> None:
         """Read nothing yet. `borders` are where the buckets behind the first one begin, the same for all attempts."""
         self._documents = documents
-        self._build_id = build_id
+        self.build_id = build_id
         self._prefix = f"{build_id}.rows-"
         self._order_name = f"{build_id}.order"
         self._borders = borders
@@ -144,7 +148,7 @@ class Manifest:
     def store_order(self, signatures: Iterable[bytes]) -> None:
         """Say which rows the build has, by their signatures, in order: from now on it is whole."""
         self.flush()
-        table = pa.table([pa.array(list(signatures), _DIGEST)], schema=ORDER_SCHEMA)
+        table = _table([{"signature": one} for one in signatures], ORDER_SCHEMA)
         self._documents.write(self._order_name, _parquet(table))
 
     def order(self) -> frozenset[bytes]:
@@ -215,7 +219,7 @@ class Manifest:
         if bucket not in self._chunks:
             names = self._documents.names(prefix)
             self._chunks[bucket] = int(names[-1].removeprefix(prefix)) + 1 if names else 0
-        table = pa.Table.from_pylist([row_of(one) for one in rows], ROW_SCHEMA)
+        table = _table([row_of(one) for one in rows], ROW_SCHEMA)
         self._documents.write(f"{prefix}{self._chunks[bucket]:04d}", _parquet(table))
         self._chunks[bucket] += 1
         self._pending_bytes -= sum(map(_weight, rows))
@@ -237,9 +241,9 @@ class Manifest:
 
     def _damaged(self, what: str) -> ManifestDamagedError:
         return ManifestDamagedError(
-            f"the manifest of the build {self._build_id} is damaged: {what}",
-            next_step=f"mailboat bulk forget {self._build_id}, then build anew",
-            build=self._build_id,
+            f"the manifest of the build {self.build_id} is damaged: {what}",
+            next_step=f"mailboat bulk forget {self.build_id}, then build anew",
+            build=self.build_id,
         )
 
 
@@ -260,6 +264,40 @@ def marked_present(one: BuiltBin) -> BuiltBin:
 
 def _rows_of(table: pa.Table) -> Iterator[BuiltBin]:
     return map(built_of, table.to_pylist())
+
+
+def _table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table, by buffers: `pa.array` imports pandas where it is installed, which is half of a small build."""
+    return pa.table([_column([row[one.name] for row in rows], one.type) for one in schema], schema=schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values of the types of this module's schemas, none of them null but a payload."""
+    count = len(values)
+    if pa.types.is_int64(kind):
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("q", values))])
+    if pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(kind, count, [None, _bits(values)])
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(b"".join(values))])
+    if pa.types.is_struct(kind):
+        children = [_column([value[one.name] for value in values], one.type) for one in kind]
+        return pa.Array.from_buffers(kind, count, [None], children=children)
+    if pa.types.is_list(kind):
+        child = _column(list(chain.from_iterable(values)), kind.value_type)
+        return pa.Array.from_buffers(kind, count, [None, _offsets(values)], children=[child])
+    encoded = [value.encode() if isinstance(value, str) else value or b"" for value in values]
+    present = None if None not in values else _bits([value is not None for value in values])
+    return pa.Array.from_buffers(kind, count, [present, _offsets(encoded), pa.py_buffer(b"".join(encoded))])
+
+
+def _offsets(values: Iterable[Sized]) -> pa.Buffer:
+    return pa.py_buffer(array("i", accumulate(map(len, values), initial=0)))
+
+
+def _bits(values: Sequence[bool]) -> pa.Buffer:
+    number = sum(value << index for index, value in enumerate(values))
+    return pa.py_buffer(number.to_bytes(len(values) // 8 + 1, "little"))
 
 
 def _weight(one: BuiltBin) -> int:

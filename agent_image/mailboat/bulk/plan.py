@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.records import Problem, problem_of
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import ListedNode, Unlisted
+from mailboat.model.paths import ROOT, NodePath, folded_name, is_within, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class CutPlan:
         largest_bytes: Content of the largest package.
         largest: The packages with most content, the largest first.
         problems: What would be left out.
+        refused: Names for which a build would be refused, unless the configuration allows them.
     """
 
     skeleton: int
@@ -32,6 +34,7 @@ class CutPlan:
     largest_bytes: int
     largest: tuple[Bin, ...]
     problems: tuple[Problem, ...]
+    refused: tuple[Problem, ...] = ()
 
     @property
     def packages(self) -> int:
@@ -42,8 +45,51 @@ class CutPlan:
 _SHOWN: Final = 10
 
 
-def plan_of(found: Iterable[Bin | Unlisted]) -> CutPlan:
+_MOST_COLLISIONS: Final = 100
+
+
+class NameCollisions:
+    """Finds names in one folder that differ in case or Unicode form only, in a listing that passes by.
+
+    Memory is that of the names of the open folders.
+    """
+
+    def __init__(self) -> None:
+        """Nothing passed yet."""
+        self._open: list[tuple[NodePath, dict[str, NodePath]]] = [(ROOT, {})]
+        self._pairs = list[tuple[NodePath, NodePath]]()
+
+    def watch(self, item: ListedNode | Unlisted) -> ListedNode | Unlisted:
+        """Take the next item, and give it on."""
+        path = item.path
+        if path == ROOT:
+            return item
+        while not is_within(path, self._open[-1][0]):
+            self._open.pop()
+        if len(self._pairs) < _MOST_COLLISIONS:
+            other = self._open[-1][1].setdefault(folded_name(name_of(path)), path)
+            if other != path:
+                self._pairs.append((other, path))
+        self._open.append((path, {}))
+        return item
+
+    def within(self, one: Bin) -> Iterator[Problem]:
+        """Those that one package would carry: it is refused."""
+        for first, second in self._pairs:
+            if _carries(one, first) and _carries(one, second):
+                message = f"{name_of(first)!r} and {name_of(second)!r} differ in case or Unicode form only"
+                yield Problem(second, "LimitExceeded", message)
+
+
+def _carries(one: Bin, path: NodePath) -> bool:
+    if one.kind is BinKind.SKELETON:
+        return path in one.roots
+    return any(is_within(path, root) for root in one.roots)
+
+
+def plan_of(found: Iterable[Bin | Unlisted], collisions: NameCollisions | None = None) -> CutPlan:
     """Sum a cut up. Memory is that of what is told."""
+    refused = list[Problem]()
     skeleton = content = nodes = content_bytes = 0
     largest = list[Bin]()
     problems = list[Problem]()
@@ -54,7 +100,8 @@ def plan_of(found: Iterable[Bin | Unlisted]) -> CutPlan:
         skeleton += one.kind is BinKind.SKELETON
         content += one.kind is BinKind.CONTENT
         nodes += one.nodes
+        refused += [] if collisions is None else collisions.within(one)
         content_bytes += one.content_bytes
         largest = sorted([*largest, one], key=lambda each: (-each.content_bytes, each.order))[:_SHOWN]
     top = largest[0].content_bytes if largest else 0
-    return CutPlan(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems))
+    return CutPlan(skeleton, content, nodes, content_bytes, top, tuple(largest), tuple(problems), tuple(refused))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mailboat.bulk.cutting import Bin, BinKind, Budget, Order, order_of
 from mailboat.errors import MailboatError
 from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import NodePath
 
 
@@ -25,6 +26,7 @@ class Recipe:
         are_collisions_refused: See `PackageContents`.
         log: The identity of the log: whose packages are stored, for the blob store.
         publisher: Who publishes them; empty in documents of builds that say nothing of it, which are nobody's.
+        file_identity: What files of a plain folder are recognised by.
     """
 
     source: str
@@ -36,6 +38,7 @@ class Recipe:
     are_collisions_refused: bool = True
     log: str = ""
     publisher: str = ""
+    file_identity: FileIdentity = FileIdentity.INODE
 
     @property
     def subject(self) -> tuple[str, tuple[NodePath, ...], str, str]:

@@ -343,10 +343,10 @@ class BuildRun:
             yield
         except BuildLostError:
             raise  # the manifest is another driver's now
-        except MailboatError:
+        except MailboatError as error:
             with suppress(MailboatError):  # what ended the build is told, a full disk for instance
                 manifest.flush()
-            raise
+            raise error.with_facts(build=manifest.build_id)  # noqa: B904  # the very same error
 
     def _made_ready(self, build: Build, manifest: Manifest, bins: ArrangedBins) -> Build:
         """All is built: the closing packages, the order, and that publication begins."""

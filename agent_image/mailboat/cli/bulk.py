@@ -20,11 +20,13 @@ from mailboat.cli.publishing import SourceArgument, content_paths
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
 from mailboat.errors import UsageError
+from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.bulk.cutting import Budget
+    from mailboat.bulk.library import Build
     from mailboat.bulk.records import Problem
     from mailboat.bulk.spark.stages import StageRunner
 
@@ -67,6 +69,12 @@ class Cutting(NamedTuple):
         str, typer.Option("--budget", metavar="SIZE", help="Content of one package at most, such as 4MiB.")
     ] = "4MiB"
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of one package at most.")] = 2000
+    file_identity: Annotated[
+        FileIdentity,
+        typer.Option(
+            help="What a file is recognised by: inode (size, times, inode), mtime (size, mtime), content (its bytes)."
+        ),
+    ] = FileIdentity.INODE
 
 
 class Naming(NamedTuple):
@@ -102,12 +110,14 @@ def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: Root
     """Tell how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
     from mailboat.agent.locations import open_source
     from mailboat.bulk.listing import cut_whole, outermost
-    from mailboat.bulk.plan import plan_of
+    from mailboat.bulk.plan import NameCollisions, plan_of
 
-    with closing(open_source(source)) as opened:
-        found = plan_of(cut_whole(opened, outermost(_roots_of(source, paths)), _budget_of(cutting)))
+    collisions = NameCollisions()
+    with closing(open_source(source, identity=cutting.file_identity)) as opened:
+        roots = outermost(_roots_of(source, paths))
+        found = plan_of(cut_whole(opened, roots, _budget_of(cutting), collisions.watch), collisions)
     session.show(plan_report(found))
-    _end_by_problems(found.problems)
+    _end_by_problems((*found.problems, *found.refused))
 
 
 @command
@@ -128,9 +138,9 @@ def build(  # sets of options
         from mailboat.bulk.spark.pipeline import SparkPipeline
 
     named = None if naming.build_id is None else checked_build_id(naming.build_id)
-    budget = _budget_of(cutting)
+    wish = BuildWish(source, _roots_of(source, paths), _budget_of(cutting), cutting.file_identity)
     with _workspace(session, naming.into) as workspace, ExitStack() as opened:
-        recipe = recipe_for(workspace, BuildWish(source, _roots_of(source, paths), budget), naming.publisher)
+        recipe = recipe_for(workspace, wish, naming.publisher)
         runner = opened.enter_context(_spark(running))
         progress = BulkProgress(sys.stderr, workspace.clock)
         opened.callback(progress.end)
@@ -148,9 +158,19 @@ def status(
     build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build; all when left out.")] = None,
 ) -> None:
     """Tell how much of each build is published, and how much of it every subscriber has imported."""
-    with session.control() as control:
-        found = control.builds(build_id)
-    session.show(status_report(found))
+    from mailboat.agent.control.port import BuildMissingError
+
+    unfinished = _unfinished(session)
+    try:
+        with session.control() as control:
+            found = control.builds(build_id)
+    except BuildMissingError:
+        if all(one.build_id != build_id for one in unfinished):
+            raise
+        found = ()
+    published = {one.build_id for one in found}
+    others = [one for one in unfinished if one.build_id not in published and build_id in {None, one.build_id}]
+    session.show(status_report(found, others))
 
 
 @command
@@ -206,6 +226,18 @@ def forget(
                 raise BuildMissingError(f"there is no manifest of a build {named}; builds: {others}", build=named)
             library.forget(named)
     session.show(Report({"build_id": named, "forgotten": True}, [named], lambda: [f"{named} is forgotten"]))
+
+
+def _unfinished(session: Session) -> Sequence[Build]:
+    """The builds that were begun and not ended, as their manifests say; none of an agent behind a URL."""
+    if session.url is not None:
+        return ()
+    try:
+        from mailboat.bulk.library import BuildState, Library
+    except ImportError:
+        return ()  # manifests need an extra that is not installed
+    with session.workspace() as workspace:
+        return [one for one in Library(workspace.blobs.builds).builds() if one.state is not BuildState.COMPLETE]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_t
 
 if TYPE_CHECKING:
     from mailboat.agent.control.build_views import BuildView
+    from mailboat.bulk.library import Build
     from mailboat.bulk.plan import CutPlan
     from mailboat.bulk.records import Problem
     from mailboat.bulk.reports import BuildReport
@@ -26,6 +27,13 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
         yield f"  {one.path}  {one.name}: {one.message}"
     if len(problems) > _SHOWN:
         yield f"  … {count_text(len(problems) - _SHOWN, 'more path')}"
+
+
+def _refused_lines(refused: Sequence[Problem]) -> Iterator[str]:
+    if refused:
+        yield "a build would be refused, unless limits.are_collisions_refused is false:"
+    for one in refused[:_SHOWN]:
+        yield f"  {one.path}  {one.name}: {one.message}"
 
 
 def _problem_documents(problems: Sequence[Problem]) -> list[dict[str, str]]:
@@ -48,6 +56,7 @@ def plan_report(found: CutPlan) -> Report:
         "largest_bytes": found.largest_bytes,
         "largest": largest,
         "problems": _problem_documents(found.problems),
+        "refused": _problem_documents(found.refused),
     }
     return Report(document, [one.roots[0] for one in found.largest], lambda: list(_plan_blocks(found)))
 
@@ -68,6 +77,7 @@ def _plan_blocks(found: CutPlan) -> Iterator[Block]:
     ]
     yield Table(columns, rows, empty="nothing to build")
     yield from _problem_lines(found.problems)
+    yield from _refused_lines(found.refused)
 
 
 def build_report(report: BuildReport, figures: Sequence[StageFigures], start_seconds: float | None = None) -> Report:
@@ -110,13 +120,27 @@ def _skews(figures: Sequence[StageFigures]) -> str:
     return ", ".join(parts)
 
 
-def status_report(found: Sequence[BuildView]) -> Report:
-    """What the log holds of builds."""
-    document = {"builds": [asdict(one) for one in found]}
-    return Report(document, [one.build_id for one in found], lambda: list(_status_blocks(found)))
+def status_report(found: Sequence[BuildView], unfinished: Sequence[Build] = ()) -> Report:
+    """What the log holds of builds, and those that were begun of which it holds nothing yet."""
+    document = {
+        "builds": [asdict(one) for one in found],
+        "unfinished": [
+            {
+                "build_id": one.build_id,
+                "publisher": one.recipe.publisher,
+                "state": one.state.value,
+                "packages": one.bins,
+                "source": one.recipe.source,
+                "created_ms": one.created_ms,
+            }
+            for one in unfinished
+        ],
+    }
+    names = [*(one.build_id for one in found), *(one.build_id for one in unfinished)]
+    return Report(document, names, lambda: list(_status_blocks(found, unfinished)))
 
 
-def _status_blocks(found: Sequence[BuildView]) -> Iterator[Block]:
+def _status_blocks(found: Sequence[BuildView], unfinished: Sequence[Build]) -> Iterator[Block]:
     columns = (
         Column("BUILD"),
         Column("PUBLISHER", can_cut=True),
@@ -136,7 +160,13 @@ def _status_blocks(found: Sequence[BuildView]) -> Iterator[Block]:
         )
         for one in found
     ]
-    yield Table(columns, rows, empty="the log holds no build")
+    if found or not unfinished:
+        yield Table(columns, rows, empty="the log holds no build")
+    for one in unfinished:
+        yield (
+            f"{one.build_id} is unfinished ({one.state}): {count_text(one.bins, 'package')} of {one.recipe.source};"
+            " run its command again, or: mailboat bulk forget ID"
+        )
 
 
 def differences_report(found: Sequence[TargetDifference], targets: Sequence[str]) -> Report:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from mailboat.model.paths import NodePath, ancestors_of, is_within
+from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 
 
 class ImportMode(enum.StrEnum):
@@ -98,9 +98,27 @@ class WorkspaceFilter:
         found = self.set_for(path)
         return found is not None and found.covers(path)
 
+    def _first_uncovered_by_any(self, paths: Iterable[NodePath]) -> NodePath | None:
+        """The same with a look-up for each ancestor instead of each set: packages of bulk builds have 500 sets."""
+        places: dict[NodePath, int] = {}
+        for place, one in enumerate(self.sets):
+            places.setdefault(one.root, place)
+        for path in paths:
+            first, ancestor = len(self.sets), path
+            while True:
+                first = min(first, places.get(ancestor, first))
+                if ancestor == ROOT:
+                    break
+                ancestor = parent_of(ancestor)
+            if first == len(self.sets) or not self.sets[first].covers(path):
+                return path
+        return None
+
     def first_uncovered(self, paths: Iterable[NodePath]) -> NodePath | None:
         """The first path that the package does not own; None when it owns all of them."""
-        if not self.is_simple or len(self.sets) > 1 or self.sets[0].is_shallow:
+        if len(self.sets) > 1:
+            return self._first_uncovered_by_any(paths)
+        if not self.is_simple or self.sets[0].is_shallow:
             return next((path for path in paths if not self.covers(path)), None)
         root = self.sets[0].root
         prefix = "/" if root == "/" else f"{root}/"

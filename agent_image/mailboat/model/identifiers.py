@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import Final, NewType
 
@@ -63,3 +64,14 @@ def parse_topic_name(text: str) -> TopicName:
     if not _TOPIC_NAME.match(text) or text in {".", ".."}:
         raise UsageError(f"{text!r} is not a topic name: 1 to 249 letters, digits, '.', '_' or '-'")
     return TopicName(text)
+
+
+class FileIdentity(enum.StrEnum):
+    """What a file of a folder is recognised by, from one listing to the next."""
+
+    INODE = "inode"
+    """Size, times of modification and of change, and inode. Notices everything; the same only on one file system."""
+    MTIME = "mtime"
+    """Size and time of modification: the same in copies that keep it, on other machines for instance."""
+    CONTENT = "content"
+    """The content, which is read for each listing: the same in every copy."""

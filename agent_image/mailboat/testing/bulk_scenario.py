@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from mailboat.agent.locations import open_source
 from mailboat.blobs.port import BlobStore
+from mailboat.bulk.assembly import source_of
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.fencing import BuildBusyError, this_driver
@@ -53,12 +53,12 @@ class LocalStages:
 
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
         """See `BuildStages`."""
-        with closing(open_source(recipe.source)) as source:
+        with closing(source_of(recipe)) as source:
             yield from cut_whole(source, recipe.roots, recipe.budget)
 
     def build(self, recipe: Recipe, bins: Iterable[Bin]) -> Iterator[BinResult]:
         """See `BuildStages`; the last bin comes first, as no order is promised."""
-        with closing(open_source(recipe.source)) as source:
+        with closing(source_of(recipe)) as source:
             builder = BinBuilder(recipe, BuildPorts(source, self._blobs, self._codecs))
             for one in reversed(list(bins)):
                 self.built.append(one)

@@ -6,14 +6,17 @@ Also what all formats share: they refuse options that they do not know, and stre
 from __future__ import annotations
 
 import difflib
+import enum
 import json
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from mailboat.errors import UsageError
+
+C = TypeVar("C", bound=enum.StrEnum)
 
 
 class BatchFormat(DataSource):
@@ -63,6 +66,15 @@ def positive_of(options: Mapping[str, str], name: str, default: int) -> int:
     if found == 0:
         raise UsageError(f"{name} is 0, and wants a number above it")
     return found
+
+
+def choice_of(options: Mapping[str, str], name: str, default: C) -> C:
+    """An option that is a member of an enumeration. Raises: UsageError."""
+    text = options.get(name, default)
+    kinds = type(default)
+    if text not in list(kinds):
+        raise UsageError(f"{name} is {text!r}; expected one of {', '.join(kinds)}")
+    return kinds(text)
 
 
 def texts_of(options: Mapping[str, str], name: str) -> list[str] | None:

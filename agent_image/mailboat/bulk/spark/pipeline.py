@@ -18,8 +18,8 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from mailboat.agent.composition import CodecsOnDemand, codec_names
-from mailboat.agent.locations import open_source
 from mailboat.agent.stores import open_blobs
+from mailboat.bulk.assembly import source_of
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Loose, finish_cut
 from mailboat.bulk.documents import record_of
@@ -107,7 +107,7 @@ class SparkPipeline:
             SourceMissingError: A root is not in the source.
             SourceChangedError, SparkJobFailedError.
         """
-        with closing(open_source(recipe.source)) as source:
+        with closing(source_of(recipe)) as source:
             small = cut_if_small(source, recipe.roots, recipe.budget, self._small.nodes)
             if small is not None:
                 yield from small
@@ -242,7 +242,7 @@ def cut_work(work: bytes) -> Iterator[CutRow]:
     """Cut some branches: what a task does."""
     given = record_of(CutWork, work)
     try:
-        with closing(open_source(given.recipe.source)) as source:
+        with closing(source_of(given.recipe)) as source:
             for branch in given.branches:
                 for item in cut_branch(source, branch, given.recipe.budget):
                     yield cut_row(item)
@@ -265,7 +265,7 @@ def built_rows(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterato
     home = place.open_home()
     try:
         with (
-            closing(open_source(recipe.source)) as source,
+            closing(source_of(recipe)) as source,
             closing(open_blobs(home, SystemClock(), lambda: recipe.log)) as blobs,
         ):
             builder = BinBuilder(recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config))))

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from mailboat.agent.locations import open_source
-from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
+from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for, source_of
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.identity import checked_build_id, recipe_fingerprint
 from mailboat.bulk.listing import cut_whole
@@ -32,12 +31,12 @@ from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.bulk.spark.columns import batch_of, default_ddl
 from mailboat.bulk.spark.exchange import CUT_COLUMNS, WorkPlace, cut_of, cut_row, packed, unpacked
 from mailboat.bulk.spark.log_reading import LogPlace, place_of
-from mailboat.bulk.spark.options import check_options, number_of, texts_of
+from mailboat.bulk.spark.options import check_options, choice_of, number_of, texts_of
 from mailboat.bulk.spark.pipeline import SparkPipeline, built_here, built_rows
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, SourceChangedError, UsageError
-from mailboat.model.identifiers import BuildId
+from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.paths import parse_path
 
 if TYPE_CHECKING:
@@ -54,7 +53,9 @@ class FrameMismatchError(UsageError):
     """
 
 
-WRITE_OPTIONS: Final = frozenset({"source", "roots", "maxContentBytes", "maxNodes", "buildId", "config"})
+WRITE_OPTIONS: Final = frozenset(
+    ("source", "roots", "maxContentBytes", "maxNodes", "fileIdentity", "buildId", "config")
+)
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ def sink_order(options: Mapping[str, str]) -> SinkOrder:
         number_of(options, "maxContentBytes", known.max_content_bytes), number_of(options, "maxNodes", known.max_nodes)
     )
     roots = [parse_path(text) for text in texts_of(options, "roots") or ["/"]]
-    given = options.get("buildId")
+    given, identity = options.get("buildId"), choice_of(options, "fileIdentity", FileIdentity.INODE)
     with place.open() as workspace:
-        recipe = recipe_for(workspace, BuildWish(source, roots, budget))
+        recipe = recipe_for(workspace, BuildWish(source, roots, budget, identity))
         work = WorkPlace.of(workspace.home)
     return SinkOrder(place, recipe, work, None if given is None else checked_build_id(given))
 
@@ -188,7 +189,7 @@ class _Done:
     def cut(self, recipe: Recipe) -> Iterator[Bin | Unlisted]:
         """Cut the source here. Raises, at the end of the first cut: FrameMismatchError, SourceChangedError."""
         strange, total, missing = set(self._results), 0, 0
-        with closing(open_source(recipe.source)) as source:
+        with closing(source_of(recipe)) as source:
             for item in cut_whole(source, recipe.roots, recipe.budget):
                 if isinstance(item, Bin):
                     total += 1

@@ -48,6 +48,7 @@ from mailboat.errors import (
     SourceMissingError,
     UsageError,
 )
+from mailboat.model.identifiers import FileIdentity
 from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
 from mailboat.model.paths import NodePath, child_of, parse_path
 
@@ -98,9 +99,17 @@ class FolderSource:
     """A directory. See `Source`."""
 
     def __init__(
-        self, folder: Path, *, digests: DigestCache | None = None, clock: Clock | None = None, uri: str | None = None
+        self,
+        folder: Path,
+        *,
+        digests: DigestCache | None = None,
+        clock: Clock | None = None,
+        uri: str | None = None,
+        identity: FileIdentity = FileIdentity.INODE,
     ) -> None:
         """Read `folder`; a link to a folder is resolved once, so a generation stays the same one.
+
+        Files are listed with signatures by `identity`.
 
         Raises:
             SourceMissingError: There is no such folder.
@@ -108,6 +117,7 @@ class FolderSource:
         self.uri = uri or str(folder)
         self._root = os.path.realpath(folder)
         self._folders = SourceFolders(self._root)
+        self._identity = identity
         self._digests = digests
         self._unread: deque[_Unread] = deque()
         self._clock = clock or SystemClock()
@@ -295,7 +305,11 @@ class FolderSource:
     def _listed_file(self, place: _Place) -> ListedNode:
         if not self._folders.is_readable(place.disk):
             raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
+        if self._identity is FileIdentity.CONTENT:
+            return listed_node(file_node(place.path, self._large(place)))
         signature = signature_of(place.status)
+        if self._identity is FileIdentity.MTIME:
+            signature = signature._replace(changed_ns=0, inode=0)
         packed = _FILE_SIGNATURE.pack(*(number & _SIGNATURE_MASK for number in signature))
         return ListedNode(place.path, signature.length_bytes, packed)
 
