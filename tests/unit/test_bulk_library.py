@@ -99,6 +99,7 @@ def test_two_publishers_build_under_ids_of_their_own(engine: Engine, other: Engi
 def test_a_recipe_names_the_publisher_that_is_asked_for_or_configured(boat: Any, site: Path) -> None:
     with Workspace(Home(boat.home)) as workspace:
         wish = BuildWish(str(site), [ROOT])
+        workspace.publisher(SECOND)  # known from now on
         found = [recipe_of_home(workspace, wish, name).publisher for name in (None, SECOND)]
         assert found == [workspace.home.config.publisher.name, SECOND]
 

@@ -98,8 +98,8 @@ def _check_source(text: str) -> None:
     is_known = scheme is not None and scheme[0].removesuffix(":") in locations.TARGET_KINDS
     if scheme is not None and not is_known and not Path(text).exists():
         raise UsageError(
-            f"unsupported source {text!r}: expected a folder, a FileVault checkout or zip, files:DIR, generations:DIR or"
-            " sqlite:FILE"
+            f"unsupported source {text!r}: expected a folder, a FileVault checkout or zip, files:DIR, generations:DIR"
+            " or sqlite:FILE"
         )
 
 
