@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,9 +13,14 @@ import pytest
 from jsonschema_rs import validator_for
 from mailboat.agent.control.views import CauseView, CommandView, DistributionOrder
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.clock import SystemClock
+from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
+from mailboat.http.probes import create_probe_app
+from mailboat.http.serving import Probes
+from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
 
@@ -176,7 +183,54 @@ def test_a_command_is_waited_for_only_when_asked(agent: httpx.Client, control: F
 def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: httpx.Client) -> None:
     answer = agent.put(f"{SLING}/queues/{QUEUE}")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
-    assert answer.json()["title"] == "Method Not Allowed"
+    told = answer.json()
+    assert told["title"] == "Method Not Allowed"
+    assert told["detail"] == "this path does not support PUT"
+    assert told["next_step"] == "it supports GET, POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("/api/v1/statuss", "did you mean /api/v1/status?"),
+        ("/api/v1/publishers/web/queue", "did you mean /api/v1/publishers/web/queues?"),
+        ("/healtz", "did you mean /healthz?"),
+        ("/api/v1/publisher/web/distributions", "did you mean /api/v1/publishers/web/distributions?"),
+        ("/nothing/like/it", "GET /api/docs lists all paths"),
+    ],
+)
+def test_a_path_that_does_not_exist_is_404_with_a_suggestion(agent: httpx.Client, path: str, step: str) -> None:
+    answer = agent.get(path)
+    assert answer.status_code == 404
+    assert answer.json() == {
+        "type": "about:blank",
+        "title": "Not Found",
+        "status": 404,
+        "detail": f"this agent serves nothing at '{path}'",
+        "next_step": step,
+    }
+
+
+def test_the_first_page_links_to_what_is_served(agent: httpx.Client) -> None:
+    page = agent.get("/")
+    assert page.status_code == 200
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    links = re.findall(r'href="([^"]+)"', page.text)
+    assert links == ["/api/docs", "/api/openapi.json", "/api/v1/status", "/healthz", "/readyz", "/metrics"]
+    assert all(agent.get(link).status_code == 200 for link in links)
+
+
+def test_the_first_page_of_an_agent_without_a_publisher_links_to_its_probes(tmp_path: Path) -> None:
+    ports = Probes(FakeHealth(), AgentMetrics(SystemClock()))
+    app = create_probe_app(ports, HttpConfig(), tmp_path, SystemClock())
+
+    async def answer(path: str) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.get(path)
+
+    links = re.findall(r'href="([^"]+)"', asyncio.run(answer("/")).text)
+    assert links == ["/healthz", "/readyz", "/metrics"]
+    assert [asyncio.run(answer(link)).status_code for link in links] == [200, 200, 200]
 
 
 def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, serve: Any) -> None:
@@ -243,6 +297,23 @@ def test_examples_of_problems_are_what_an_agent_answers() -> None:
         assert name == f"Problem{shown['example']['status']}"
         assert ("detail" in shown["example"]) == (name not in {"Problem401", "Problem403", "Problem408", "Problem500"})
     assert {"Retry-After"} == answers["Problem429"]["headers"].keys() == answers["Problem503"]["headers"].keys()
+
+
+def test_the_description_keeps_the_rules_of_its_linters() -> None:
+    # what spectral (spectral:oas) and redocly (recommended) found: they need npm, and these are their rules
+    document = api_description()
+    assert document["servers"]
+    assert document["info"]["contact"]["url"]
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
+    declared = {one["name"] for one in document["tags"]}
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert len(operation["tags"]) == 1, operation["operationId"]
+            assert operation["tags"][0] in declared
+            assert "security" in operation, path
+            assert (operation["security"] == []) == (path in {"/healthz", "/readyz"})
+    names = document["components"]["schemas"].items()
+    assert [name for name, one in names if name.endswith("View") and not one.get("examples")] == []
 
 
 def test_every_example_fits_its_schema() -> None:

@@ -188,8 +188,17 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
         (HEAD + b"X-A: b\n\tc\n\n", "folded"),
         (HEAD + b"X-A: b\r\n c", "folded"),
         (b"POST / HTTP/1.1\r\n Host: x\r\n\r\n", "folded"),
+        (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", "neither 1.0 nor 1.1"),
     ],
-    ids=["both lengths", "both lengths, case", "folded", "folded by a tab", "folded, incomplete", "folded first line"],
+    ids=[
+        "both lengths",
+        "both lengths, case",
+        "folded",
+        "folded by a tab",
+        "folded, incomplete",
+        "folded first line",
+        "version",
+    ],
 )
 def test_a_head_that_servers_read_differently_is_refused(head: bytes, reason: str) -> None:
     connection = StrictConnection(h11.SERVER)

@@ -7,10 +7,11 @@ applications; `server.py` runs them. Called by the command line's `agent run`, a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from http import HTTPStatus
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -30,17 +31,25 @@ from mailboat.http.audit import Call
 from mailboat.http.description import describe
 from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
-from mailboat.http.probes import with_ports
+from mailboat.http.probes import home, with_ports
 from mailboat.http.problems import plain_problem, problem_of, status_of
 from mailboat.http.reference import PAGE_POLICY, reference_page
 from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling
 
 _SHOWN_MISTAKES: Final = 3
 _SHOWN_KIND: Final = 80
+_SHOWN_PATH: Final = 200
 _UNKNOWN: Final = "unexpected_keyword_argument"
 """What the framework calls a member that a record does not have."""
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_LINKS: Final = (
+    ("/api/docs", "The API for people: every operation, its parameters and answers."),
+    ("/api/openapi.json", "The API for programs: OpenAPI 3.1."),
+    ("/api/v1/status", "Journal, publishers and subscribers; needs a token with the verb `view`, if there are tokens."),
+)
+"""What the page at `/` links to, with the probes."""
+
 _SUMMARY: Final = "Publish content to any number of subscribers, and see who has it."
 
 
@@ -65,6 +74,7 @@ def _described_api() -> FastAPI:
     """Return the routes with their description; one for the process, as nothing in it belongs to one agent."""
     app = _bare_api()
     document = describe(app)
+    app.state.paths = ("/api/docs", "/api/openapi.json", *document["paths"])
     text, page = json.dumps(document, ensure_ascii=False), reference_page(document)
 
     async def openapi(_: Request) -> Response:
@@ -73,6 +83,7 @@ def _described_api() -> FastAPI:
     async def docs(_: Request) -> Response:
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
 
+    app.add_route("/", home(*_LINKS), include_in_schema=False)
     app.add_route("/api/openapi.json", openapi, include_in_schema=False)
     app.add_route("/api/docs", docs, include_in_schema=False)
     return app
@@ -96,6 +107,7 @@ def _bare_api() -> FastAPI:
     )
     for one in (members, distributions, builds, queues, failures, log, process, sling):
         app.include_router(one.router)
+    app.include_router(queues.commands)
     app.add_exception_handler(MailboatError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_mistakes)
     app.add_exception_handler(HTTPException, _tell_status)
@@ -152,10 +164,33 @@ def _undeclared(kind: str) -> UsageError:
 async def _tell_status(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
     _call(request).outcome = str(known.status_code)
-    answer = problem_answer(plain_problem(known.status_code))
-    if known.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        answer.headers["Allow"] = ", ".join(_methods_at(request))
+    problem = plain_problem(known.status_code)
+    if known.status_code == HTTPStatus.NOT_FOUND:
+        path = request.url.path
+        detail = f"this agent serves nothing at {path[:_SHOWN_PATH]!r}"
+        return problem_answer(replace(problem, detail=detail, next_step=near_path(path, request.app.state.paths)))
+    if known.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
+        return problem_answer(problem)
+    allowed = ", ".join(_methods_at(request))
+    detail = f"this path does not support {request.method}"
+    answer = problem_answer(replace(problem, detail=detail, next_step=f"it supports {allowed}"))
+    answer.headers["Allow"] = allowed
     return answer
+
+
+def near_path(path: str, templates: Iterable[str]) -> str:
+    """A suggestion for a path that does not exist: the most similar one, with the names that were sent filled in."""
+    import difflib  # noqa: PLC0415  # for the unlucky only
+
+    sent = path[:_SHOWN_PATH].split("/")
+    filled = {_filled(one.split("/"), sent) for one in templates}
+    near = difflib.get_close_matches("/".join(sent), sorted(filled), n=1, cutoff=0.8)
+    return f"did you mean {near[0]}?" if near else "GET /api/docs lists all paths"
+
+
+def _filled(template: Sequence[str], sent: Sequence[str]) -> str:
+    pairs = zip_longest(template, sent[: len(template)], fillvalue="")
+    return "/".join(given if name.startswith("{") and given else name for name, given in pairs)
 
 
 def _methods_at(request: Request) -> Sequence[str]:

@@ -32,6 +32,7 @@ _FULL: Final = (
     b"connection: close\r\ncontent-length: 65\r\n\r\n"
     b'{"type":"about:blank","title":"Service Unavailable","status":503}'
 )
+_VERSIONS: Final = (b"1.0", b"1.1")
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _FOLDED_LINE: Final = re.compile(rb"\n[ \t]")
 
@@ -48,6 +49,8 @@ class StrictConnection(h11.Connection):
             self._refuse("a header is folded over several lines")
         event = super().next_event()
         if isinstance(event, h11.Request):
+            if event.http_version not in _VERSIONS:
+                self._refuse("the version of HTTP is neither 1.0 nor 1.1")
             names = {name for name, _ in event.headers}
             if {b"content-length", b"transfer-encoding"} <= names:
                 self._refuse("the head has both Content-Length and Transfer-Encoding")

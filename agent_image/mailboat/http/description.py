@@ -37,6 +37,12 @@ Every answer that is not a success is a problem document (RFC 9457, `application
 With tokens in the agent's configuration, send one as `Authorization: Bearer TOKEN`. Each operation says which verb the
 token needs; `admin` allows all. Offsets are whole numbers of up to 63 bits, `*_ms` are milliseconds since 1970 UTC.
 """
+_HOME: Final = "https://github.com/mailboat-dev/mailboat"
+_INFO: Final = {
+    "contact": {"name": "The Mailboat maintainers", "url": f"{_HOME}/issues"},
+    "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+}
+_SERVERS: Final = [{"url": "/", "description": "The agent that serves this description."}]
 _SCHEMES: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the agent's `http.tokens`."},
     "basic": {"type": "http", "scheme": "basic", "description": "The token as password; the user's name says nothing."},
@@ -54,6 +60,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
         description=_DESCRIPTION,
         routes=app.routes,
         tags=tags,
+        servers=_SERVERS,
+        contact=_INFO["contact"],
+        license_info=_INFO["license"],
     )
     components = document.setdefault("components", {})
     components["securitySchemes"] = _SCHEMES
@@ -70,6 +79,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         if "requestBody" in operation:
             operation["responses"]["408"] = problem_response(408)
         _share_problems(operation, shared)
+        _lend_examples(operation, schemas)
     return document
 
 
@@ -102,6 +112,18 @@ def _share_problems(operation: dict[str, Any], shared: dict[str, Any]) -> None:
         if set(answer.get("content", ())) == {MEDIA_TYPE}:
             shared[f"Problem{status}"] = answer
             operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
+
+
+def _lend_examples(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> None:
+    """Give the record of an answer, or of the items of a list, the example that the answer has."""
+    for answer in operation["responses"].values():
+        shown = answer.get("content", {}).get("application/json", {})
+        schema, example = shown.get("schema", {}), shown.get("example")
+        if schema.get("type") == "array" and example:
+            schema, example = schema["items"], example[0]
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name and example is not None:
+            schemas[name].setdefault("examples", [example])
 
 
 def _explain_members(schema: dict[str, Any]) -> None:

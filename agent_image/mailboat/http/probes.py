@@ -7,10 +7,11 @@ They need the bare framework only, so an agent without a publisher serves them a
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -26,8 +27,16 @@ from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail
 from mailboat.http.gate import gated
 from mailboat.http.problems import plain_problem
+from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
 from mailboat.telemetry.requests import RequestRecorder
+
+_LINKS: Final = (
+    ("/healthz", "Liveness: whether the threads of this process make progress."),
+    ("/readyz", "Readiness: whether its agents may serve."),
+    ("/metrics", "Metrics in the Prometheus text format; needs a token with the verb `view`, if there are tokens."),
+)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Telemetry(Protocol):
@@ -76,9 +85,21 @@ async def metrics(request: Request) -> Response:
     return Response(shown.content, headers={"content-type": shown.content_type})
 
 
+def home(*links: tuple[str, str]) -> Endpoint:
+    """The endpoint at `/`: a page that links to what the process serves, the probes included."""
+    page = link_page((*links, *_LINKS))
+
+    async def show(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": PAGE_POLICY})
+
+    return show
+
+
 def create_probe_app(ports: ProbePorts, config: HttpConfig, folder: Path, clock: Clock) -> ASGIApp:
     """Probes and metrics, and nothing else, behind the same gate as the whole API. Raises: as `gated`."""
-    app = Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+    app = Starlette(
+        routes=[Route("/", home()), Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    )
     return gated(with_ports(app, ports), config, folder, clock, AuditTrail(clock), ports.telemetry.requests)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
@@ -21,6 +21,15 @@ pre { padding: .75rem; overflow: auto } table { border-collapse: collapse } td, 
 .75rem .2rem 0; vertical-align: top; border-bottom: 1px solid #eee } summary { cursor: pointer }
 @media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } code, pre { background: #2a2a2a } }
 """
+
+
+def link_page(links: Iterable[tuple[str, str]]) -> str:
+    """The page at `/`: what an agent serves, as paths with their meaning."""
+    rows = "".join(
+        f'<tr><td><a href="{escape(path)}">{escape(path)}</a><td>{_inline(text)}</tr>' for path, text in links
+    )
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Mailboat agent</title>'
+    return f"{head}<style>{_STYLE}</style><h1>Mailboat agent</h1><table>{rows}</table></html>"
 
 
 def reference_page(document: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ router.add_api_route(
     summary="Does the process make progress?",
     response_model=LivenessView,
     responses=_answers(LivenessView),
+    openapi_extra={"security": []},
 )
 router.add_api_route(
     "/readyz",
@@ -36,6 +37,7 @@ router.add_api_route(
     summary="May its agents serve?",
     response_model=ReadinessView,
     responses=_answers(ReadinessView),
+    openapi_extra={"security": []},
 )
 router.add_api_route(
     "/metrics",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -34,7 +34,9 @@ from mailboat.http.waiting import settled
 from mailboat.queues.names import ERROR_SUFFIX
 from mailboat.queues.standing import QueueState
 
-router = APIRouter(prefix="/api/v1/publishers/{publisher}", tags=["queues"])
+_PREFIX: Final = "/api/v1/publishers/{publisher}"
+router = APIRouter(prefix=_PREFIX, tags=["queues"])
+commands = APIRouter(prefix=_PREFIX, tags=["commands"])
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -132,10 +134,8 @@ async def remove_items(
     return await _answered(ports, call, sent, wait)
 
 
-@router.get(
-    "/commands/{command_id}",
-    **operation(Verb.VIEW, "What became of a command", example=COMMAND, also=(404,)),
-    tags=["commands"],
+@commands.get(
+    "/commands/{command_id}", **operation(Verb.VIEW, "What became of a command", example=COMMAND, also=(404,))
 )
 async def show_command(
     publisher: PublisherName, command_id: CommandId, ports: Ports, wait: WaitSeconds = 0.0

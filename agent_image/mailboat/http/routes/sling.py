@@ -228,7 +228,10 @@ def sling_queue(agent: PublisherName, selection: QueueSelection, ports: Ports) -
 @router.get(_AGENT_PATH + "/queues/{queue}/{selection}", **_declared(Verb.VIEW, "An item of a queue", also=(404,)))
 def sling_item(agent: PublisherName, queue: QueueNameText, selection: ItemSelection, ports: Ports) -> Response:
     """A package in a queue, with all its paths; a listing shows the first path only."""
-    entry = parse_entry_id(selected(selection).name)
+    try:
+        entry = parse_entry_id(selected(selection).name)
+    except UsageError as error:
+        raise QueueMissingError(f"the queue {queue} has no item of that name", queue=queue) from error
     page = ports.control.queue(agent, queue, entry.offset, 1)
     if not page.items or page.items[0].offset != entry.offset:
         raise QueueMissingError(f"the queue {queue} holds no {entry}", queue=queue)
