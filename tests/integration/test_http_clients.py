@@ -463,7 +463,8 @@ def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeContr
 
 
 def test_a_token_is_rotated_by_writing_its_file(control: FakeControl, serve: Any, tokens: Any, tmp_path: Path) -> None:
-    url = serve(control, HttpConfig(tokens=tokens)).url
+    patient = HttpConfig(tokens=tokens, requests_per_second=1000.0, burst_requests=10_000)
+    url = serve(control, patient).url
     with HttpControl(url, "token-of-viewer") as before, HttpControl(url, "the new one") as after:
         assert before.status()
         (tmp_path / "draft").write_text("the new one\n")

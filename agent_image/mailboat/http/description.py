@@ -115,15 +115,22 @@ def _share_problems(operation: dict[str, Any], shared: dict[str, Any]) -> None:
 
 
 def _lend_examples(operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> None:
-    """Give the record of an answer, or of the items of a list, the example that the answer has."""
+    """Give the records of an answer the examples that the answer has of them."""
     for answer in operation["responses"].values():
         shown = answer.get("content", {}).get("application/json", {})
-        schema, example = shown.get("schema", {}), shown.get("example")
-        if schema.get("type") == "array" and example:
-            schema, example = schema["items"], example[0]
-        name = schema.get("$ref", "").rpartition("/")[2]
-        if name and example is not None:
-            schemas[name].setdefault("examples", [example])
+        _lend_example(shown.get("schema", {}), shown.get("example"), schemas)
+
+
+def _lend_example(schema: Mapping[str, Any], example: Any, schemas: Mapping[str, Any]) -> None:
+    for choice in schema.get("anyOf", ()):
+        _lend_example(choice, example, schemas)
+    if schema.get("type") == "array" and isinstance(example, list | tuple) and example:
+        _lend_example(schema.get("items", {}), example[0], schemas)
+    if "$ref" in schema and isinstance(example, dict):
+        record = schemas[schema["$ref"].rpartition("/")[2]]
+        record.setdefault("examples", [example])
+        for name, member in record.get("properties", {}).items():
+            _lend_example(member, example.get(name), schemas)
 
 
 def _explain_members(schema: dict[str, Any]) -> None:

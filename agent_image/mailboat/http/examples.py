@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from mailboat.agent.control.archive import MessageView, TopicView
+from mailboat.agent.control.archive import BinaryView, MessageView, TopicView
 from mailboat.agent.control.build_views import BuildFollowerView, BuildView
 from mailboat.agent.control.views import (
     BuildProgressView,
@@ -125,6 +125,7 @@ MESSAGE: Final[Document] = asdict(
         "inline",
         request_id="news-a-1",
         user_id="editor",
+        binaries=(BinaryView("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 8_400_000),),
     )
 )
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Final
 
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
-from mailboat.agent.health import LivenessView, ReadinessView
+from mailboat.agent.health import AgentView, LivenessView, ReadinessView
 from mailboat.config.document import Verb
 from mailboat.http import probes
 from mailboat.http.ports import problem_response, verb_needed
 
 router = APIRouter(tags=["process"])
+_READY: Final = AgentView("author", "publisher", "running", is_ready=True)
+_BEHIND: Final = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
 
 
-def _answers(record: type | None, *problems: int) -> dict[int | str, dict[str, Any]]:
-    found: dict[int | str, dict[str, Any]] = {one: problem_response(one) for one in problems}
-    if record is not None:
-        found[200] = {"description": "Yes."}
-        found[503] = {"description": "No; the document says why.", "model": record}
-    return found
+def _answers(good: LivenessView | ReadinessView, bad: LivenessView | ReadinessView) -> dict[int | str, dict[str, Any]]:
+    """How the answers of a probe are described, by an example of each."""
+    shown = [{"application/json": {"example": asdict(one)}} for one in (good, bad)]
+    return {
+        200: {"description": "Yes.", "content": shown[0]},
+        503: {"description": "No; the document says why.", "model": type(bad), "content": shown[1]},
+    }
 
 
 router.add_api_route(
@@ -28,7 +32,7 @@ router.add_api_route(
     probes.healthz,
     summary="Does the process make progress?",
     response_model=LivenessView,
-    responses=_answers(LivenessView),
+    responses=_answers(LivenessView(is_alive=True), LivenessView(is_alive=False, stuck=("mailboat-log",))),
     openapi_extra={"security": []},
 )
 router.add_api_route(
@@ -36,7 +40,7 @@ router.add_api_route(
     probes.readyz,
     summary="May its agents serve?",
     response_model=ReadinessView,
-    responses=_answers(ReadinessView),
+    responses=_answers(ReadinessView(True, (_READY,)), ReadinessView(False, (_READY, _BEHIND))),
     openapi_extra={"security": []},
 )
 router.add_api_route(
@@ -50,7 +54,7 @@ router.add_api_route(
             "description": "The figures, in the format that was asked for.",
             "content": {"application/openmetrics-text": {"schema": {"type": "string"}}},
         },
-        **_answers(None, 401, 403, 429),
+        **{status: problem_response(status) for status in (401, 403, 429)},
     },
     openapi_extra=verb_needed(Verb.VIEW),
 )
