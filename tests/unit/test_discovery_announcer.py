@@ -9,13 +9,14 @@ from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, ReadLimits, TopicSettings
-from mailboat.model.identifiers import AgentName, SlingId, TopicName
-from mailboat.model.messages import DiscoveryMessage
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
+from mailboat.model.messages import DiscoveryMessage, ReportStart
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
 
 DISCOVERY = TopicName("discovery")
+FIRST, LATER = ReportStart(Offset(0), is_first=True), ReportStart(Offset(4))
 
 
 class Agent:
@@ -98,11 +99,12 @@ def test_one_that_was_never_started_can_be_stopped(agent: Agent) -> None:
 
 
 def test_the_states_tell_the_last_offset_done_for_each_publisher() -> None:
-    states = states_for([AgentName("b"), AgentName("a")], 5, 2, None)
+    states = states_for([AgentName("b"), AgentName("a")], 5, 2, None, {None: FIRST, AgentName("b"): LATER})
     assert [(one.pub_agent_name, one.offset, one.retries) for one in states] == [("a", 4, 2), ("b", 4, 2)]
-    assert [one.offset for one in states_for([AgentName("a")], None, 0, None)] == [-1]
+    assert [one.reports for one in states] == [FIRST, LATER]
+    assert [one.offset for one in states_for([AgentName("a")], None, 0, None, {})] == [-1]
 
 
 def test_failures_are_told_of_the_publisher_whose_package_failed() -> None:
-    states = states_for([AgentName("one"), AgentName("two")], 5, 3, AgentName("one"))
+    states = states_for([AgentName("one"), AgentName("two")], 5, 3, AgentName("one"), {})
     assert [(one.pub_agent_name, one.retries) for one in states] == [("one", 3), ("two", 0)]

@@ -207,10 +207,19 @@ def test_one_that_may_not_read_the_confirmations_stops_and_gives_nothing_up(
     assert (target.ledger.position() or engine.position(0)).next_offset == 0
 
 
-def test_one_that_is_not_editable_passes_by_in_silence(engine: Engine, target: Target) -> None:
+@pytest.mark.parametrize("is_editable", [True, False])
+def test_a_skipped_package_is_reported_with_the_golden_name(engine: Engine, target: Target, is_editable: bool) -> None:
     says(engine, publish(engine, "/page"), FAILED)
-    catch_up(engine, target, is_editable=False)
+    catch_up(engine, target, is_editable=is_editable)
     assert paths_in(target) == set()
+    own = [one for one in engine.statuses() if one.sub_agent_name == EDGE]
+    assert [(one.status, one.staged_behind) for one in own] == [(REMOVED, GOLDEN)]
+
+
+def test_imports_of_a_subscriber_that_is_not_editable_are_not_reported(engine: Engine, target: Target) -> None:
+    says(engine, publish(engine, "/page"), IMPORTED)
+    catch_up(engine, target, is_editable=False)
+    assert paths_in(target) == {"/page"}
     assert own_statuses(engine) == {}
 
 

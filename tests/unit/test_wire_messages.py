@@ -27,6 +27,7 @@ from mailboat.model.messages import (
     PackageStatus,
     PingMessage,
     RedriveMessage,
+    ReportStart,
     StatusMessage,
     SubscriberState,
 )
@@ -157,6 +158,34 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         StatusMessage(SLING_ID, AgentName("edge-1"), AgentName("author"), Offset(0), PackageStatus.IMPORTED),
         3,
         text(1, SLING_ID) + text(2, "edge-1") + text(3, "author") + number(4, 0) + number(5, 2),
+    ),
+    "status-skipped": (
+        StatusMessage(
+            SLING_ID,
+            AgentName("edge-1"),
+            AgentName("author"),
+            Offset(7),
+            PackageStatus.REMOVED,
+            staged_behind=AgentName("golden"),
+        ),
+        3,
+        text(1, SLING_ID) + text(2, "edge-1") + text(3, "author") + number(4, 7) + number(5, 1) + text(24, "golden"),
+    ),
+    "discovery-reports": (
+        DiscoveryMessage(
+            OTHER_ID,
+            AgentName("edge-2"),
+            (SubscriberState(AgentName("author"), 41, reports=ReportStart(Offset(12), is_first=True)),),
+            follows_all=True,
+            reports=ReportStart(Offset(0)),
+        ),
+        1,
+        text(1, OTHER_ID)
+        + text(2, "edge-2")
+        + data(3, text(1, "author") + number(2, 41) + number(3, 0) + data(20, number(1, 12) + number(2, 1)))
+        + data(4, number(1, 0) + number(2, -1))
+        + number(30, 1)
+        + data(31, number(1, 0)),
     ),
     "discovery": (
         DiscoveryMessage(

@@ -216,7 +216,13 @@ class SubscriberProcess:
         return DiscoveryMessage(
             sub_sling_id=self._workspace.home.sling_id,
             sub_agent_name=subscription.name,
-            states=states_for(publishers, statistics.next_offset, statistics.attempts, statistics.failing_publisher),
+            states=states_for(
+                publishers,
+                statistics.next_offset,
+                statistics.attempts,
+                statistics.failing_publisher,
+                statistics.report_starts,
+            ),
             is_editable=subscription.is_editable,
             max_retries=subscription.max_retries,
             state=statistics.state,
@@ -230,6 +236,7 @@ class SubscriberProcess:
             next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
             log_identity=statistics.identity,
             follows_all=not subscription.follow,
+            reports=None if subscription.follow else statistics.report_starts.get(None),
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:

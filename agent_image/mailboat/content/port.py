@@ -15,7 +15,7 @@ from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
-from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
+from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -75,6 +75,10 @@ class GivenUp(Frozen):
     given_up_ms: int
 
 
+ReportStarts = Mapping[AgentName | None, ReportStart | None]
+"""By publisher, None for all without an entry; a start is None of a publisher that was followed once and is not now."""
+
+
 class OpenBuild(Frozen):
     """A bulk build of which some packages are in a target, and the last one is not.
 
@@ -117,11 +121,17 @@ class Ledger(Protocol):
     def claim(self, name: AgentName) -> None:
         """Make it the target of `name`. Raises: TargetOwnedError when it is another's."""
 
-    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
-        """Move the position without content: a person's decision (`--accept-gap`, restore).
+    def reset_position(
+        self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
+    ) -> None:
+        """Move the position without content: at a first start, or as a person decided (`--accept-gap`, restore).
 
-        Forgets that packages of the `accepted` publishers were passed over.
+        Forgets that packages of the `accepted` publishers were passed over, and stores the report starts, if given.
         """
+
+    @property
+    def report_starts(self) -> ReportStarts:
+        """From where on packages that are passed without an import are reported; empty where that was never stored."""
 
     def attempt(self) -> Attempt | None:
         """The failed attempt that waits for its next try."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import SubscriberState
+from mailboat.model.messages import ReportStart, SubscriberState
 
 
 def states_for(
-    publishers: Iterable[AgentName], next_offset: int | None, failures: int, failing: AgentName | None
+    publishers: Iterable[AgentName],
+    next_offset: int | None,
+    failures: int,
+    failing: AgentName | None,
+    reports: Mapping[AgentName | None, ReportStart | None],
 ) -> tuple[SubscriberState, ...]:
     """One state for each publisher, all with the same offset: the last one done, -1 when there is none.
 
@@ -18,5 +22,8 @@ def states_for(
     """
     last_done = -1 if next_offset is None else next_offset - 1
     return tuple(
-        SubscriberState(name, last_done, failures if failing in {None, name} else 0) for name in sorted(publishers)
+        SubscriberState(
+            name, last_done, failures if failing in {None, name} else 0, reports.get(name, reports.get(None))
+        )
+        for name in sorted(publishers)
     )

@@ -164,7 +164,11 @@ class FailureCause(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
-    """What became of one package at one subscriber, on the status topic."""
+    """What became of one package at one subscriber, on the status topic.
+
+    Attributes:
+        staged_behind: Ours. Of REMOVED: the package was skipped because this golden subscriber did not import it.
+    """
 
     sub_sling_id: SlingId
     sub_agent_name: AgentName
@@ -175,6 +179,19 @@ class StatusMessage:
     cause: FailureCause | None = None
     attempts: int = 0
     created_ms: int | None = None
+    staged_behind: AgentName | None = None
+
+
+class ReportStart(Frozen):
+    """From which package on a subscriber reports every package that it passes without importing it (ours).
+
+    Attributes:
+        offset: A package at this offset or beyond that was passed without a status was imported.
+        is_first: No earlier package of that publisher was imported.
+    """
+
+    offset: Offset
+    is_first: bool = False
 
 
 class SubscriberState(Frozen):
@@ -183,11 +200,13 @@ class SubscriberState(Frozen):
     Attributes:
         offset: Last offset processed; -1 when there is none.
         retries: How often the package after it was tried already.
+        reports: Ours. From where on this publisher's packages are reported; None of one that does not say.
     """
 
     pub_agent_name: AgentName
     offset: int
     retries: int = 0
+    reports: ReportStart | None = None
 
 
 class DiscoveryMessage(Frozen):
@@ -208,6 +227,7 @@ class DiscoveryMessage(Frozen):
         next_offset: Ours. What it reads next; None when it has read nothing.
         log_identity: Ours. The log that `next_offset` belongs to.
         follows_all: Ours. It imports of every publisher, also of those that no state names yet.
+        reports: Ours. From where on packages of publishers that no state names are reported.
     """
 
     sub_sling_id: SlingId
@@ -226,6 +246,7 @@ class DiscoveryMessage(Frozen):
     next_offset: Offset | None = None
     log_identity: LogIdentity | None = None
     follows_all: bool = False
+    reports: ReportStart | None = None
 
     @property
     def takes_leave(self) -> bool:
@@ -243,6 +264,13 @@ class DiscoveryMessage(Frozen):
     def follows(self, publisher: AgentName | None) -> bool:
         """Whether it imports what this publisher publishes."""
         return self.follows_all or publisher in {one.pub_agent_name for one in self.states}
+
+    def reports_of(self, publisher: AgentName) -> ReportStart | None:
+        """From where on it reports a publisher's packages; None where it does not say."""
+        for state in self.states:
+            if state.pub_agent_name == publisher:
+                return state.reports
+        return self.reports
 
     def reads_next_of(self, publisher: AgentName) -> Offset:
         """What it says to read next of a publisher that it follows; 0 when it has read nothing."""
@@ -344,6 +372,12 @@ class MissedReason(enum.StrEnum):
 
     ABSENT = "absent"
     """It was silent for longer than it is waited for."""
+
+    SKIPPED = "skipped"
+    """It passed the package without an import: its golden subscriber did not import it, or it joined later."""
+
+    UNKNOWN = "unknown"
+    """It is past the package; whether it imported it cannot be known."""
 
 
 class Missed(NamedTuple):

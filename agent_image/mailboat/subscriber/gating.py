@@ -21,7 +21,10 @@ class Passage(enum.Enum):
 
     IMPORT = enum.auto()
     REMOVE = enum.auto()
-    """It is passed by, and confirmed as REMOVED."""
+    """A clear drops it: it is passed and confirmed as REMOVED."""
+
+    SKIP = enum.auto()
+    """The golden subscriber did not import it: it is passed and confirmed as REMOVED, with that name."""
 
     WAIT = enum.auto()
     """Not yet: the batch ends before it."""
@@ -57,7 +60,7 @@ class Gate:
             case Precondition.ACCEPT:
                 return Passage.IMPORT
             case Precondition.SKIP:
-                return Passage.REMOVE
+                return Passage.SKIP
             case Precondition.WAIT:
                 return Passage.WAIT
 

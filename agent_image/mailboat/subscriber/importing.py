@@ -26,7 +26,7 @@ from mailboat.errors import (
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
 from mailboat.model.changes import ChangeCount, TreeChange
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
@@ -257,11 +257,12 @@ class Importer:
                 return True
             case Passage.WAIT:
                 raise _NotYetError
-            case Passage.REMOVE:
+            case Passage.REMOVE | Passage.SKIP as passage:
                 outcome.dropped += 1
                 outcome.left_out.add(offset)
-                if self._settings.is_editable:
-                    outcome.statuses += self.confirm(batch, offset, message, PackageStatus.REMOVED)
+                staging = self._settings.staging if passage is Passage.SKIP else None
+                golden = None if staging is None else staging.golden
+                outcome.statuses += self.confirm(batch, offset, message, PackageStatus.REMOVED, golden)
         return False
 
     def _import_with_care(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
@@ -284,9 +285,17 @@ class Importer:
             outcome.statuses += self.confirm(batch, offset, message)
 
     def confirm(
-        self, batch: Batch, offset: Offset, message: PackageMessage, status: PackageStatus = PackageStatus.IMPORTED
+        self,
+        batch: Batch,
+        offset: Offset,
+        message: PackageMessage,
+        status: PackageStatus = PackageStatus.IMPORTED,
+        staged_behind: AgentName | None = None,
     ) -> int:
-        """Add the confirmation of a package; how many were added."""
+        """Add the confirmation of a package; how many were added.
+
+        A subscriber that is not editable confirms only what it did not import: silence means an import.
+        """
         if message.pub_agent_name is None:
             return 0
         before = self.attempts_before
@@ -302,6 +311,7 @@ class Importer:
                 message.package_id,
                 attempts=attempts,
                 created_ms=int(self._ports.clock.now().timestamp() * 1000),
+                staged_behind=staged_behind,
             )
         )
         return 1

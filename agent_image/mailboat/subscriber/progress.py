@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
+from mailboat.content.port import ReportStarts
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset
@@ -72,6 +74,7 @@ class SubscriberStatistics(Frozen):
         build: The bulk build at hand, by its last package that was done in this run; None when that was its last one.
         held_back: Bulk builds whose end is waited for before readers are shown anything new.
         pieces: What became of packages in pieces; None before there is a run.
+        report_starts: From where on it reports packages that it passes without importing them.
     """
 
     phase: SubscriberPhase = SubscriberPhase.STARTING
@@ -102,6 +105,7 @@ class SubscriberStatistics(Frozen):
     build: BulkPart | None = None
     held_back: int = 0
     pieces: PieceFigures | None = None
+    report_starts: ReportStarts = field(default_factory=dict)
 
     @property
     def state(self) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mailboat.clock import Deadline
-from mailboat.content.port import Attempt
+from mailboat.content.port import Attempt, ReportStarts
 from mailboat.errors import MailboatError
 from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
@@ -91,12 +91,17 @@ class Reporter:
         """Where the log ended when it was last seen."""
         return self._snapshot.log_next_offset
 
-    def opened(self, position: Position, log_next_offset: Offset) -> None:
+    def opened(self, position: Position, log_next_offset: Offset, report_starts: ReportStarts) -> None:
         """The position is known, and fits."""
         self._is_at_end = position.next_offset >= log_next_offset
         self.gauge.opened(log_next_offset)
         self.stored_offset = position.next_offset
-        self._set(identity=position.identity, next_offset=position.next_offset, log_next_offset=log_next_offset)
+        self._set(
+            identity=position.identity,
+            next_offset=position.next_offset,
+            log_next_offset=log_next_offset,
+            report_starts=report_starts,
+        )
 
     def read(self, batch: RecordBatch) -> None:
         """Records came, or none."""

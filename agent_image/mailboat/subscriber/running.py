@@ -32,6 +32,7 @@ from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.processors import run_after
 from mailboat.subscriber.redriving import Redriver, StillGivenUp
+from mailboat.subscriber.report_starts import plan_report_starts
 from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -179,8 +180,11 @@ class ImportRun:
             self._settings.name, stored, identity, bounds, is_gap_accepted=is_gap_accepted, refusal=refusal
         )
         accepted = self._check_following(is_gap_accepted=is_gap_accepted)
-        if start != stored or accepted:
-            self._target.ledger.reset_position(start, accepted)
+        known = self._target.ledger.report_starts
+        position = None if stored is None else stored.next_offset
+        reports = plan_report_starts(known, self._settings.follow, position, start.next_offset)
+        if start != stored or accepted or reports != known:
+            self._target.ledger.reset_position(start, accepted, reports)
             if stored is not None and start.next_offset < stored.next_offset:
                 self._commands.refuse_clears("the log lost its end, and other packages may stand there now")
         self._commands.listen()
@@ -198,7 +202,7 @@ class ImportRun:
         self._has_read = False
         self._has_pending = True
         keep_reader(self._reader)
-        self._reporter.opened(start, bounds.next_offset)
+        self._reporter.opened(start, bounds.next_offset, reports)
 
     def _check_following(self, *, is_gap_accepted: bool) -> Collection[str]:
         """The publishers followed whose packages were passed over, as accepted. Raises: FollowWidenedError."""

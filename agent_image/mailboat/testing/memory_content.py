@@ -13,7 +13,7 @@ from typing import Self
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.keys import key_of
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
@@ -61,6 +61,7 @@ class MemoryStore:
     wanted: set[Offset] = field(default_factory=set)
     unfollowed: set[str] = field(default_factory=set)
     commits: int = 0
+    report_starts: ReportStarts = field(default_factory=dict)
     open_builds: Sequence[OpenBuild] = ()
     command_position: Position | None = None
     open_commands: dict[int, OpenCommand] = field(default_factory=dict)
@@ -141,10 +142,18 @@ class MemoryLedger:
             raise TargetOwnedError(f"the target belongs to {self._store.owner}")
         self._store.owner = name
 
-    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
+    def reset_position(
+        self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
+    ) -> None:
         """See `Ledger.reset_position`."""
         self._store.unfollowed.difference_update(accepted)
         self._store.position = position
+        self._store.report_starts = self._store.report_starts if report_starts is None else report_starts
+
+    @property
+    def report_starts(self) -> ReportStarts:
+        """See `Ledger.report_starts`."""
+        return self._store.report_starts
 
     def attempt(self) -> Attempt | None:
         """See `Ledger.attempt`."""

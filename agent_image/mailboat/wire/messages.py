@@ -26,6 +26,7 @@ from mailboat.model.messages import (
     PackageStatus,
     PingMessage,
     RedriveMessage,
+    ReportStart,
     StatusMessage,
     SubscriberState,
 )
@@ -161,6 +162,7 @@ def _encode_status(message: StatusMessage) -> bytes:
         cause=_encode_cause(message.cause),
         attempts=message.attempts or None,
         created_ms=message.created_ms,
+        staged_behind=message.staged_behind,
     ).SerializeToString(deterministic=True)
 
 
@@ -176,6 +178,7 @@ def _decode_status(value: bytes) -> StatusMessage:
         _decode_cause(wire.cause) if wire.HasField("cause") else None,
         wire.attempts,
         wall_ms(wire.created_ms),
+        AgentName(name(wire.staged_behind)) or None,
     )
 
 
@@ -185,7 +188,12 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         sub_sling_id=message.sub_sling_id,
         sub_agent_name=message.sub_agent_name,
         subscriber_state=[
-            pb.SubscriberState(pub_agent_name=one.pub_agent_name, offset=one.offset, retries=one.retries)
+            pb.SubscriberState(
+                pub_agent_name=one.pub_agent_name,
+                offset=one.offset,
+                retries=one.retries,
+                reports=_encode_reports(one.reports),
+            )
             for one in message.states
         ],
         subscriber_configuration=pb.SubscriberConfiguration(editable=message.is_editable, max_retries=retries),
@@ -200,6 +208,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         next_offset=message.next_offset,
         log_identity=_encode_identity(message.log_identity),
         follows_all=message.follows_all or None,
+        reports=_encode_reports(message.reports),
     ).SerializeToString(deterministic=True)
 
 
@@ -209,10 +218,7 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
     return DiscoveryMessage(
         SlingId(name(wire.sub_sling_id)),
         AgentName(name(wire.sub_agent_name)),
-        tuple(
-            SubscriberState(AgentName(name(one.pub_agent_name)), one.offset, one.retries)
-            for one in wire.subscriber_state
-        ),
+        tuple(map(_decode_state, wire.subscriber_state)),
         wire.subscriber_configuration.editable,
         None if retries < 0 else retries,
         cut(wire.state, MAX_NAME_CHARACTERS) or None,
@@ -228,7 +234,21 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         if wire.HasField("log_identity")
         else None,
         wire.follows_all,
+        _decode_reports(wire.reports) if wire.HasField("reports") else None,
     )
+
+
+def _decode_state(wire: pb.SubscriberState) -> SubscriberState:
+    reports = _decode_reports(wire.reports) if wire.HasField("reports") else None
+    return SubscriberState(AgentName(name(wire.pub_agent_name)), wire.offset, wire.retries, reports)
+
+
+def _encode_reports(reports: ReportStart | None) -> pb.ReportStart | None:
+    return None if reports is None else pb.ReportStart(offset=reports.offset, is_first=reports.is_first or None)
+
+
+def _decode_reports(wire: pb.ReportStart) -> ReportStart:
+    return ReportStart(_offset(wire.offset), wire.is_first)
 
 
 def _encode_identity(identity: LogIdentity | None) -> pb.LogIdentity | None:

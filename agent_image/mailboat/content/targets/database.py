@@ -21,7 +21,7 @@ from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -68,7 +68,10 @@ BUILD_SCHEMA: Final = (
 PASSED_OVER_SCHEMA: Final = ("CREATE TABLE IF NOT EXISTS passed_over (publisher TEXT PRIMARY KEY) WITHOUT ROWID",)
 """What version 4 of the schema adds."""
 
-_ADDITIONS: Final = {2: COMMAND_SCHEMA, 3: BUILD_SCHEMA, 4: PASSED_OVER_SCHEMA}
+REPORT_SCHEMA: Final = ("ALTER TABLE state ADD COLUMN reports TEXT NOT NULL DEFAULT '{}'",)
+"""What version 5 of the schema adds."""
+
+_ADDITIONS: Final = {2: COMMAND_SCHEMA, 3: BUILD_SCHEMA, 4: PASSED_OVER_SCHEMA, 5: REPORT_SCHEMA}
 
 
 def create_database(

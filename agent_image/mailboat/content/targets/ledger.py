@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import TranslatedFailures
-from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus
+from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
-from mailboat.model.messages import CommandResult, FailureCause, StatusMessage
+from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.wire import headers
@@ -61,11 +61,31 @@ class TargetLedger:
         if owner is None:
             self._write("UPDATE state SET owner = ?", (name,))
 
-    def reset_position(self, position: Position, accepted: Iterable[str] = ()) -> None:
+    def reset_position(
+        self, position: Position, accepted: Iterable[str] = (), report_starts: ReportStarts | None = None
+    ) -> None:
         """See `Ledger.reset_position`."""
         for publisher in accepted:
             self._write("DELETE FROM passed_over WHERE publisher = ?", (publisher,))
-        self._write(_STORE_POSITION, _position_row(position, 0))
+        if report_starts is None:
+            self._write(_STORE_POSITION, _position_row(position, 0))
+            return
+        starts = {
+            name or "": None if one is None else [one.offset, one.is_first] for name, one in report_starts.items()
+        }
+        self._write(f"{_STORE_POSITION}, reports = ?", (*_position_row(position, 0), json.dumps(starts)))
+
+    @property
+    def report_starts(self) -> ReportStarts:
+        """See `Ledger.report_starts`."""
+        text = self._rows("SELECT reports FROM state")[0][0]
+        try:
+            return {
+                AgentName(name) if name else None: None if found is None else ReportStart(Offset(found[0]), found[1])
+                for name, found in json.loads(text).items()
+            }
+        except (ValueError, TypeError, AttributeError, IndexError) as error:
+            raise TargetCorruptError(f"{self._uri} holds report starts that can't be read: {text[:100]!r}") from error
 
     def attempt(self) -> Attempt | None:
         """See `Ledger.attempt`."""

@@ -259,6 +259,7 @@ class PackageStatusMessage(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    STAGED_BEHIND_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     pub_agent_name: _builtins.str
@@ -267,6 +268,8 @@ class PackageStatusMessage(_message.Message):
     pkg_id: _builtins.str
     attempts: _builtins.int
     created_ms: _builtins.int
+    staged_behind: _builtins.str
+    """of REMOVED: skipped, as this golden subscriber did not import it"""
     @_builtins.property
     def cause(self) -> Global___Cause: ...
     def __init__(
@@ -281,10 +284,11 @@ class PackageStatusMessage(_message.Message):
         cause: Global___Cause | None = ...,
         attempts: _builtins.int | None = ...,
         created_ms: _builtins.int | None = ...,
+        staged_behind: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "created_ms", b"created_ms", "offset", b"offset", "pkg_id", b"pkg_id", "pub_agent_name", b"pub_agent_name", "status", b"status", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "created_ms", b"created_ms", "offset", b"offset", "pkg_id", b"pkg_id", "pub_agent_name", b"pub_agent_name", "staged_behind", b"staged_behind", "status", b"status", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "created_ms", b"created_ms", "offset", b"offset", "pkg_id", b"pkg_id", "pub_agent_name", b"pub_agent_name", "status", b"status", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "created_ms", b"created_ms", "offset", b"offset", "pkg_id", b"pkg_id", "pub_agent_name", b"pub_agent_name", "staged_behind", b"staged_behind", "status", b"status", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,24 +301,53 @@ class SubscriberState(_message.Message):
     PUB_AGENT_NAME_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
     pub_agent_name: _builtins.str
     offset: _builtins.int
     """last processed"""
     retries: _builtins.int
+    @_builtins.property
+    def reports(self) -> Global___ReportStart: ...
     def __init__(
         self,
         *,
         pub_agent_name: _builtins.str | None = ...,
         offset: _builtins.int | None = ...,
         retries: _builtins.int | None = ...,
+        reports: Global___ReportStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "pub_agent_name", b"pub_agent_name", "retries", b"retries"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "pub_agent_name", b"pub_agent_name", "reports", b"reports", "retries", b"retries"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "pub_agent_name", b"pub_agent_name", "retries", b"retries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "pub_agent_name", b"pub_agent_name", "reports", b"reports", "retries", b"retries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubscriberState: _TypeAlias = SubscriberState  # noqa: Y015
+
+@_typing.final
+class ReportStart(_message.Message):
+    """From which package on a subscriber sends a status for every package that it passed without importing it. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    IS_FIRST_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    is_first: _builtins.bool
+    """no earlier package of that publisher was imported"""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int | None = ...,
+        is_first: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportStart: _TypeAlias = ReportStart  # noqa: Y015
 
 @_typing.final
 class SubscriberConfiguration(_message.Message):
@@ -358,6 +391,7 @@ class DiscoveryMessage(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_IDENTITY_FIELD_NUMBER: _builtins.int
     FOLLOWS_ALL_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -379,6 +413,10 @@ class DiscoveryMessage(_message.Message):
     def cause(self) -> Global___Cause: ...
     @_builtins.property
     def log_identity(self) -> Global___LogIdentity: ...
+    @_builtins.property
+    def reports(self) -> Global___ReportStart:
+        """of publishers that no state names"""
+
     def __init__(
         self,
         *,
@@ -397,10 +435,11 @@ class DiscoveryMessage(_message.Message):
         next_offset: _builtins.int | None = ...,
         log_identity: Global___LogIdentity | None = ...,
         follows_all: _builtins.bool | None = ...,
+        reports: Global___ReportStart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,52 @@
+"""From which package on a subscriber reports what it passes without an import: a pure decision at each start.
+
+A subscriber sends a status for every package that it passes and does not import, so silence about a package means that
+it was imported. That holds from an offset on, which is kept for each publisher in the target and announced:
+
+    a new target                                   from its first package on; it imported none before
+    a target restored from a snapshot, or written  from its position on; earlier packages are not known
+    by a version that kept no such offset
+    a publisher that is followed for the first time  from the position on; it imported none before
+    a publisher that is followed again             from the position on; earlier packages are not known
+    a gap in the log that was accepted             from behind the gap on; earlier packages are not known
+    a replay of the log                            from where the replay begins, if that is earlier
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from mailboat.content.port import ReportStarts
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import ReportStart
+
+
+def plan_report_starts(
+    stored: ReportStarts, follow: Collection[AgentName] | None, position: Offset | None, start: Offset
+) -> ReportStarts:
+    """The report starts of the run that begins.
+
+    Args:
+        stored: Those of the run before; empty where none were kept.
+        follow: The publishers that are followed now; None is all.
+        position: What the target holds; None in a new target.
+        start: Where this run begins to read.
+    """
+    named: Collection[AgentName | None] = {None} if follow is None else follow
+    if position is None or not stored:
+        return dict.fromkeys(named, ReportStart(start, is_first=position is None))
+    moved = {name: None if one is None else _moved(one, position, start) for name, one in stored.items()}
+    followed = {*named, *(moved if follow is None else ())}
+    starts: dict[AgentName | None, ReportStart | None] = dict.fromkeys(moved)
+    for name in followed:
+        if name in moved or None in moved:
+            starts[name] = moved.get(name, moved.get(None)) or ReportStart(start)
+        else:
+            starts[name] = ReportStart(start, is_first=True)
+    return starts
+
+
+def _moved(one: ReportStart, position: Offset, start: Offset) -> ReportStart:
+    if start > position:
+        return ReportStart(start)
+    return one if start >= one.offset else ReportStart(start, one.is_first)
