@@ -204,6 +204,8 @@ def _delivery_of(document: Any) -> Delivery:
         waiting=_texts(document["waiting"]),
         removed=_texts(document["removed"]),
         failed={_text(name): _problem_of(cause) for name, cause in document["failed"]},
+        skipped=_reasons_of(document.get("skipped", ())),
+        unknown=_reasons_of(document.get("unknown", ())),
     )
 
 
@@ -213,6 +215,10 @@ def _build_of(document: Any) -> BuildProgress:
 
 def _problem_of(cause: Any) -> tuple[str, str]:
     return _reason_of(cause["code"], "Unknown"), _text(cause["message"])
+
+
+def _reasons_of(members: Sequence[Any]) -> dict[str, str]:
+    return {_text(one["subscriber"]): _text(one["reason"]) for one in members}
 
 
 def _texts(values: Sequence[object]) -> tuple[str, ...]:

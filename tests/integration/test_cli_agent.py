@@ -147,7 +147,12 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     dropped = mailboat("--url", author.url, "queues", "remove", "golden", str(wrong["offset"]), "--yes", "--wait", "30")
     assert (dropped.returncode, dropped.stdout) == (0, f"golden: 1 package dropped, up to offset {wrong['offset']}\n")
     assert mailboat("--url", author.url, "publish", "/index.html", "--wait", "30").returncode == 0
-    assert ask(author, "distributions", "get", "wrong", "--wait", "30")["removed"] == ["golden"]
+    told = mailboat("--url", author.url, "distributions", "get", "wrong", "--wait", "30", "-o", "json")
+    found = json.loads(told.stdout)
+    assert (told.returncode, found["state"], found["imported"], found["removed"]) == (1, "incomplete", [], ["golden"])
+    assert found["skipped"] == [{"subscriber": "edge", "reason": "staged", "golden": "golden"}]
+    listed = {one["request_id"]: one["state"] for one in ask(author, "distributions", "ls")["items"]}
+    assert listed["wrong"] == "incomplete"
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").exists()
     assert mailboat("content", "diff", site, f"sqlite:{tmp_path}/edges/edge.db").stdout == "no difference\n"
 

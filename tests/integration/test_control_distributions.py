@@ -25,7 +25,8 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import Offset
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import ReportStart, TopicRole
 from mailboat.testing.control_harbour import (
     AUTHOR,
     FAILED,
@@ -231,7 +232,51 @@ class TestDistribution:
         assert (name, cause.code, found.removed, found.imported) == ("failing", "StorageFull", ("clearing",), ("fine",))
         assert (found.state, found.waiting) == ("failed", ())
         failing.tell(0, IMPORTED)
-        assert room.distribution(AUTHOR, done.package_id).state == "distributed"
+        assert room.distribution(AUTHOR, done.package_id).state == "incomplete"
+
+    def test_each_subscriber_has_exactly_one_outcome(self, harbour: Harbour, room: ControlRoom) -> None:
+        first, done = publish(room, 2)
+        for name in ("dropping", "failing", "importing", "pending", "skipping"):
+            harbour.subscriber(name, is_editable=name == "dropping").announce(-1 if name == "pending" else 1)
+        harbour.subscriber("dropping").tell(1, REMOVED)
+        harbour.subscriber("failing").tell(1, FAILED)
+        harbour.subscriber("skipping").tell(1, REMOVED, golden=AgentName("golden"))
+        harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(1)
+        harbour.subscriber("foreign", reports=None).announce(1)
+        harbour.subscriber("later", reports=ReportStart(Offset(9), is_first=True)).announce(1)
+        harbour.subscriber("restored", reports=ReportStart(Offset(9))).announce(1)
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, found.imported, found.waiting, found.removed) == (
+            "failed",
+            ("importing",),
+            ("pending",),
+            ("dropping",),
+        )
+        assert [name for name, _ in found.failed] == ["failing"]
+        assert {one.subscriber: (one.reason, one.golden) for one in found.skipped} == {
+            "elsewhere": ("not-followed", None),
+            "later": ("joined-later", None),
+            "skipping": ("staged", "golden"),
+        }
+        assert {one.subscriber: one.reason for one in found.unknown} == {
+            "foreign": "no-reports",
+            "restored": "before-reports",
+        }
+        assert room.distribution(AUTHOR, first.package_id).imported == ("dropping", "failing", "importing", "skipping")
+
+    def test_statuses_that_retention_removed_are_never_taken_for_imports(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        (done,) = publish(room)
+        edge = harbour.subscriber(is_editable=True)
+        edge.tell(0, REMOVED)
+        edge.announce(0)
+        status = harbour.workspace.topic(TopicRole.STATUS)
+        harbour.workspace.journal.truncate(status, Offset(1))
+        settle(harbour, room)
+        found = room.distribution(AUTHOR, done.package_id)
+        assert (found.state, [one.reason for one in found.unknown]) == ("incomplete", ["statuses-gone"])
 
     def test_it_is_found_by_package_id_and_by_request_id_also_by_who_did_not_publish_it(
         self, harbour: Harbour, room: ControlRoom

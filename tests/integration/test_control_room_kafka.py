@@ -25,6 +25,7 @@ from mailboat.model.messages import (
     CommandVerb,
     DiscoveryMessage,
     Message,
+    ReportStart,
     SubscriberState,
     TopicRole,
 )
@@ -52,7 +53,7 @@ def append(workspace: Workspace, role: TopicRole, message: Message) -> None:
 
 
 def announce(workspace: Workspace, last_done: int) -> None:
-    states = (SubscriberState(AUTHOR, last_done),)
+    states = (SubscriberState(AUTHOR, last_done, reports=ReportStart(Offset(0), is_first=True)),)
     append(workspace, TopicRole.DISCOVERY, DiscoveryMessage(SLING_ID, EDGE, states, is_editable=True, max_retries=3))
 
 

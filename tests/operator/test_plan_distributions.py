@@ -99,12 +99,32 @@ def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for()
     assert late.status["pools"][0]["failed"] == ["edge-1"]
 
 
-def test_what_was_cleared_from_a_queue_is_not_counted_as_done() -> None:
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1"), removed=("edge-2",))
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [
+        ({"removed": ("edge-2",)}, "dropped: edge-2"),
+        ({"skipped": {"edge-2": "staged"}}, "skipped (staged): edge-2"),
+        ({"skipped": {"edge-2": "not-followed"}}, "skipped (not-followed): edge-2"),
+        ({"unknown": {"edge-2": "no-reports"}}, "unknown (no-reports): edge-2"),
+    ],
+)
+def test_a_package_that_a_member_did_not_import_is_not_distributed(passed: dict[str, Any], text: str) -> None:
+    delivery = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1"), **passed)
     plan = plan_distribution(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
-    assert (plan.status["state"], plan.status["done"]) == ("Distributed", "2/3")
-    assert "cleared from the queues of edge-2" in plan.status["conditions"][0]["message"]
+    assert (plan.status["state"], plan.status["done"]) == ("Failed", "2/3")
+    assert condition(plan) == ("False", "NotImported")
+    assert condition(plan, "Stalled") == ("True", "NotImported")
+    assert text in plan.status["conditions"][0]["message"]
+    assert plan.status["pools"][0]["missed"] == ["edge-2"]
+
+
+def test_a_stranger_that_does_not_follow_the_publisher_is_not_counted() -> None:
+    members = ("edge-0", "edge-1", "edge-2")
+    delivery = Delivery("p-1", 7, NOW, imported=members, skipped={"laptop": "not-followed"})
+    plan = plan_distribution(asked(), delivery, [EDGE], NOW)
+    assert plan.status is not None
+    assert (plan.status["done"], condition(plan)) == ("3/3", ("True", "Distributed"))
 
 
 def test_a_look_without_news_writes_nothing() -> None:

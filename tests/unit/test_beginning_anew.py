@@ -53,8 +53,8 @@ def following_log(journal: Journal, _: ManualClock) -> Step:
     return lambda: follower.follow(0.0)
 
 
-def following_statuses(journal: Journal, _: ManualClock) -> Step:
-    follower = StatusFollower([], journal, TOPIC)
+def following_statuses(journal: Journal, clock: ManualClock) -> Step:
+    follower = StatusFollower([], journal, TOPIC, clock)
     return lambda: follower.follow(0.0)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import typer
 from mailboat.agent.control.views import (
     BuildProgressView,
     CauseView,
@@ -14,13 +16,14 @@ from mailboat.agent.control.views import (
     DistributionOrder,
     DistributionView,
     JournalView,
+    NotImportedView,
     PublisherView,
     StatusView,
     SubscriberStatusView,
 )
 from mailboat.cli import status
 from mailboat.cli.answers import answer_text
-from mailboat.cli.distributions import Followed, followed_lines, merged, waited_for
+from mailboat.cli.distributions import Followed, end_by, followed_lines, merged, waited_for
 from mailboat.cli.main import main
 from mailboat.cli.published import Published
 from mailboat.cli.rendering import Output, show
@@ -173,7 +176,7 @@ def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent:
 def test_requests_are_listed_the_newest_first_with_how_many_have_them(run: Any) -> None:
     code, lines = run("distributions", "ls", "--limit", 2)
     assert code == 0
-    assert lines[0].split() == ["OFFSET", "PUBLISHED", "ACTION", "PATHS", "STATE", "HAVE", "IT", "REQUEST"]
+    assert lines[0].split() == ["OFFSET", "PUBLISHED", "ACTION", "PATHS", "STATE", "IMPORTED", "REQUEST"]
     assert [line.split()[0] for line in lines[1:3]] == ["2", "1"]
     assert "ADD      /news/2 … 2 paths   queued" in lines[1]
     assert lines[1].rstrip().endswith("1 of 2   r-2")
@@ -467,6 +470,53 @@ def test_who_gave_up_one_of_several_packages_did_not_import_them() -> None:
     found = merged([first, last])
     assert (found.state, found.imported, found.removed, dict(found.failed)) == ("failed", ("a",), ("c",), {"b": FULL})
     assert merged([first, view_of(1, waiting=("a",))]).state == "queued"
+
+
+def test_packages_of_one_command_are_merged_with_each_subscriber_once() -> None:
+    staged, restored = NotImportedView("b", "staged", "golden"), NotImportedView("c", "before-reports")
+    first = view_of(0, state="incomplete", imported=("a",), skipped=(staged,), unknown=(restored,), removed=("golden",))
+    last = view_of(1, state="queued", imported=("b", "c", "golden"), waiting=("a",))
+    found = merged([first, last])
+    assert (found.state, found.imported, found.waiting) == ("queued", (), ("a",))
+    assert (found.skipped, found.unknown, found.removed) == ((staged,), (restored,), ("golden",))
+    last = view_of(1, state="distributed", imported=("a", "b", "c", "golden"))
+    assert merged([first, last]).state == "incomplete"
+
+
+SKIPPED = (NotImportedView("b", "staged", "golden"), NotImportedView("c", "staged", "golden"))
+UNFOLLOWED = NotImportedView("d", "not-followed")
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"imported": ("a",)}, 0),
+        ({"imported": ("a",), "skipped": (UNFOLLOWED,)}, 0),
+        ({"imported": ("a",), "skipped": SKIPPED}, 1),
+        ({"imported": ("a",), "removed": ("b",)}, 1),
+        ({"imported": ("a",), "failed": (("b", FULL),)}, 1),
+        ({"imported": ("a",), "unknown": (NotImportedView("b", "no-reports"),)}, 1),
+        ({"imported": ("a",), "waiting": ("b",), "removed": ("c",)}, 1),
+        ({"imported": ("a",), "waiting": ("b",)}, 3),
+        ({}, 3),
+        ({"skipped": (UNFOLLOWED,)}, 3),
+    ],
+)
+def test_a_wait_ends_with_0_only_if_all_that_follow_imported_it(facts: dict[str, Any], code: int) -> None:
+    with nullcontext() if code == 0 else pytest.raises(typer.Exit) as ended:
+        end_by([view_of(0, imported=("a",)), view_of(1, **facts)])
+    assert code == (0 if ended is None else ended.value.exit_code)
+
+
+def test_skipped_and_unknown_are_said_with_their_reasons() -> None:
+    unknown = (NotImportedView("e", "before-reports"), NotImportedView("f", "no-reports"))
+    view = view_of(1, imported=("a",), skipped=(*SKIPPED, UNFOLLOWED), unknown=unknown)
+    assert list(followed_lines(Followed(view, 2.0, {}))) == [
+        "imported by 1/5 in 2.0 s",
+        "  skipped by 2: b, c (staged behind golden, which did not import it)",
+        "  unknown of 1: e (the package is older than the subscriber's reports: restored, or gap accepted)",
+        "  unknown of 1: f (this kind of subscriber does not report what it skips)",
+    ]
 
 
 def test_many_who_are_waited_for_are_told_by_their_states() -> None:

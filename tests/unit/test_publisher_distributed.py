@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
-from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import (
     Action,
     DiscoveryMessage,
@@ -15,11 +15,12 @@ from mailboat.model.messages import (
     Missed,
     MissedReason,
     PackageStatus,
+    ReportStart,
     StatusMessage,
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity
-from mailboat.publisher.distributed import MAX_FAILED, MAX_MEMBERS, Audience, Verdicts
+from mailboat.publisher.distributed import Audience
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
@@ -339,35 +340,69 @@ def test_invented_names_do_not_push_out_those_who_are_known() -> None:
     assert stored[0].queue_name.agent_name == "real"
 
 
-def test_verdicts_are_bounded_by_names_and_forgotten_below_the_cursor() -> None:
-    verdicts = Verdicts(AUTHOR)
-    for number in range(6000):
-        status = StatusMessage(SLING, AgentName(f"s{number}"), AUTHOR, Offset(3), PackageStatus.REMOVED_FAILED)
-        verdicts.hear(status)
-    assert len(verdicts.missed(Offset(3))) == 4000
-    verdicts.forget_below(4)
-    assert verdicts.missed(Offset(3)) == []
+def test_a_skipped_package_names_who_skipped_it(world: World) -> None:
+    world.publish()
+    world.say("staged", 0, PackageStatus.REMOVED, golden="golden")
+    world.announce("staged", 1)
+    world.announce("golden", 1)
+    (event,) = world.settle()
+    assert event.missed == (Missed(name_of("staged"), MissedReason.SKIPPED),)
 
 
-def given_up(sling_id: str, offset: int) -> StatusMessage:
-    return StatusMessage(
-        SlingId(sling_id), AgentName("edge"), AUTHOR, Offset(offset), PackageStatus.REMOVED_FAILED, PackageId("p")
-    )
+def test_a_subscriber_that_joined_the_publisher_later_skipped_what_was_before(world: World) -> None:
+    world.announce("widened", 0, reports=ReportStart(Offset(2), is_first=True))
+    world.step()
+    for _ in range(3):
+        world.publish()
+    world.announce("widened", 3, reports=ReportStart(Offset(2), is_first=True))
+    assert [[one.reason for one in event.missed] for event in world.settle()] == [["skipped"], ["skipped"], []]
 
 
-def test_failures_of_invented_packages_are_bounded_in_sum() -> None:
-    verdicts = Verdicts(AUTHOR)
-    for subscriber in range(7):
-        for offset in range(20_000):
-            verdicts.hear(given_up(f"{subscriber:036}", 10**12 + offset))
-    verdicts.forget_below(1000)
-    assert sum(map(len, verdicts._failed.values())) == verdicts._failed_count <= MAX_FAILED
+def test_a_subscriber_that_does_not_report_is_named_as_unknown(world: World) -> None:
+    world.publish()
+    world.announce("foreign", 1, reports=None)
+    (event,) = world.settle()
+    assert event.missed == (Missed(name_of("foreign"), MissedReason.UNKNOWN),)
 
 
-def test_invented_subscribers_hide_no_failure() -> None:
-    verdicts = Verdicts(AUTHOR)
-    for number in range(3 * MAX_MEMBERS):
-        verdicts.hear(given_up(f"{number:036}", 1))
-    verdicts.hear(given_up(SLING, 5))
-    assert [one.subscriber for one in verdicts.missed(Offset(5))] == [name_of("edge")]
-    assert len(verdicts._confirmed) == 2 * MAX_MEMBERS
+def test_statuses_that_retention_removed_make_an_import_unknown(world: World) -> None:
+    world.publish()
+    world.say("a", 0, PackageStatus.REMOVED)
+    world.clock.advance(1)
+    world.publish()
+    world.say("a", 1, PackageStatus.IMPORTED)
+    world.journal.truncate(TopicName("status"), Offset(1))
+    world.start()
+    world.announce("a", 2)
+    first, second = world.settle()
+    assert first.missed == (Missed(name_of("a"), MissedReason.UNKNOWN),)
+    assert second.missed == (Missed(name_of("a"), MissedReason.UNKNOWN),)  # of the same moment as the first one read
+    world.clock.advance(1)
+    world.publish()
+    world.announce("a", 3)
+    assert [one.missed for one in world.settle()] == [()]
+
+
+def test_reports_of_other_publishers_cost_nothing(world: World) -> None:
+    world.append("status", StatusMessage(SLING, AgentName("a"), AgentName("other"), Offset(0), PackageStatus.REMOVED))
+    world.step()
+    assert world.run is not None
+    assert world.run._reports.range_count == 0
+
+
+def test_reports_are_forgotten_behind_the_cursor(world: World) -> None:
+    for offset in range(3):
+        world.publish()
+        world.say("a", offset, PackageStatus.REMOVED_FAILED)
+    world.announce("a", 3)
+    assert len(world.settle()) == 3
+    assert world.run is not None
+    assert world.run._reports.range_count == 0
+
+
+def test_subscribers_that_never_announce_are_named_by_what_they_report(world: World) -> None:
+    world.publish()
+    world.say("unheard", 0, PackageStatus.REMOVED_FAILED)
+    world.announce("a", 1)
+    (event,) = world.settle()
+    assert event.missed == (Missed(name_of("unheard"), MissedReason.FAILED),)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import PackageStatus, StatusMessage
-from mailboat.queues.claims import MAX_CLAIMS, SETTLING_SECONDS, Claims, Confirmations
-from mailboat.queues.names import QueueName
+from mailboat.queues.claims import MAX_CLAIMS, SETTLING_SECONDS, Claims
 from mailboat.testing.examples import examples
-
-AUTHOR = AgentName("author")
-
-
-def status(sling_id: str, offset: int) -> StatusMessage:
-    return StatusMessage(SlingId(sling_id), AgentName("edge"), AUTHOR, Offset(offset), PackageStatus.IMPORTED)
 
 
 def test_a_claim_counts_a_moment_after_it_was_heard() -> None:
@@ -53,13 +44,3 @@ def test_claims_are_bounded_and_nothing_counts_before_it_was_said_long_enough(sa
         assert len(claims.entries) <= MAX_CLAIMS
         assert claims.settled(now) <= max(claims.claimed, 0)
     assert claims.settled(now + SETTLING_SECONDS) == (said[-1][0] if said else 0)
-
-
-def test_confirmations_are_the_highest_offset_of_each_and_bounded() -> None:
-    heard = Confirmations(max_queues=2)
-    for sling_id, offset in (("a", 5), ("b", 1), ("a", 3), ("c", 2)):
-        heard.hear(status(sling_id, offset))
-    found = [heard.last(AUTHOR, QueueName(SlingId(one), AgentName("edge"))) for one in "abc"]
-    assert found == [5, -1, 2]
-    heard.clear()
-    assert heard.last(AUTHOR, QueueName(SlingId("a"), AgentName("edge"))) == -1

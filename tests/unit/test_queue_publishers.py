@@ -264,7 +264,7 @@ class TestErrorQueues:
     def test_they_are_rebuilt_from_the_status_topic(self, journal: MemoryJournal, failed: FailedPackages) -> None:
         garbage = NewRecord(b"\xff", (("type", b"3"), ("version", b"1")))
         journal.append(STATUSES, [record_of(status(4)), garbage, record_of(PingMessage()), record_of(status(6))])
-        follower = StatusFollower([failed], journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES, ManualClock())
         assert follower.follow(0.0) == 4
         assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [4, 6]
         journal.append(STATUSES, [record_of(status(4, PackageStatus.IMPORTED))])
@@ -276,7 +276,7 @@ class TestErrorQueues:
         self, journal: MemoryJournal, failed: FailedPackages
     ) -> None:
         journal.append(STATUSES, [record_of(status(4))])
-        follower = StatusFollower([failed], journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES, ManualClock())
         follower.follow(0.0)
         journal.delete_topic(STATUSES)
         journal.ensure_topic(STATUSES, TopicSettings())
@@ -286,7 +286,7 @@ class TestErrorQueues:
         assert [one.offset for one in failed.of(AUTHOR, EDGE, Offset(0))] == [6]
 
     def test_a_follower_that_waits_can_be_interrupted(self, journal: MemoryJournal, failed: FailedPackages) -> None:
-        follower = StatusFollower([failed], journal, STATUSES)
+        follower = StatusFollower([failed], journal, STATUSES, ManualClock())
         with in_background(lambda: follower.follow(LONG_WAIT_SECONDS)) as following:
             follower.interrupt()
             assert following.result(PATIENCE_SECONDS) == 0

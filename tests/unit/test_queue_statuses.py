@@ -1,4 +1,4 @@
-"""What statuses say beside failures: what left a queue without being imported, and answers to commands."""
+"""Answers to commands on the status topic, and waiting for news."""
 
 from __future__ import annotations
 
@@ -6,84 +6,17 @@ import threading
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mailboat.agent.control.answers import CommandAnswers
 from mailboat.agent.control.news import News
 from mailboat.model.identifiers import AgentName, Offset, SlingId
-from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PackageStatus, PingMessage, StatusMessage
+from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
 from mailboat.queues.names import QueueName
-from mailboat.queues.removals import MAX_QUEUES, RemovedPackages
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import PATIENCE_SECONDS
 
-AUTHOR, OTHER = AgentName("author"), AgentName("other")
+AUTHOR = AgentName("author")
 SLING_ID = SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69")
-EDGE, WEST = QueueName(SLING_ID, AgentName("edge")), QueueName(SLING_ID, AgentName("west"))
-REMOVED, IMPORTED, FAILED = PackageStatus.REMOVED, PackageStatus.IMPORTED, PackageStatus.REMOVED_FAILED
-
-
-def status(offset: int, kind: PackageStatus = REMOVED, name: QueueName = EDGE) -> StatusMessage:
-    return StatusMessage(name.sling_id, name.agent_name, AUTHOR, Offset(offset), kind)
-
-
-def hear_all(removed: RemovedPackages, *statuses: tuple[int, PackageStatus]) -> None:
-    for offset, kind in statuses:
-        removed.hear(status(offset, kind))
-
-
-def offsets_in(removed: RemovedPackages, end: int, name: QueueName = EDGE, publisher: AgentName = AUTHOR) -> list[int]:
-    return [one for one in range(end) if removed.is_removed(publisher, name, Offset(one))]
-
-
-class TestRemovals:
-    def test_what_was_cleared_is_told_from_what_was_imported(self) -> None:
-        removed = RemovedPackages()
-        hear_all(removed, (1, IMPORTED), (2, REMOVED), (4, REMOVED), (5, IMPORTED), (7, FAILED), (8, REMOVED))
-        assert set(offsets_in(removed, 10)) - {3} == {2, 4, 8}  # 3 is another's: an editable subscriber tells all
-
-    def test_a_subscribers_removals_are_its_own_and_of_one_publisher(self) -> None:
-        removed = RemovedPackages()
-        hear_all(removed, (2, REMOVED))
-        assert offsets_in(removed, 5, WEST) == offsets_in(removed, 5, publisher=OTHER) == []
-
-    def test_a_status_that_is_told_twice_changes_nothing(self) -> None:
-        removed = RemovedPackages()
-        history = ((1, REMOVED), (2, IMPORTED), (3, REMOVED), (4, IMPORTED))
-        hear_all(removed, *history, *history)
-        assert offsets_in(removed, 6) == [1, 3]
-
-    def test_the_clear_of_many_packages_costs_one_range(self) -> None:
-        removed = RemovedPackages(max_ranges=1)
-        hear_all(removed, *((offset, REMOVED) for offset in range(1000)))
-        assert offsets_in(removed, 2000) == list(range(1000))
-
-    def test_the_number_of_ranges_is_bounded(self) -> None:
-        removed = RemovedPackages(max_ranges=10)
-        for offset in range(0, 100, 2):
-            hear_all(removed, (offset, REMOVED), (offset + 1, IMPORTED))
-        assert offsets_in(removed, 100) == list(range(80, 100, 2))
-        removed.hear(status(5, name=WEST))
-        assert offsets_in(removed, 100, WEST) == [5]
-
-    def test_the_number_of_subscribers_is_bounded(self) -> None:
-        removed = RemovedPackages()
-        for number in range(MAX_QUEUES + 5):
-            removed.hear(status(1, name=QueueName(SLING_ID, AgentName(f"edge-{number}"))))
-        assert len(removed._queues) == MAX_QUEUES
-
-    def test_what_is_no_status_means_nothing(self) -> None:
-        removed = RemovedPackages()
-        removed.hear(PingMessage())
-        hear_all(removed, (2, REMOVED))
-        removed.clear()
-        assert offsets_in(removed, 5) == []
-
-    @given(st.lists(st.sampled_from([REMOVED, IMPORTED, FAILED]), max_size=40))
-    def test_any_history_of_an_editable_subscriber_is_told_exactly(self, kinds: list[PackageStatus]) -> None:
-        removed = RemovedPackages()
-        hear_all(removed, *enumerate(kinds))
-        assert offsets_in(removed, len(kinds)) == [place for place, kind in enumerate(kinds) if kind is REMOVED]
+EDGE = QueueName(SLING_ID, AgentName("edge"))
 
 
 class TestAnswers:

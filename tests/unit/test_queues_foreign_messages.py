@@ -133,7 +133,7 @@ class TestBatchesThatCanNotBeTakenIn:
         journal = MemoryJournal(ManualClock())
         journal.ensure_topic(STATUS, TopicSettings(retention_seconds=None))
         listener = ForgetfulListener()
-        follower = StatusFollower([listener], journal, STATUS)
+        follower = StatusFollower([listener], journal, STATUS, ManualClock())
         journal.append(STATUS, [status_record(0), status_record(1)])
         with pytest.raises(ValueError, match="not now"):
             follower.follow(0.0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.rendering import Report, count_text
 from mailboat.cli.session import Session
 
@@ -36,7 +36,7 @@ def show_commands(
     lines = [answer_text(one) for one in answers] or [empty]
     session.show(Report([asdict(one) for one in answers], [one.id for one in answers], lambda: lines))
     if any(one.state == _REFUSED for one in answers):
-        raise typer.Exit(GIVEN_UP_EXIT_CODE)
+        raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
     if waited_seconds and any(one.state == _SENT for one in answers):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 

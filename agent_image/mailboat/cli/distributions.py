@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
-from mailboat.cli.failures import GIVEN_UP_EXIT_CODE, NOT_YET_EXIT_CODE
+from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
@@ -19,10 +19,18 @@ from mailboat.clock import Clock, Deadline
 
 if TYPE_CHECKING:
     from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import DistributionView
+    from mailboat.agent.control.views import DistributionView, NotImportedView
 
-_FAILED = "failed"
 _QUEUED = "queued"
+_STATES = ("distributed", "incomplete", _QUEUED, "failed")
+_NOT_FOLLOWED = "not-followed"
+_REASON_TEXTS: Final[Mapping[str, str]] = {
+    _NOT_FOLLOWED: "does not follow the publisher",
+    "joined-later": "follows the publisher since a later package",
+    "before-reports": "the package is older than the subscriber's reports: restored, or gap accepted",
+    "statuses-gone": "statuses of that time are not kept, or too many to read",
+    "no-reports": "this kind of subscriber does not report what it skips",
+}
 _GONE = "gone"
 _MOST_LINES = 6
 _LOOK_SECONDS = 0.5
@@ -32,7 +40,7 @@ _COLUMNS = (
     Column("ACTION"),
     Column("PATHS", can_cut=True),
     Column("STATE"),
-    Column("HAVE IT", is_number=True),
+    Column("IMPORTED", is_number=True),
     Column("REQUEST", can_cut=True),
 )
 
@@ -57,7 +65,8 @@ def get(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="Wait until every subscriber has it; exit code 3 when time is over, 1 when one gave it up.",
+            help="Wait for all subscribers that follow the publisher. Exits 0 if all imported it, 1 if one gave it up,"
+            " dropped or skipped it, 3 on timeout or if no subscriber is known.",
         ),
     ] = None,
     publisher: Annotated[
@@ -70,7 +79,7 @@ def get(
         ),
     ] = None,
 ) -> None:
-    """Tell what became of a request: who has imported it, who has not yet, who gave it up."""
+    """Show what became of a request at each subscriber: imported, pending, skipped, dropped or given up."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         found = control.distribution(name, package, wait or 0.0)
@@ -156,32 +165,60 @@ def standing_text(one: DistributionView) -> str:
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
-    """The last package, with everybody who gave up, dropped or lacks any of them."""
-    failed = tuple({name: (name, cause) for one in views for name, cause in one.failed}.values())
-    removed = tuple(dict.fromkeys(name for one in views for name in one.removed))
-    without = {name for name, _ in failed} | set(removed)
+    """The last package, with each subscriber under the worst of what became of any of them."""
+    failed = {name: cause for one in views for name, cause in one.failed}
+    taken = set(failed)
+    waiting = _first_of((name for name in views[-1].waiting), taken)
+    removed = _first_of((name for one in views for name in one.removed), taken)
+    skipped = _first_reasons((each for one in views for each in one.skipped), taken)
+    unknown = _first_reasons((each for one in views for each in one.unknown), taken)
     return replace(
         views[-1],
-        failed=failed,
+        failed=tuple(failed.items()),
+        waiting=waiting,
         removed=removed,
-        imported=tuple(name for name in views[-1].imported if name not in without),
-        state=_FAILED if failed and views[-1].state != _QUEUED else views[-1].state,
+        skipped=skipped,
+        unknown=unknown,
+        imported=tuple(name for name in views[-1].imported if name not in taken),
+        state=_QUEUED if waiting else max((one.state for one in views), key=_STATES.index),
     )
+
+
+def _first_of(names: Iterable[str], taken: set[str]) -> tuple[str, ...]:
+    """The names that were not taken before; they are now."""
+    found = tuple(name for name in dict.fromkeys(names) if name not in taken)
+    taken.update(found)
+    return found
+
+
+def _first_reasons(views: Iterable[NotImportedView], taken: set[str]) -> tuple[NotImportedView, ...]:
+    by_name: dict[str, NotImportedView] = {}
+    for one in views:
+        by_name.setdefault(one.subscriber, one)
+    return tuple(by_name[name] for name in _first_of(by_name, taken))
 
 
 def end_by(views: Sequence[DistributionView]) -> None:
     """End by what became of packages that were waited for.
 
-    Raises: typer.Exit with 1 where somebody gave one up; 3 where somebody has not got there, or nobody is known.
+    Raises: typer.Exit with 1 where a subscriber that follows the publisher will not import one, or may not have; else
+        with 3 where one has still to import it, or none is known.
     """
-    if any(one.failed for one in views):
-        raise typer.Exit(GIVEN_UP_EXIT_CODE)
-    if any(one.state == _QUEUED or not _audience(one) for one in views):
+    if any(len(one.imported) + len(one.waiting) < _audience(one) for one in views):
+        raise typer.Exit(NOT_IMPORTED_EXIT_CODE)
+    if any(one.waiting or not _audience(one) for one in views):
         raise typer.Exit(NOT_YET_EXIT_CODE)
 
 
 def _audience(one: DistributionView) -> int:
-    return len(one.imported) + len(one.waiting) + len(one.removed) + len(one.failed)
+    """How many subscribers follow the publisher."""
+    missed = len(one.removed) + len(one.failed) + len(_passed(one)) + len(one.unknown)
+    return len(one.imported) + len(one.waiting) + missed
+
+
+def _passed(one: DistributionView) -> list[NotImportedView]:
+    """Who skipped the package though it follows the publisher."""
+    return [each for each in one.skipped if each.reason != _NOT_FOLLOWED]
 
 
 def _lines(one: DistributionView) -> Iterator[str]:
@@ -196,6 +233,22 @@ def _lines(one: DistributionView) -> Iterator[str]:
         if names:
             yield f"{title:<9}  {len(names)}: {_some(names)}"
     yield from (f"given up   {name}: {error_text(cause)}" for name, cause in one.failed)
+    yield from (f"skipped    {line}" for line in _reason_lines(one.skipped))
+    yield from (f"unknown    {line}" for line in _reason_lines(one.unknown))
+
+
+def _reason_lines(views: Iterable[NotImportedView]) -> Iterator[str]:
+    """One line for each reason, with its subscribers."""
+    names: dict[str, list[str]] = {}
+    for one in views:
+        names.setdefault(_reason_text(one), []).append(one.subscriber)
+    yield from (f"{len(those)}: {_some(those)} ({reason})" for reason, those in names.items())
+
+
+def _reason_text(one: NotImportedView) -> str:
+    if one.reason == "staged":
+        return f"staged behind {one.golden or 'another subscriber'}, which did not import it"
+    return _REASON_TEXTS.get(one.reason, one.reason)
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:
@@ -233,6 +286,8 @@ def followed_lines(found: Followed) -> Iterator[str]:
     yield f"imported by {len(one.imported)}/{total} in {seconds_text(found.seconds)}"
     yield from (f"  given up by {name}: {error_text(cause)}" for name, cause in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
+    yield from (f"  skipped by {line}" for line in _reason_lines(_passed(one)))
+    yield from (f"  unknown of {line}" for line in _reason_lines(one.unknown))
     yield from _waiting_lines(found)
 
 

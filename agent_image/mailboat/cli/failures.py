@@ -19,8 +19,8 @@ INTERRUPTED_EXIT_CODE: Final = 130
 BROKEN_PIPE_EXIT_CODE: Final = 141
 """The reader of a pipe went away: 128 + SIGPIPE. Nothing is printed."""
 
-GIVEN_UP_EXIT_CODE: Final = 1
-"""A subscriber gave a package up that was waited for, or refused a command."""
+NOT_IMPORTED_EXIT_CODE: Final = 1
+"""A subscriber gave up, dropped or skipped a package that was waited for, or refused a command."""
 
 DECLINED_EXIT_CODE: Final = 1
 """A question was answered with no."""
@@ -32,7 +32,7 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (0, "done"),
     (
         1,
-        "failed, retrying will not help; a difference found; packages given up; a command refused; answered no",
+        "failed, retrying will not help; a difference found; packages not imported; a command refused; answered no",
     ),
     (2, "invalid command line, configuration or request"),
     (3, "published or sent, but not done in time, or no subscriber is known (`--wait`)"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mailboat.agent.control.views import DistributionView
     from mailboat.publisher.receipts import Receipt
 
-_FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed")
+_FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")
 
 
 class Published(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which packages count as distributed: pure decisions over who is known, how far they are, and what they gave up.
+"""Which packages count as distributed: pure decisions over who is known, how far they are, and what they imported.
 
 A package waits for the subscribers that were known when it was appended; where none of them is left, for whoever is
 known now. It is distributed when all of them, and at least one, are past it. A subscriber that is silent for longer
@@ -9,20 +9,19 @@ are in docs/decisions/0010-distributed-events.md. Called by `DistributedNotifier
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import Message, Missed, MissedReason, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.messages import Missed, MissedReason, PackageMessage, ReportStart
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
-from mailboat.queues.removals import RemovedPackages
+from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
+from mailboat.queues.reports import PackageReports
 
 MAX_MEMBERS: Final = 2_000
 MAX_ABSENT: Final = 1_000
-MAX_FAILED: Final = 100_000
 MAX_MISSED: Final = 1_000
 """How many subscribers one event names at most."""
 
@@ -42,6 +41,16 @@ class Distributed(NamedTuple):
     missed: tuple[Missed, ...]
 
 
+class MemberFacts(NamedTuple):
+    """What a subscriber announces that decides whether silence about a package means an import."""
+
+    is_editable: bool = False
+    start: ReportStart | None = None
+
+
+_NO_FACTS: Final = MemberFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMember:
     """A subscriber as it is remembered over restarts.
@@ -51,12 +60,14 @@ class StoredMember:
         since_ms: When it became known; it counts for packages appended from then on.
         left_ms: When it was given up as silent; None while it is waited for.
         next_offset: What it read next when it was last heard; None where that is not known.
+        facts: What else it announced; not remembered over restarts.
     """
 
     queue_name: QueueName
     since_ms: int
     left_ms: int | None = None
     next_offset: int | None = None
+    facts: MemberFacts = _NO_FACTS
 
 
 @dataclass(slots=True)
@@ -65,6 +76,7 @@ class _Member:
     since_ms: int
     heard_seconds: float
     claims: Claims = field(default_factory=Claims)
+    facts: MemberFacts = _NO_FACTS
 
     def claim(self, next_offset: int, heard_seconds: float) -> None:
         """It says that everything below `next_offset` is done."""
@@ -96,7 +108,14 @@ class Audience:
         """Whether the subscriber is waited for."""
         return queue_name in self._members
 
-    def hear(self, queue_name: QueueName, next_offset: int | None, heard_ms: int, heard_seconds: float) -> bool:
+    def hear(
+        self,
+        queue_name: QueueName,
+        next_offset: int | None,
+        heard_ms: int,
+        heard_seconds: float,
+        facts: MemberFacts = _NO_FACTS,
+    ) -> bool:
         """Take in an announcement; True when it is somebody new. None is a position that can't be believed."""
         known = self._members.get(queue_name)
         if known is None and len(self._members) >= MAX_MEMBERS:
@@ -104,6 +123,7 @@ class Audience:
         member = known or _Member(queue_name, heard_ms, heard_seconds)
         self._members[queue_name] = member
         member.heard_seconds = max(member.heard_seconds, heard_seconds)
+        member.facts = facts
         member.claim(0 if next_offset is None else next_offset, heard_seconds)
         return known is None
 
@@ -117,7 +137,7 @@ class Audience:
         for one in gone:
             del self._members[one.queue_name]
             over_ms = int(1000 * (now_seconds - one.heard_seconds - silent_seconds))
-            self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed))
+            self._absent.append(StoredMember(one.queue_name, one.since_ms, now_ms - over_ms, one.claimed, one.facts))
         del self._absent[:-MAX_ABSENT]
         return [one.queue_name for one in gone]
 
@@ -144,28 +164,85 @@ class Audience:
         return [*members, *self._absent]
 
     def plan(
-        self, candidates: Iterable[Candidate], verdicts: Verdicts, now_seconds: float, limit: int
+        self, candidates: Iterable[Candidate], known: KnownReports, now_seconds: float, limit: int
     ) -> list[Distributed]:
         """The first of the candidates, in order, that are distributed now; at most `limit`."""
         done_to = {
-            one.queue_name: (one.since_ms, one.done_to(verdicts.confirmed(one.queue_name), now_seconds))
+            one.queue_name: (one.since_ms, one.done_to(known.last(one.queue_name), now_seconds))
             for one in self._members.values()
         }
-        return plan_distributed(candidates, list(done_to.values()), self._missed_by(verdicts), limit)
+        return plan_distributed(candidates, list(done_to.values()), lambda one: self._missed(one, known), limit)
 
-    def _missed_by(self, verdicts: Verdicts) -> Callable[[Candidate], tuple[Missed, ...]]:
-        def missed(candidate: Candidate) -> tuple[Missed, ...]:
-            found = verdicts.missed(candidate.offset)
-            named = {one.subscriber for one in found}
-            for one in self._absent:
-                is_counted = one.since_ms <= candidate.appended_ms <= (one.left_ms or 0)
-                is_past = one.next_offset is not None and one.next_offset > candidate.offset
-                if is_counted and not is_past and str(one.queue_name) not in named:
-                    named.add(str(one.queue_name))
-                    found.append(Missed(str(one.queue_name), MissedReason.ABSENT))
-            return tuple(sorted(found)[:MAX_MISSED])
+    def _missed(self, candidate: Candidate, known: KnownReports) -> tuple[Missed, ...]:
+        """Who does not have the content, or may not have it; the reason that a subscriber gave itself counts first."""
+        found: dict[QueueName, MissedReason | None] = dict.fromkeys(self._absent_at(candidate), MissedReason.ABSENT)
+        counted = [one for one in self._members.values() if one.since_ms <= candidate.appended_ms]
+        for one in counted or self._members.values():
+            found[one.queue_name] = known.missed(one.queue_name, candidate, one.claimed, one.facts)
+        for past in self._absent:
+            if past.queue_name not in found and _counts(past, candidate):
+                found[past.queue_name] = known.missed(past.queue_name, candidate, past.next_offset or 0, past.facts)
+        for name in known.without(candidate.offset):
+            found[name] = known.missed(name, candidate, candidate.offset + 1, _NO_FACTS)
+        return tuple(sorted(Missed(str(name), reason) for name, reason in found.items() if reason)[:MAX_MISSED])
 
-        return missed
+    def _absent_at(self, candidate: Candidate) -> list[QueueName]:
+        """Who was waited for, and was silent for too long before it was past the package."""
+        return [
+            one.queue_name
+            for one in self._absent
+            if _counts(one, candidate) and (one.next_offset is None or one.next_offset <= candidate.offset)
+        ]
+
+
+def _counts(one: StoredMember, candidate: Candidate) -> bool:
+    return one.since_ms <= candidate.appended_ms <= (one.left_ms or 0)
+
+
+class KnownReports(NamedTuple):
+    """What subscribers reported about one publisher's packages, as far as it was heard.
+
+    Attributes:
+        publisher: Whose packages.
+        reports: The reports.
+        are_complete_since: Whether all statuses were heard that were appended after a time.
+    """
+
+    publisher: AgentName
+    reports: PackageReports
+    are_complete_since: Callable[[int], bool]
+
+    def last(self, queue_name: QueueName) -> int:
+        """The highest offset that a subscriber has said anything about; -1 when none."""
+        return self.reports.last(self.publisher, queue_name)
+
+    def without(self, offset: Offset) -> Iterator[QueueName]:
+        """The subscribers that reported that they did not import the package."""
+        return self.reports.without(self.publisher, offset)
+
+    def missed(
+        self, queue_name: QueueName, candidate: Candidate, done_to: int, facts: MemberFacts
+    ) -> MissedReason | None:
+        """Why a subscriber that is past a package may not have its content; None when it imported it."""
+        verdict = decide_outcome(
+            OutcomeFacts(
+                offset=candidate.offset,
+                done_to=done_to,
+                is_editable=facts.is_editable,
+                start=facts.start,
+                reports=self.reports.find(self.publisher, queue_name, candidate.offset),
+                are_statuses_complete=self.are_complete_since(candidate.appended_ms),
+            )
+        )
+        return _REASONS.get(verdict.outcome)
+
+
+_REASONS: Final = {
+    Outcome.GIVEN_UP: MissedReason.FAILED,
+    Outcome.DROPPED: MissedReason.REMOVED,
+    Outcome.SKIPPED: MissedReason.SKIPPED,
+    Outcome.UNKNOWN: MissedReason.UNKNOWN,
+}
 
 
 def plan_distributed(
@@ -186,82 +263,3 @@ def plan_distributed(
                 break
         found.append(Distributed(candidate, missed(candidate)))
     return found
-
-
-class Verdicts:
-    """A fold over the status topic: what subscribers do not have of one publisher's packages. See `StatusListener`.
-
-    Anyone may write to that topic, so it is bounded in sum: of too many subscribers the one not heard of for longest
-    is forgotten, of too many failures those of the subscriber with most.
-    """
-
-    def __init__(self, publisher: AgentName) -> None:
-        """Know of nothing yet."""
-        self._publisher = publisher
-        self._removed = RemovedPackages()
-        self._last_removed: dict[QueueName, int] = {}
-        self._failed: dict[QueueName, set[int]] = {}
-        self._failed_count = 0
-        self._confirmed: OrderedDict[QueueName, int] = OrderedDict()
-        self._below = 0
-
-    def hear(self, status: Message) -> None:
-        """Take in a status; all else is ignored."""
-        if not isinstance(status, StatusMessage) or status.pub_agent_name != self._publisher:
-            return
-        queue = QueueName(status.sub_sling_id, status.sub_agent_name)
-        self._confirmed[queue] = max(self._confirmed.get(queue, -1), status.offset)
-        self._confirmed.move_to_end(queue)
-        if len(self._confirmed) > 2 * MAX_MEMBERS:
-            self._forget(next(iter(self._confirmed)))
-        self._removed.hear(status)
-        if status.status is PackageStatus.REMOVED:
-            self._last_removed[queue] = max(self._last_removed.get(queue, -1), status.offset)
-        elif status.status is PackageStatus.IMPORTED:
-            if status.offset in self._failed.get(queue, ()):
-                self._set_failed(queue, self._failed[queue] - {status.offset})
-        elif status.offset >= self._below:
-            self._add_failed(queue, status.offset)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._removed.clear()
-        self._last_removed.clear()
-        self._failed.clear()
-        self._failed_count = 0
-        self._confirmed.clear()
-
-    def forget_below(self, offset: int) -> None:
-        """Packages below have had their event."""
-        self._below = offset
-        for queue, offsets in list(self._failed.items()):
-            self._set_failed(queue, {one for one in offsets if one >= offset})
-        for queue in [queue for queue, last in self._last_removed.items() if last < offset]:
-            del self._last_removed[queue]
-
-    def confirmed(self, queue_name: QueueName) -> int:
-        """The highest offset that a subscriber has said anything about; -1 when none."""
-        return self._confirmed.get(queue_name, -1)
-
-    def missed(self, offset: Offset) -> list[Missed]:
-        """Who does not have the package because it was given up, or cleared out of the queue."""
-        found = [Missed(str(one), MissedReason.FAILED) for one, offsets in self._failed.items() if offset in offsets]
-        cleared = [one for one in self._last_removed if self._removed.is_removed(self._publisher, one, offset)]
-        return [*found, *(Missed(str(one), MissedReason.REMOVED) for one in cleared)]
-
-    def _add_failed(self, queue: QueueName, offset: int) -> None:
-        offsets = self._failed.setdefault(queue, set())
-        self._failed_count += offset not in offsets
-        offsets.add(offset)
-        if self._failed_count > MAX_FAILED:
-            self._set_failed(max(self._failed, key=lambda one: len(self._failed[one])), set())
-
-    def _set_failed(self, queue: QueueName, offsets: set[int]) -> None:
-        self._failed_count += len(offsets) - len(self._failed.pop(queue, ()))
-        if offsets:
-            self._failed[queue] = offsets
-
-    def _forget(self, queue: QueueName) -> None:
-        del self._confirmed[queue]
-        self._last_removed.pop(queue, None)
-        self._set_failed(queue, set())

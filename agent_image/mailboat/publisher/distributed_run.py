@@ -21,9 +21,10 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, DistributedEvent, PackageMessage
 from mailboat.model.positions import Bounds, LogIdentity
 from mailboat.model.topics import DISCOVERY_TOPIC, EVENT_TOPIC, PACKAGE_TOPIC, STATUS_TOPIC
-from mailboat.publisher.distributed import Audience, Candidate, Distributed, Verdicts
+from mailboat.publisher.distributed import MAX_MEMBERS, Audience, Candidate, Distributed, KnownReports, MemberFacts
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory, HeardTo, StoredAudience
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
+from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
 from mailboat.wire.messages import decode_message
@@ -99,7 +100,7 @@ class EventRun:
         self._pending: deque[Candidate] = deque()
         self._looked_seconds = clock.monotonic()
         self._audience = Audience(ports.memory.audience(), clock.monotonic())
-        self._verdicts = Verdicts(settings.publisher)
+        self._reports = PackageReports(lambda one: one == settings.publisher, max_queues=2 * MAX_MEMBERS)
         self._log = KnownLog(journal, settings.package_topic)
         self._discovery = journal.identity(settings.discovery_topic)
         discovery = journal.bounds(settings.discovery_topic)
@@ -107,7 +108,8 @@ class EventRun:
         self._heard_to = self._first_announcement(discovery)
         self._packages = journal.reader(settings.package_topic, cursor.next_offset)
         self._announcements = journal.reader(settings.discovery_topic, self._heard_to)
-        self._statuses = StatusFollower([self._verdicts], journal, settings.status_topic)
+        self._statuses = StatusFollower([self._reports], journal, settings.status_topic, clock)
+        self._known = KnownReports(settings.publisher, self._reports, self._statuses.are_complete_since)
 
     @property
     def next_offset(self) -> Offset:
@@ -137,13 +139,13 @@ class EventRun:
         has_changed = self._hear(wait_seconds)
         if self._announcements.next_offset < self._announced_to:
             return ()  # somebody may have joined meanwhile whom the package has to wait for
-        while self._statuses.follow(0.0):
+        while self._statuses.follow(0.0) or not self._statuses.is_caught_up:
             pass
         has_changed = self._drop_silent() or has_changed
         self._fill()
         raised: list[DistributedEvent] = []
         self._looked_seconds = self._ports.clock.monotonic()
-        while ready := self._audience.plan(self._pending, self._verdicts, self._looked_seconds, _EVENTS_AT_ONCE):
+        while ready := self._audience.plan(self._pending, self._known, self._looked_seconds, _EVENTS_AT_ONCE):
             raised += self._raise(ready)
             self._fill()
         self._forget_absent()
@@ -170,7 +172,11 @@ class EventRun:
         age_seconds = max(0.0, now_seconds - announced.appended_ms / 1000)
         position = self._log.believed(announced, announced.claimed_for(self._settings.publisher))
         heard_ms = min(announced.appended_ms, int(now_seconds * 1000))
-        return self._audience.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds)
+        message = announced.message
+        facts = MemberFacts()
+        if message is not None:
+            facts = MemberFacts(message.is_editable, message.reports_of(self._settings.publisher))
+        return self._audience.hear(announced.queue_name, position, heard_ms, clock.monotonic() - age_seconds, facts)
 
     def _drop_silent(self) -> bool:
         clock = self._ports.clock
@@ -231,7 +237,7 @@ class EventRun:
         cursor = EventCursor(self._noted, self._event_offset)
         audience = StoredAudience(self._audience.stored(), HeardTo(self._discovery, self._heard_to))
         self._ports.memory.advance(TOPIC_READER, self._identity, cursor, audience)
-        self._verdicts.forget_below(self._noted)
+        self._reports.trim(self._noted)
 
     # ------------------------------------------------------------------------------------------------------ the start
 

@@ -8,19 +8,13 @@ announced (docs/decisions/0010-distributed-events.md). Used by the control room,
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
-
-from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import Message, StatusMessage
-from mailboat.queues.names import QueueName
 
 SETTLING_SECONDS: Final = 1.0
 """A position counts when it was announced so long ago: the statuses that belong to it are in the log by then."""
 
 MAX_CLAIMS: Final = 64
-MAX_CONFIRMING: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +64,3 @@ class Claims:
         """Without what was passed by before that time."""
         settled = [one for one in self.entries if one[0] + SETTLING_SECONDS <= at_seconds]
         return Claims(self.entries[max(0, len(settled) - 1) :])
-
-
-class Confirmations:
-    """A fold over the status topic: the last package that each subscriber said something about. Safe for threads."""
-
-    def __init__(self, max_queues: int = MAX_CONFIRMING) -> None:
-        """Nobody said anything yet."""
-        self._max = max_queues
-        self._last: OrderedDict[tuple[AgentName, QueueName], int] = OrderedDict()
-
-    def hear(self, status: Message) -> None:
-        """Take in a status; all else is ignored."""
-        if not isinstance(status, StatusMessage):
-            return
-        key = (status.pub_agent_name, QueueName(status.sub_sling_id, status.sub_agent_name))
-        self._last[key] = max(self._last.get(key, -1), status.offset)
-        self._last.move_to_end(key)
-        if len(self._last) > self._max:
-            self._last.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all: the status topic is another one."""
-        self._last.clear()
-
-    def last(self, publisher: AgentName, queue_name: QueueName) -> int:
-        """The highest offset that the subscriber has said anything about; -1 when none."""
-        return self._last.get((publisher, queue_name), -1)

@@ -6,9 +6,11 @@ was faster than the reader, they forget all and hear it from its beginning.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from mailboat.clock import Clock
 from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch, Start
 from mailboat.model.identifiers import Offset, TopicName
@@ -16,6 +18,7 @@ from mailboat.model.messages import Message
 from mailboat.wire.messages import decode_message
 
 _READ: Final = ReadLimits(max_records=500)
+_NEVER: Final = Offset(1 << 63)
 
 
 class StatusListener(Protocol):
@@ -32,20 +35,40 @@ class StatusFollower:
     """Brings listeners the status topic. Belongs to one thread, but for `interrupt`."""
 
     def __init__(
-        self, listeners: Sequence[StatusListener], journal: Journal, topic: TopicName, start: Start = Edge.EARLIEST
+        self,
+        listeners: Sequence[StatusListener],
+        journal: Journal,
+        topic: TopicName,
+        clock: Clock,
+        start: Start = Edge.EARLIEST,
     ) -> None:
         """Begin at the oldest status that is kept, or at `start`."""
         self._listeners = listeners
         self._journal = journal
         self._topic = topic
+        self._clock = clock
         self._reader: JournalReader = journal.reader(topic, start)
         self._next_offset = self._reader.next_offset
         self._unheard: RecordBatch | None = None
+        self._unread_to_ms = self._begun_ms()
+        self._caught_up_at = Offset(0)
 
     @property
     def next_offset(self) -> Offset:
         """The status that is read next; those before it were heard."""
         return self._next_offset
+
+    def are_complete_since(self, appended_ms: int) -> bool:
+        """Whether no status is missing that was appended after that time, by the log's clock, and before the last read.
+
+        Statuses before the first one that was read have an older time, or the same.
+        """
+        return self.is_caught_up and appended_ms > self._unread_to_ms
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all is heard again that the topic held when listeners had to forget what they knew."""
+        return self._next_offset >= self._caught_up_at
 
     def follow(self, wait_seconds: float) -> int:
         """Read once, waiting at most so long; how many records came.
@@ -61,6 +84,8 @@ class StatusFollower:
             self._restart()
             return 0
         self._unheard = batch
+        if batch.records:
+            self._unread_to_ms = min(self._unread_to_ms, batch.records[0].appended_ms)
         for record in batch.records:
             try:
                 message = decode_message(record.headers, record.value)
@@ -83,7 +108,14 @@ class StatusFollower:
     def _restart(self) -> None:
         reader = self._journal.reader(self._topic, Edge.EARLIEST)  # until there is one, the old one is asked
         self._reader.close()
+        self._caught_up_at = _NEVER  # before anything is forgotten: other threads ask meanwhile
         for listener in self._listeners:
             listener.clear()
         self._reader = reader
         self._next_offset = self._reader.next_offset
+        self._unread_to_ms = self._begun_ms()
+        self._caught_up_at = self._journal.bounds(self._topic).next_offset
+
+    def _begun_ms(self) -> float:
+        """Until a record is read: statuses up to this moment may be unread, unless reading begins with the first."""
+        return -math.inf if self._next_offset == 0 else self._clock.now().timestamp() * 1000

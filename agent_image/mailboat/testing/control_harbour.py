@@ -38,6 +38,7 @@ from mailboat.model.messages import (
     Message,
     PackageStatus,
     RedriveMessage,
+    ReportStart,
     StatusMessage,
     SubscriberState,
     TopicRole,
@@ -62,6 +63,7 @@ class PlayedSubscriber:
     is_editable: bool = False
     max_retries: int | None = 3
     last_done: int = -1
+    reports: ReportStart | None = ReportStart(Offset(0), is_first=True)  # noqa: RUF009  # immutable
     heard: list[object] = field(default_factory=list)
 
     @property
@@ -71,7 +73,7 @@ class PlayedSubscriber:
     def announce(self, last_done: int | None = None, *, retries: int = 0, **facts: Any) -> None:
         """Say where it stands; `facts` are further fields of the announcement."""
         self.last_done = self.last_done if last_done is None else last_done
-        states = tuple(SubscriberState(one, Offset(self.last_done), retries) for one in self.publishers)
+        states = tuple(SubscriberState(one, self.last_done, retries, self.reports) for one in self.publishers)
         known: dict[str, Any] = {
             "state": "importing",
             "max_retries": self.max_retries,
@@ -80,11 +82,22 @@ class PlayedSubscriber:
         message = DiscoveryMessage(self.sling_id, AgentName(self.name), states, **known)
         self.append(TopicRole.DISCOVERY, message)
 
-    def tell(self, offset: int, status: PackageStatus, publisher: AgentName = AUTHOR) -> None:
+    def tell(
+        self, offset: int, status: PackageStatus, publisher: AgentName = AUTHOR, golden: AgentName | None = None
+    ) -> None:
         """Say what became of a package."""
         cause = CAUSE if status is FAILED else None
         message = StatusMessage(
-            self.sling_id, AgentName(self.name), publisher, Offset(offset), status, None, cause, 4, 1_700_000_000_000
+            self.sling_id,
+            AgentName(self.name),
+            publisher,
+            Offset(offset),
+            status,
+            None,
+            cause,
+            4,
+            1_700_000_000_000,
+            golden,
         )
         self.append(TopicRole.STATUS, message)
 

@@ -18,6 +18,7 @@ from mailboat.model.messages import (
     DistributedEvent,
     PackageMessage,
     PackageStatus,
+    ReportStart,
     StatusMessage,
     SubscriberState,
     TopicRole,
@@ -34,6 +35,7 @@ AUTHOR = AgentName("author")
 SLING = SlingId("5a1e0000-0000-4000-8000-000000000001")
 SETTINGS = EventSettings(AUTHOR, silent_seconds=300.0)
 SETTLED = 1.1
+FROM_FIRST = ReportStart(Offset(0), is_first=True)
 SILENT = 301.0
 
 
@@ -99,20 +101,35 @@ class World:
         )
         return self.append("package", message)
 
-    def announce(self, subscriber: str, next_offset: int, identity: LogIdentity | None = None) -> None:
-        states = (SubscriberState(AUTHOR, next_offset - 1),)
+    def announce(
+        self,
+        subscriber: str,
+        next_offset: int,
+        identity: LogIdentity | None = None,
+        reports: ReportStart | None = FROM_FIRST,
+    ) -> None:
+        states = (SubscriberState(AUTHOR, next_offset - 1, reports=reports),)
         self.append("discovery", DiscoveryMessage(SLING, AgentName(subscriber), states, log_identity=identity))
 
     def announce_all(self, subscriber: str, next_offset: int) -> None:
         """As one that follows all, and has seen nothing of this publisher yet."""
         states = (SubscriberState(AgentName("other"), next_offset - 1),)
         message = DiscoveryMessage(
-            SLING, AgentName(subscriber), states, next_offset=Offset(next_offset), follows_all=True
+            SLING,
+            AgentName(subscriber),
+            states,
+            next_offset=Offset(next_offset),
+            follows_all=True,
+            reports=FROM_FIRST,
         )
         self.append("discovery", message)
 
-    def say(self, subscriber: str, offset: int, status: PackageStatus) -> None:
-        self.append("status", StatusMessage(SLING, AgentName(subscriber), AUTHOR, Offset(offset), status))
+    def say(self, subscriber: str, offset: int, status: PackageStatus, golden: str | None = None) -> None:
+        staged_behind = None if golden is None else AgentName(golden)
+        message = StatusMessage(
+            SLING, AgentName(subscriber), AUTHOR, Offset(offset), status, staged_behind=staged_behind
+        )
+        self.append("status", message)
 
     def append(self, topic: str, message: PackageMessage | DiscoveryMessage | StatusMessage) -> Offset:
         headers, value = encode_message(message)

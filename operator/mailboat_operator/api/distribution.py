@@ -88,12 +88,18 @@ class PoolProgress:
     """How far one pool got."""
 
     name: Annotated[str, Field("Name of the SubscriberPool.")]
-    done: Annotated[int, Field("Members that have the package.", minimum=0)]
+    done: Annotated[int, Field("Members that imported the package.", minimum=0)]
     members: Annotated[int, Field("Members that it has.", minimum=0)]
     waiting: Annotated[
         tuple[str, ...], Field("The first ten members that are waited for, by their agents' names.")
     ] = ()
     failed: Annotated[tuple[str, ...], Field("The first ten members that gave it up.")] = ()
+    missed: Annotated[
+        tuple[str, ...],
+        Field(
+            "The first ten members that dropped or skipped it, or of which it cannot be known that they imported it."
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class DistributionStatus:
     state: Annotated[DistributionState | None, Field("How far it got.")] = None
     package_id: Annotated[str | None, Field("Id of the package that it became.")] = None
     offset: Annotated[int | None, Field("Offset of the package in the journal.", minimum=0)] = None
-    done: Annotated[str | None, Field("Subscribers that have it, of all: `3/5`.", max_length=32)] = None
+    done: Annotated[str | None, Field("Subscribers that imported it, of all: `3/5`.", max_length=32)] = None
     pools: Annotated[tuple[PoolProgress, ...], Field("The same by pool.", max_items=100, key="name")] = ()
     published_at: Annotated[datetime | None, Field("When the package was appended.")] = None
     finished_at: Annotated[datetime | None, Field("When it was distributed, or failed.")] = None
@@ -129,7 +135,7 @@ DISTRIBUTION = Kind(
         Column("Action", ".spec.action", text="What was asked for."),
         Column("State", ".status.state", text="How far it got."),
         REASON,
-        Column("Done", ".status.done", text="Subscribers that have it, of all."),
+        Column("Done", ".status.done", text="Subscribers that imported it, of all."),
         Column("Offset", ".status.offset", "integer", "Offset of the package in the journal."),
         AGE,
     ),

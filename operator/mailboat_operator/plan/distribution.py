@@ -7,7 +7,7 @@ nobody has heard of yet. A member that a pool has no more is not waited for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -32,6 +32,7 @@ _LONGEST_SECONDS: Final = 30.0
 _SHARE: Final = 5.0
 """A look comes after a fifth of the time that it has waited already, so that the tenth costs what the first did."""
 _SHOWN: Final = 10
+_NOT_FOLLOWED: Final = "not-followed"
 _MAX_POOLS: Final = 100
 
 
@@ -43,10 +44,12 @@ class Delivery:
         package_id: The package that it became.
         offset: Its place in the journal.
         published_at: When the journal took it; None when it just did.
-        imported: Who has it.
+        imported: Who imported it.
         waiting: Who is waited for.
         removed: Whose queue was cleared of it.
         failed: Who gave it up, with an error's name and message.
+        skipped: Who passed it without an import, with the reason.
+        unknown: Who is past it, where an import cannot be known, with the reason.
     """
 
     package_id: str
@@ -56,6 +59,8 @@ class Delivery:
     waiting: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     failed: Mapping[str, tuple[str, str]] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +108,24 @@ def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Seq
     missing = [one for one in _expected(pools) if one not in _named(delivery)]
     waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
     failed = dict(delivery.failed or {})
-    total = len(delivery.imported) + len(waiting) + len(delivery.removed) + len(failed)
+    missed = _missed(delivery, pools)
+    total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
     status = replace(
         before,
         state=DistributionState.PUBLISHED,
         package_id=delivery.package_id,
         offset=delivery.offset,
         done=f"{len(delivery.imported)}/{total}",
-        pools=tuple(_progress(one, delivery, waiting) for one in pools[:_MAX_POOLS]),
+        pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
         published_at=before.published_at or _seconds(delivery.published_at or now),
     )
     if waiting:
         return _followed(distribution, status, waiting, failed, now)
     if failed:
         return _finished(distribution, status, "GivenUp", _given_up(failed), now)
-    text = f"{status.done} subscribers have it" if total else "published; nobody subscribes"
-    if delivery.removed:
-        text += f"; cleared from the queues of {_listed(delivery.removed)}"
+    text = f"{status.done} subscribers imported it" if total else "published; nobody subscribes"
+    if missed:
+        return _finished(distribution, status, "NotImported", f"{text}; {_missed_text(missed)}", now)
     return _finished(distribution, status, None, text, now)
 
 
@@ -131,7 +137,7 @@ def _followed(
     now: datetime,
 ) -> Plan:
     """Not there yet. What was given up is told at once, the rest goes on."""
-    reason, text = "Published", f"{status.done} subscribers have it; waiting for {_listed(waiting)}"
+    reason, text = "Published", f"{status.done} subscribers imported it; waiting for {_listed(waiting)}"
     reports: tuple[Action, ...] = ()
     if failed:
         reason, text = "GivenUp", f"{_given_up(failed)}; waiting for {_listed(waiting)}"
@@ -186,10 +192,31 @@ def _is_scaled_away(member: str, pools: Sequence[PoolSize]) -> bool:
 
 
 def _named(delivery: Delivery) -> set[str]:
-    return {*delivery.imported, *delivery.waiting, *delivery.removed, *(delivery.failed or ())}
+    passed = {*delivery.removed, *delivery.skipped, *delivery.unknown}
+    return {*delivery.imported, *delivery.waiting, *passed, *(delivery.failed or ())}
 
 
-def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str]) -> PoolProgress:
+def _missed(delivery: Delivery, pools: Sequence[PoolSize]) -> Mapping[str, str]:
+    """Who is past it without an import that is known, and why; a stranger that does not follow the publisher is not."""
+    expected = set(_expected(pools))
+    skipped = {
+        name: f"skipped ({reason})"
+        for name, reason in delivery.skipped.items()
+        if reason != _NOT_FOLLOWED or name in expected
+    }
+    unknown = {name: f"unknown ({reason})" for name, reason in delivery.unknown.items()}
+    return {**dict.fromkeys(delivery.removed, "dropped"), **skipped, **unknown}
+
+
+def _missed_text(missed: Mapping[str, str]) -> str:
+    """Each reason with its subscribers."""
+    names: dict[str, list[str]] = {}
+    for name, reason in missed.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{reason}: {_listed(those)}" for reason, those in names.items())
+
+
+def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str], missed: Mapping[str, str]) -> PoolProgress:
     members = [f"{pool.name}-{number}" for number in range(pool.replicas)]
     imported, failed = set(delivery.imported), delivery.failed or {}
     return PoolProgress(
@@ -198,6 +225,7 @@ def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str]) -> Poo
         members=pool.replicas,
         waiting=tuple(one for one in waiting if one in members)[:_SHOWN],
         failed=tuple(one for one in members if one in failed)[:_SHOWN],
+        missed=tuple(one for one in members if one in missed)[:_SHOWN],
     )
 
 

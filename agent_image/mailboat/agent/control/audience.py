@@ -17,11 +17,12 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.home import KnownSubscriber as RegisteredSubscriber
 from mailboat.agent.inspection import Finding
 from mailboat.agent.locations import opened_ledger
+from mailboat.content.port import Ledger, ReportStarts
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.discovery.topology import AgentKey, KnownSubscriber
 from mailboat.errors import MailboatError, SourceMissingError, StopError
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import FailureCause, TopicRole
+from mailboat.model.messages import FailureCause, ReportStart, StatusMessage, TopicRole
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
@@ -29,6 +30,7 @@ from mailboat.queues.standing import Standing
 from mailboat.subscriber.continuity import decide_start
 
 STOPPED: Final = "stopped"
+_MOST_UNSENT: Final = 10_000
 
 
 class Absence(enum.StrEnum):
@@ -64,6 +66,7 @@ class Member:
         is_alive: It announced itself a short time ago.
         is_registered: It was started from this home, whose registry knows its target.
         claims: The positions that it announced, and when; or what its target says.
+        report_starts: From where on it reports packages that it passes without importing them.
     """
 
     key: AgentKey
@@ -84,6 +87,7 @@ class Member:
     is_alive: bool = False
     is_registered: bool = False
     claims: Claims = field(default_factory=Claims)
+    report_starts: ReportStarts = field(default_factory=dict)
 
     @property
     def name(self) -> AgentName:
@@ -114,6 +118,10 @@ class Member:
     def follows(self, publisher: AgentName) -> bool:
         """Whether it imports what this publisher publishes."""
         return not self.follow or publisher in self.follow
+
+    def report_start(self, publisher: AgentName) -> ReportStart | None:
+        """From where on it reports packages of that publisher; None where it does not say."""
+        return self.report_starts.get(publisher, self.report_starts.get(None))
 
     def standing(self, publisher: AgentName) -> Standing:
         """Where it stands for one publisher, to make a queue of."""
@@ -178,6 +186,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
         ready_reason=message.ready_reason if is_running else None,
         is_alive=is_alive,
         claims=known.claims,
+        report_starts={one.pub_agent_name: one.reports for one in message.states} | {None: message.reports},
     )
 
 
@@ -203,6 +212,7 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
     try:
         with opened_ledger(registered.target) as ledger:
             position, attempt, given_up = ledger.position(), ledger.attempt(), len(ledger.given_up())
+            report_starts, unsent_at = ledger.report_starts, _unsent_at(ledger)
     except SourceMissingError:
         return one
     except MailboatError as error:
@@ -214,11 +224,18 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
         one,
         state=STOPPED if one.state == Absence.NEW else one.state,
         next_offset=position.next_offset,
-        claims=Claims.certain(position.next_offset),
+        claims=Claims.certain(position.next_offset if unsent_at is None else min(position.next_offset, unsent_at)),
+        report_starts=report_starts,
         identity=position.identity,
         attempts=0 if attempt is None else attempt.count,
         cause=one.cause if attempt is None else attempt.cause,
     )
+
+
+def _unsent_at(ledger: Ledger) -> Offset | None:
+    """The first package whose report is stored and not sent, as its subscriber was killed: it is not done."""
+    unsent = (one.message for one in ledger.pending_statuses(_MOST_UNSENT))
+    return min((one.offset for one in unsent if isinstance(one, StatusMessage)), default=None)
 
 
 def audience_of(workspace: Workspace) -> Audience:

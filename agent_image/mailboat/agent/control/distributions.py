@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from typing import Final, NamedTuple
 
 from mailboat.agent.composition import Workspace
-from mailboat.agent.control.audience import Audience
+from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view
-from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView
+from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView, NotImportedView
 from mailboat.agent.inspection import readable
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.publisher.receipts import Receipt
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.queues.failures import FailurePlace
+from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 
 MAX_SEARCHED_RECORDS: Final = 10_000
 """How many records are looked at for an id that this publisher does not remember."""
@@ -111,22 +112,17 @@ class Distributions:
     def view(self, publisher: AgentName, found: Found) -> DistributionView:
         """What became of a package; who may have something to say about it that was not heard yet is waited for."""
         message, offset = found.message, found.record.offset
-        imported, waiting, removed = [], [], []
-        failed: list[tuple[str, CauseView]] = []
+        by_outcome: dict[Outcome, list[tuple[Member, Verdict]]] = {one: [] for one in Outcome}
         heard_at = self._picture.statuses_heard_at_seconds()
         for one in self._audience.members():
-            confirmed = self._picture.confirmations.last(publisher, one.queue_name)
-            if not one.follows(publisher):
-                continue
-            failure = self._picture.failed.find(FailurePlace(publisher, one.queue_name, offset))
-            if failure is not None:
-                failed.append((one.name, cause_view(failure.cause) or _GIVEN_UP))
-            elif one.claims.done_to(confirmed, heard_at) <= offset:
-                waiting.append(one.name)
-            elif self._picture.removed.is_removed(publisher, one.queue_name, offset):
-                removed.append(one.name)
-            else:
-                imported.append(one.name)
+            verdict = decide_outcome(self._facts(publisher, found, one, heard_at))
+            by_outcome[verdict.outcome].append((one, verdict))
+        names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
+        reasons = {outcome: tuple(_not_imported(*one) for one in those) for outcome, those in by_outcome.items()}
+        failed = tuple(
+            (one.name, self._failure(FailurePlace(publisher, one.queue_name, offset)))
+            for one, _ in by_outcome[Outcome.GIVEN_UP]
+        )
         return DistributionView(
             publisher=publisher,
             package_id=message.package_id,
@@ -138,12 +134,34 @@ class Distributions:
             user_id=message.user_id,
             package_bytes=message.package_length_bytes,
             published_ms=found.record.appended_ms,
-            state="failed" if failed else "queued" if waiting else "distributed",
-            imported=tuple(imported),
-            waiting=tuple(waiting),
-            removed=tuple(removed),
-            failed=tuple(failed),
+            state=_state({verdict for those in by_outcome.values() for _, verdict in those}),
+            imported=names[Outcome.IMPORTED],
+            waiting=names[Outcome.PENDING],
+            removed=names[Outcome.DROPPED],
+            failed=failed,
+            skipped=reasons[Outcome.SKIPPED],
+            unknown=reasons[Outcome.UNKNOWN],
         )
+
+    def _facts(self, publisher: AgentName, found: Found, one: Member, heard_at: float) -> OutcomeFacts:
+        offset, reports = (
+            found.record.offset,
+            self._picture.reports.find(publisher, one.queue_name, found.record.offset),
+        )
+        return OutcomeFacts(
+            offset=offset,
+            done_to=one.claims.done_to(reports.last, heard_at),
+            is_test=found.message.action is Action.TEST,
+            follows=one.follows(publisher),
+            is_editable=one.is_editable,
+            start=one.report_start(publisher),
+            reports=reports,
+            are_statuses_complete=self._picture.status_follower.are_complete_since(found.record.appended_ms),
+        )
+
+    def _failure(self, place: FailurePlace) -> CauseView:
+        failed = self._picture.failed.find(place)
+        return (None if failed is None else cause_view(failed.cause)) or _GIVEN_UP
 
     @staticmethod
     def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
@@ -199,3 +217,17 @@ class Distributions:
             else:
                 low = middle
         return low
+
+
+def _not_imported(one: Member, verdict: Verdict) -> NotImportedView:
+    return NotImportedView(one.name, str(verdict.reason), verdict.golden)
+
+
+def _state(verdicts: Collection[Verdict]) -> str:
+    """Over all subscribers that follow the publisher."""
+    outcomes = {one.outcome for one in verdicts if one.reason is not OutcomeReason.NOT_FOLLOWED}
+    if Outcome.GIVEN_UP in outcomes:
+        return "failed"
+    if Outcome.PENDING in outcomes:
+        return "queued"
+    return "distributed" if outcomes <= {Outcome.IMPORTED} else "incomplete"

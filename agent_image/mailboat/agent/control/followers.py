@@ -69,10 +69,12 @@ class Followers:
         return Worker(name, turn, self._clock, _care(purpose, follower))
 
     def _count(self) -> float:
-        """Count all of the past, and again when the view began anew; forget failures that retention took along."""
+        """Count all of the past, and again when the view began anew; forget what concerns removed packages."""
         if self._picture.count_past():
             return 0.0
-        self._picture.failed.trim(self._picture.view.bounds.earliest_offset)
+        earliest = self._picture.view.bounds.earliest_offset
+        self._picture.failed.trim(earliest)
+        self._picture.reports.trim(earliest)
         return _WAIT_SECONDS
 
 

@@ -19,13 +19,12 @@ from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.errors import JournalUnavailableError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import TopicRole
-from mailboat.queues.claims import Confirmations
 from mailboat.queues.failures import FailedPackages
 from mailboat.queues.following import LogFollower, count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.pages import PageReader
 from mailboat.queues.publisher_queues import QueueSources
-from mailboat.queues.removals import RemovedPackages
+from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 
 RETAINED_STATUSES: Final = 100_000
@@ -55,9 +54,8 @@ class Picture:
         self.news = News(workspace.clock)
         self.roster = Roster(workspace.clock)
         self.failed = FailedPackages()
-        self.removed = RemovedPackages()
+        self.reports = PackageReports()
         self.answers = CommandAnswers()
-        self.confirmations = Confirmations()
         self._mark = (-math.inf, Offset(0))
         self._heard_at_seconds = -math.inf
         self._mark_lock = threading.Lock()
@@ -95,8 +93,8 @@ class Picture:
         topic = self._workspace.topic(TopicRole.STATUS)
         bounds = self._workspace.journal.bounds(topic)
         start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_STATUSES))
-        listeners = (self.failed, self.removed, self.answers, self.confirmations)
-        return StatusFollower(listeners, self._workspace.journal, topic, start)
+        listeners = (self.failed, self.reports, self.answers)
+        return StatusFollower(listeners, self._workspace.journal, topic, self._workspace.clock, start)
 
     def open(self) -> None:
         """Make all of the picture, before several threads look at it. Raises: the journal's errors."""
@@ -110,7 +108,9 @@ class Picture:
     def hear_statuses(self) -> None:
         """Read what is new on the status topic. Not while a thread does."""
         _read_all(self.status_follower)
-        self.failed.trim(self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset)
+        earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
+        self.failed.trim(earliest)
+        self.reports.trim(earliest)
 
     def statuses_heard_at_seconds(self) -> float:
         """A time, in seconds since 1970: all statuses that the log held then are heard."""

@@ -167,6 +167,24 @@ class DistributionOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class NotImportedView:
+    """A subscriber that is past a package and has not imported it, or of which that is not known.
+
+    Attributes:
+        subscriber: The subscriber's name.
+        reason: Of a skipped package `staged` (its golden subscriber did not import it), `not-followed` (it does not
+            follow the publisher) or `joined-later` (it follows the publisher since a later package). Of an unknown one
+            `before-reports` (the package is older than its reports, as after a restore), `statuses-gone` (retention
+            has removed its statuses, or they were not read) or `no-reports` (it does not report what it skips).
+        golden: The subscriber that it is staged behind, where that is the reason.
+    """
+
+    subscriber: str
+    reason: str
+    golden: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DistributionView:
     """A request that was published, and what became of it.
 
@@ -182,11 +200,14 @@ class DistributionView:
         user_id: Who asked.
         package_bytes: Size of the package.
         published_ms: When the log took it.
-        state: `queued` while somebody is waited for, `distributed`, or `failed` when somebody gave it up.
-        imported: Subscribers that are past it and did not give it up or drop it.
+        state: `failed` when a subscriber gave it up, `queued` while one is still to import it, `distributed` when all
+            that follow the publisher imported it, `incomplete` when some skipped or dropped it, or that is unknown.
+        imported: Subscribers that imported it.
         waiting: Subscribers that are not past it yet, or whose word on it may still come: for a second at most.
         removed: Subscribers whose queue was cleared of it.
         failed: Subscribers that gave it up, with the reason.
+        skipped: Subscribers that passed it without an import, with the reason.
+        unknown: Subscribers that are past it; whether they imported it cannot be known, with the reason.
     """
 
     publisher: str
@@ -205,6 +226,8 @@ class DistributionView:
     waiting: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     failed: tuple[tuple[str, CauseView], ...] = ()
+    skipped: tuple[NotImportedView, ...] = ()
+    unknown: tuple[NotImportedView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
