@@ -65,24 +65,33 @@ class JavaProgram:
     """A program of `tests/` in a process of its own, which answers each line with one line."""
 
     def __init__(self, project: Path, main: str, log: Path | None = None) -> None:
-        self.folder = built(project)
+        self.folder, self.log = built(project), Path(os.devnull) if log is None else log
         classes = f"{self.folder}/target/classes:{self.folder}/target/libs/*"
-        with Path(os.devnull if log is None else log).open("wb") as errors:
-            self.process = subprocess.Popen(
-                [*JAVA, "-cp", classes, main],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                encoding="utf-8",
-            )
+        self.command = [*JAVA, "-cp", classes, main]
+        self.process = self._started()
+
+    def _started(self) -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with self.log.open("ab") as errors:
+            return subprocess.Popen(self.command, stderr=errors, encoding="utf-8", **pipes)
+
+    def ensure_running(self) -> None:
+        """Start it again, with nothing in it, after a question that was broken off."""
+        if self.process.poll() is not None:
+            self.process = self._started()
 
     def ask(self, *words: str | Path) -> Any:
         """One command. Raises: JavaProgramError."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("\t".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        state, _, answer = self.process.stdout.readline().partition("\t")
+        try:
+            self.process.stdin.write("\t".join(map(str, words)) + "\n")
+            self.process.stdin.flush()
+            state, _, answer = self.process.stdout.readline().partition("\t")
+        except BaseException:  # a test's limit: the next question would be given the answer to this one
+            self.process.kill()
+            self.process.communicate()
+            raise
         if state != "ok":
             raise JavaProgramError(json.loads(answer) if answer else "the process ended")
         return json.loads(answer)

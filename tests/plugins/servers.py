@@ -16,7 +16,7 @@ import pytest_timeout
 
 SERVERS = ("spark", "api_server", "kafka_broker", "sling_process", "jackrabbit_process", "s3_server")
 """Fixtures in the order in which their tests begin; a test of several belongs to the first."""
-CHECKED = ("api_server", "kafka_broker", "s3_server")
+CHECKED = tuple(name for name in SERVERS if name != "spark")
 FOLDERS = ("operator", "faults", "integration", "contract", "golden", "fuzz", "repo", "unit")
 SETUP_SECONDS = 300.0
 """Limit of a test's fixtures, which may start servers; the limit of a test, `timeout`, is for the test alone."""

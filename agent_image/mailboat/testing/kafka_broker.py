@@ -8,6 +8,7 @@ started again; `kafka_cluster` makes a cluster of several. Nothing here is for p
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
@@ -205,6 +206,12 @@ class KafkaBroker:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """Stop the broker's process, and return when all of its threads stand still."""
+        self.signal(signal.SIGSTOP)
+        if self._process is not None:  # the signal is on its way: a busy machine goes on serving for a while
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of the broker's log."""
         return "\n".join(self._log_from(0).splitlines()[-lines:])
@@ -293,7 +300,7 @@ class KafkaBroker:
 @contextmanager
 def stopped(broker: KafkaBroker) -> Iterator[None]:
     """The broker's process stands still, its connections stay open. Afterwards it may be out of service for a while."""
-    broker.signal(signal.SIGSTOP)
+    broker.pause()
     try:
         yield
     finally:

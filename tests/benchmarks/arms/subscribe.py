@@ -15,6 +15,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.agent.subscribing import SubscriberProcess, Subscription
 from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import TopicRole
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.subscription import Until
 
@@ -44,4 +45,6 @@ with Workspace(Home(Path(sys.argv[1]))) as workspace:
     statistics = process.run(Until.CAUGHT_UP if wanted is None else Until.FOREVER)
     spent = time.process_time() - begin
     process.close()
-print(json.dumps({"cpu_seconds": spent, "count": statistics.imported, "peak_bytes": peak_memory_bytes()}))
+    announced = workspace.journal.bounds(workspace.topic(TopicRole.DISCOVERY)).next_offset
+result = {"cpu_seconds": spent, "count": statistics.imported, "peak_bytes": peak_memory_bytes()}
+print(json.dumps({**result, "announced": announced}))
