@@ -117,9 +117,7 @@ class Costs:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_worker:
-            # xdist adds the group
-            name = report.nodeid.rpartition("@")[0] if self.config.getoption("numprocesses", None) else report.nodeid
-            self.tests[name][report.when] = round(getattr(report, "cpu_seconds", 0.0), 3)
+            self.tests[report.nodeid][report.when] = round(getattr(report, "cpu_seconds", 0.0), 3)
 
     def sums(self) -> dict[str, float]:
         """CPU seconds by folder."""

@@ -7,12 +7,19 @@ decided by how long it takes, so that no worker waits for the other at the end.
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import pytest_timeout
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 SERVERS = ("spark", "api_server", "kafka_broker", "sling_process", "jackrabbit_process", "s3_server")
 """Fixtures in the order in which their tests begin; a test of several belongs to the first."""
@@ -38,19 +45,70 @@ def _running_servers(request: pytest.FixtureRequest) -> None:
             server.ensure_running()
 
 
-@pytest.hookimpl(tryfirst=True)
+class GroupScheduling(LoadScopeScheduling):
+    """Gives a group of tests to one worker, and the groups in the order in which the workers collected them.
+
+    xdist's own `loadgroup` writes the group into a private attribute of a test, which pytest 9.2 no longer reads.
+    """
+
+    def __init__(self, config: pytest.Config, log: Producer | None, file: Path) -> None:
+        super().__init__(config, log)
+        self.file = file
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """What the workers wrote: the group of each test."""
+        return dict(json.loads(self.file.read_text()))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self.groups[nodeid]
+
+
+class Controller:
+    """Reads the groups of the tests from a file, since only workers collect."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "groups.json"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["groups"] = str(self.file)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+        return GroupScheduling(config, log, self.file) if config.getoption("dist") == "loadgroup" else None
+
+    def pytest_unconfigure(self) -> None:
+        shutil.rmtree(self.file.parent)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the controller of a run with workers."""
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(Controller(Path(tempfile.mkdtemp(prefix="mailboat-groups-"))), "groups")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name the group of each test, and order the groups, where several workers share the tests."""
-    if not config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-    items.sort(key=_rank_of)
+    """Order the groups, where several workers share the tests."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_rank_of)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist tells the controller that all is collected
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell the controller the groups; all workers write the same."""
+    given = getattr(session.config, "workerinput", {})
+    if "groups" in given:
+        draft = Path(f"{given['groups']}-{given['workerid']}")
+        draft.write_text(json.dumps({item.nodeid: _group_of(item) for item in session.items}))
+        draft.replace(given["groups"])
 
 
 def _group_of(item: pytest.Item) -> str:
-    """The server, and where its fixture is defined; else the file."""
+    """The server, and where its fixture is defined; else the file, unless a marker `xdist_group` says otherwise."""
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None:
+        return str(mark.args[0])
     known = getattr(item, "_fixtureinfo", None)
     for name in SERVERS:
         definitions = () if known is None else known.name2fixturedefs.get(name, ())
@@ -60,9 +118,7 @@ def _group_of(item: pytest.Item) -> str:
 
 
 def _rank_of(item: pytest.Item) -> tuple[int, int, str]:
-    mark = item.get_closest_marker("xdist_group")
-    assert mark is not None
-    group = str(mark.args[0])
+    group = _group_of(item)
     server = group.partition(":")[0]
     folder = next((one for one in FOLDERS if f"tests/{one}/" in item.nodeid), FOLDERS[0])
     if server in SERVERS:
