@@ -93,6 +93,7 @@ class Measuring(DirectoryBlobStore):
         return BlobInfo(digest.digest(), length_bytes, datetime.now(UTC))
 
 
+@pytest.mark.long("trees-and-demos")
 def test_a_file_of_two_gibibytes_is_built_as_a_stream(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     with (tmp_path / "site" / "film.bin").open("wb") as film:

@@ -180,6 +180,7 @@ def grow(fleet: Fleet | Authors, costs: Costs, count: int) -> Growth:
     return Growth(seconds, costs.processor_seconds - used, fleet.writes() - written)
 
 
+@pytest.mark.long("crashes-and-fuzz")
 @pytest.mark.timeout(600)
 def test_many_topics(
     replicas: Any, broker: KafkaBroker, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
@@ -225,6 +226,7 @@ def test_many_topics(
         assert figures["lone_change_median_seconds"] <= 1, figures
 
 
+@pytest.mark.long("crashes-and-fuzz")
 @pytest.mark.timeout(1800)
 def test_many_publishers(replicas: Any, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     is_full = bool(request.config.getoption("--full-length"))

@@ -12,8 +12,8 @@ import pytest
 
 NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/", "tests/plugins/")
 """`make e2e` runs the first, and what the others hold is used by all."""
-HAVE_NO_MARKED_TESTS = {"coverage-unit", "coverage-rest", "python", "crashes-and-fuzz"}
-"""Slices that run the tests of `make test` in another way; the last one, combinations that `rotates` holds back."""
+HAVE_NO_MARKED_TESTS = {"coverage-unit", "coverage-rest", "python"}
+"""Slices that run the tests of `make test` in another way."""
 
 
 @pytest.fixture(scope="module")
