@@ -156,11 +156,11 @@ def _taken_during(target: Any, text: str, file: Path, engine: Engine) -> Any:
     """A snapshot in whose middle the subscriber commits."""
     write = snapshots._write_package
 
-    def commit_first(view: Any, into: Any) -> SnapshotTail:
+    def commit_first(view: Any, into: Any, watch: Any) -> SnapshotTail:
         with target.batch() as batch:
             batch.remove([NodePath("/a")], Offset(1))
             batch.commit(engine.position(2))
-        return write(view, into)
+        return write(view, into, watch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "_write_package", commit_first)
@@ -172,8 +172,8 @@ def test_a_generation_that_is_thrown_away_while_it_is_copied_is_told(engine: Eng
     target = engine.target("generations")
     write = snapshots._write_package
 
-    def overtake(view: Any, into: Any) -> SnapshotTail:
-        tail = write(view, into)
+    def overtake(view: Any, into: Any, watch: Any) -> SnapshotTail:
+        tail = write(view, into, watch)
         for number in range(2, 7):
             with target.batch() as batch:
                 change = [NodePath("/page/ant"), NodePath("/page/zebra"), NodePath("/a"), NodePath("/page")]

@@ -10,6 +10,7 @@ from mailboat.cli.progress_line import ProgressLine, progress_text
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.testing.clocks import ManualClock
 
 
 class Terminal(io.StringIO):
@@ -40,7 +41,7 @@ def test_everything_that_is_known_stands_in_one_line() -> None:
 
 def test_a_terminal_gets_one_line_that_changes_and_goes() -> None:
     into = Terminal()
-    line = ProgressLine("edge-1", into)
+    line = ProgressLine("edge-1", into, ManualClock())
     line(statistics(SubscriberPhase.IMPORTING, 1))
     line(statistics(SubscriberPhase.IMPORTING, 2))
     line.end()
@@ -51,7 +52,7 @@ def test_a_terminal_gets_one_line_that_changes_and_goes() -> None:
 
 def test_elsewhere_a_line_comes_when_the_state_changes() -> None:
     into = io.StringIO()
-    line = ProgressLine("edge-1", into)
+    line = ProgressLine("edge-1", into, ManualClock())
     for position in range(20):
         line(statistics(SubscriberPhase.IMPORTING, position))
     line(statistics(SubscriberPhase.CURRENT, 40))
@@ -66,10 +67,21 @@ def test_in_the_background_of_a_terminal_only_trouble_is_told(monkeypatch: pytes
     monkeypatch.setattr(os, "tcgetpgrp", lambda _: -1)
     into = Terminal()
     monkeypatch.setattr(into, "fileno", lambda: 2)
-    line = ProgressLine("edge-1", into)
+    line = ProgressLine("edge-1", into, ManualClock())
     line(statistics(SubscriberPhase.IMPORTING, 1))
     line(statistics(SubscriberPhase.CURRENT, 40))
     assert into.getvalue() == ""
     line(SubscriberStatistics(SubscriberPhase.WAITING, cause=FailureCause("StorageFull", "no space left")))
     line.end()
     assert into.getvalue() == "edge-1  waiting    -  0 imported  StorageFull: no space left\n"
+
+
+def test_terminal_shows_time_left_from_the_pace_of_this_run() -> None:
+    into, clock = Terminal(), ManualClock()
+    line = ProgressLine("edge-1", into, clock)
+    line(statistics(SubscriberPhase.IMPORTING, 10))
+    clock.advance(5)
+    line(statistics(SubscriberPhase.IMPORTING, 20))
+    line.end()
+    assert into.getvalue().count("ETA") == 1
+    assert "20/40  20 imported  ETA 10 s" in into.getvalue()

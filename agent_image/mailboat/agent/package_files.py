@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 from mailboat.agent.home import translated_writes
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
+from mailboat.content.watched import Watch, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
@@ -25,7 +26,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
-from mailboat.model.changes import ChangeCount
+from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
@@ -154,8 +155,13 @@ class PackageFiles:
                 return ()
             return problems_of(stream, self._limits) if is_zip else ()
 
-    def install(self, file: Path, target: Target) -> ChangeCount:
+    def install(self, file: Path, target: Target, watch: Watch | None = None) -> ChangeCount:
         """Import a package into a target that no subscriber owns, in one transaction.
+
+        Args:
+            file: The package.
+            target: Where to.
+            watch: Told of the bytes of content that went by.
 
         Raises:
             TargetOwnedError: The target is a subscriber's; publish the content instead.
@@ -166,7 +172,9 @@ class PackageFiles:
             before = ledger.position()
             stamp = Offset(0 if before is None else before.next_offset)
             with target.batch() as batch:
-                count = batch.apply(reader.change(), stamp)
+                change = reader.change()
+                records = change.records if watch is None else watched_records(change.records, watch)
+                count = batch.apply(TreeChange(change.filter, records), stamp)
                 return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
 
     def _codec_of(self, file: Path, stream: BinaryIO) -> PackageCodec:

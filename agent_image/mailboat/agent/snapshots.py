@@ -25,6 +25,7 @@ from mailboat.content.snapshots import (
     write_snapshot,
 )
 from mailboat.content.views import TargetView, opened_view
+from mailboat.content.watched import Watch, watched_nodes, watched_records
 from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
@@ -57,8 +58,14 @@ class Taken:
     total_bytes: int
 
 
-def take_snapshot(target: str, file: Path, clock: Clock) -> Taken:
+def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> Taken:
     """Write a target's content and position to a file, which is whole or not there.
+
+    Args:
+        target: The target.
+        file: Where to.
+        clock: Time.
+        watch: Told of the bytes of content that went by.
 
     Raises:
         TargetBusyError: A subscriber imports into a `files:` target.
@@ -69,17 +76,18 @@ def take_snapshot(target: str, file: Path, clock: Clock) -> Taken:
     with opened_view(target) as view:
         taken_ms = int(clock.now().timestamp() * 1000)
         head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
-        tail = write_snapshot(file, head, lambda into: _write_package(view, into))
+        tail = write_snapshot(file, head, lambda into: _write_package(view, into, watch))
     return Taken(head, tail, file.stat().st_size)
 
 
-def restore_snapshot(file: Path, target: str, workspace: Workspace | None) -> Taken:
+def restore_snapshot(file: Path, target: str, workspace: Workspace | None, watch: Watch | None = None) -> Taken:
     """Make a new target of a snapshot.
 
     Args:
         file: The snapshot.
         target: Where to; missing, or empty.
         workspace: Whose log the position must fit; None when that is left to the subscriber's start.
+        watch: Told of the bytes of content that went by.
 
     Raises:
         SnapshotCorruptError: Before anything was written.
@@ -95,7 +103,7 @@ def restore_snapshot(file: Path, target: str, workspace: Workspace | None) -> Ta
             _check_is_empty(target)
         with closing(open_target(target)) as opened:
             _check_empty_ledger(opened, target)
-            _apply(snapshot, opened, file)
+            _apply(snapshot, opened, file, watch)
         return Taken(snapshot.head, snapshot.tail, file.stat().st_size)
 
 
@@ -111,20 +119,23 @@ def check_position(head: SnapshotHead, workspace: Workspace) -> None:
     )
 
 
-def _write_package(view: TargetView, into: BinaryIO) -> SnapshotTail:
-    contents = PackageContents(_EVERYTHING, view.source.walk(ROOT), is_self_contained=True)
+def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> SnapshotTail:
+    nodes = view.source.walk(ROOT)
+    shown = nodes if watch is None else watched_nodes(nodes, watch)
+    contents = PackageContents(_EVERYTHING, shown, is_self_contained=True)
     summary = TreeCodec().write(contents, into)
     return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
 
 
-def _apply(snapshot: Snapshot, target: Target, file: Path) -> None:
+def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None) -> None:
     reader = TreeCodec().open(snapshot.package, _NO_LIMITS, None)
     try:
         change = reader.change()
         if change.filter != _EVERYTHING:
             raise SnapshotCorruptError(f"{file} holds a part of a tree only", file=file)
         with target.batch() as batch:
-            batch.apply(TreeChange(change.filter, change.records), snapshot.head.position.next_offset)
+            records = change.records if watch is None else watched_records(change.records, watch)
+            batch.apply(TreeChange(change.filter, records), snapshot.head.position.next_offset)
             for entry in snapshot.head.given_up:
                 batch.give_up(entry)
             batch.pass_over(snapshot.head.passed_over)

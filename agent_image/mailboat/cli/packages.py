@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +15,9 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import Paths, ShallowOption, SourceArgument, content_paths
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.config.document import PackageType
+from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,8 +77,10 @@ def build(
     check_file_place(into)
     if into.exists() and not force:
         raise UsageError(f"{into} is there already", next_step=f"another name, or --force to replace {into}")
-    with _package_files(session) as files, closing(open_source(source)) as opened:
-        summary = files.build(request, opened, into, package_type, named)
+    with _package_files(session) as files, closing(open_source(source)) as opened, Transfer(sys.stderr) as transfer:
+        transfer.begin("building", folder_bytes(source, request.paths) if transfer.is_shown else None)
+        shown = WatchedSource(opened, transfer.advance) if transfer.is_shown else opened
+        summary = files.build(request, shown, into, package_type, named)
     document = {
         "file": str(into),
         "type": str(package_type),
@@ -120,8 +125,9 @@ def install(
     """Import a package into a target that belongs to no subscriber."""
     from mailboat.agent.locations import open_target
 
-    with _package_files(session) as files, closing(open_target(into)) as target:
-        count = files.install(file, target)
+    with _package_files(session) as files, closing(open_target(into)) as target, Transfer(sys.stderr) as transfer:
+        transfer.begin("installing")
+        count = files.install(file, target, transfer.advance)
     document = {"file": str(file), "target": into, "put": count.put, "removed": count.removed}
     session.show(
         Report(document, [into], lambda: [f"{into}  {count_text(count.put, 'node')} put, {count.removed} removed"])

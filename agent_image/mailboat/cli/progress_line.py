@@ -6,56 +6,81 @@ Written without rich, which costs more to import than a restart with nothing to 
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, TextIO
+import threading
+from typing import TYPE_CHECKING, Final, TextIO
 
-from mailboat.cli.rendering import bytes_text, printable
+from mailboat.cli.rendering import bytes_text, printable, seconds_text
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock
 
 if TYPE_CHECKING:
     from mailboat.model.messages import FailureCause
     from mailboat.subscriber.progress import SubscriberStatistics
 
 
+_IMPORTING: Final = "importing"
+_TICK_SECONDS: Final = 1.0
+
+
 class ProgressLine:
     """Shows snapshots of one subscriber. On a terminal every one, elsewhere one whenever the state changes."""
 
-    def __init__(self, name: str, into: TextIO) -> None:
+    def __init__(self, name: str, into: TextIO, clock: Clock) -> None:
         """Show nothing yet."""
         self._name = name
         self._into = into
-        self._is_terminal = into.isatty()
-        self._shown = ""
+        self._clock = clock
+        self._line = TerminalLine(into)
         self._state = ""
+        self._began: tuple[float, int] | None = None
+        self._lock = threading.Lock()  # the thread that ticks shows the line too
+        self._shown: tuple[float, str] | None = None
+        self._ended = threading.Event()
+        if self._line.is_terminal:
+            threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def __call__(self, statistics: SubscriberStatistics) -> None:
         """Show a snapshot."""
-        line = printable(progress_text(self._name, statistics))
-        if self._is_terminal and self._is_in_front():
-            import shutil
-
-            width = shutil.get_terminal_size().columns - 1
-            self._shown = line[:width]
-            self._into.write(f"\r\x1b[K{self._shown}")
-        else:
-            state = f"{statistics.phase} {statistics.attempts} {statistics.failed} {_redrive_texts(statistics)}"
-            is_trouble = statistics.failed or statistics.still_given_up or statistics.cause is not None
-            if state == self._state or (self._is_terminal and not is_trouble):
-                return
-            self._state = state
-            self._into.write(f"{line}\n")
+        text = progress_text(self._name, statistics)
+        if self._line.can_show():
+            seconds_left = self._seconds_left(statistics)
+            shown = text if seconds_left is None else f"{text}  ETA {seconds_text(seconds_left)}"
+            is_busy = statistics.phase == _IMPORTING
+            with self._lock:
+                self._shown = (self._clock.monotonic(), shown) if is_busy else None
+                self._line.show(shown)
+            return
+        state = f"{statistics.phase} {statistics.attempts} {statistics.failed} {_redrive_texts(statistics)}"
+        is_trouble = statistics.failed or statistics.still_given_up or statistics.cause is not None
+        if state == self._state or (self._line.is_terminal and not is_trouble):
+            return
+        self._state = state
+        self._into.write(f"{printable(text)}\n")
         self._into.flush()
 
-    def _is_in_front(self) -> bool:
-        try:
-            return os.tcgetpgrp(self._into.fileno()) == os.getpgrp()
-        except OSError:  # no controlling terminal: nobody else writes to it either
-            return True
+    def _tick(self) -> None:
+        """A transaction can take long, and says nothing before it is committed: show that time passes."""
+        while not self._ended.wait(_TICK_SECONDS):
+            with self._lock:
+                if self._shown is not None and not self._ended.is_set():
+                    since, text = self._shown
+                    self._line.show(f"{text}  {seconds_text(self._clock.monotonic() - since)}")
+
+    def _seconds_left(self, statistics: SubscriberStatistics) -> float | None:
+        """How long it still takes at the pace since the first snapshot with a position; None where none is known."""
+        if statistics.next_offset is None or not statistics.lag:
+            return None
+        now = self._clock.monotonic()
+        if self._began is None:
+            self._began = now, statistics.next_offset
+        seconds, done = now - self._began[0], statistics.next_offset - self._began[1]
+        return seconds / done * statistics.lag if done > 0 and seconds > 0 else None
 
     def end(self) -> None:
         """Leave the line, so that what follows stands below it."""
-        if self._shown:
-            self._into.write("\r\x1b[K")
-            self._into.flush()
+        self._ended.set()
+        with self._lock:
+            self._line.clear()
 
 
 def progress_text(name: str, statistics: SubscriberStatistics) -> str:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -18,6 +19,8 @@ from mailboat.cli.ordering import Awaited, await_subscribers, order_all, show_pu
 from mailboat.cli.published import Published, published_here, published_report
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.transfer import Transfer, folder_bytes
+from mailboat.content.watched import WatchedSource
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
 from mailboat.model.identifiers import RequestId, parse_agent_name, parse_request_id
 from mailboat.model.messages import Action
@@ -181,7 +184,15 @@ def publish(
         requests = list(_adds(roots, shallow=selected.shallow, each=each, request_id=delivery.request_id))
 
         def ship(agent: Publisher) -> Iterator[Receipt]:
-            return agent.publish_changed(opened, roots) if selected.changed else _ship(agent, requests, opened)
+            with Transfer(sys.stderr) as transfer:
+                total = folder_bytes(source, given) if transfer.is_shown else None
+                transfer.begin("comparing" if selected.changed else "publishing", total)
+                shown = WatchedSource(opened, transfer.advance, transfer.advance) if transfer.is_shown else opened
+                if selected.changed:
+                    compared = partial(transfer.begin, "publishing")
+                    yield from agent.publish_changed(shown, roots, on_compared=compared)
+                else:
+                    yield from _ship(agent, requests, shown)
 
         _publish(session, workspace, ship, delivery)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from mailboat.cli.declaring import command
 from mailboat.cli.rendering import Column, Report, Table, bytes_text, count_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +69,9 @@ def snapshot(
     check_file_place(file)
     if file.exists() and not force:
         raise UsageError(f"{file} is there already", next_step=f"another name, or --force to replace {file}")
-    taken = take_snapshot(target, file, SystemClock())
+    with Transfer(sys.stderr) as transfer:
+        transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
+        taken = take_snapshot(target, file, SystemClock(), transfer.advance if transfer.is_shown else None)
     session.show(_report(taken, place, f"{target} at {taken.head.position.next_offset} is in {file}"))
 
 
@@ -143,6 +147,20 @@ def snapshots(
     )
 
 
+def _size_of(target: str) -> int | None:
+    """About how many bytes a target holds."""
+    from mailboat.content.locations import parse_target
+
+    place = parse_target(target)
+    match place.kind:
+        case "sqlite":
+            return file_bytes(place.path)
+        case "generations":
+            return folder_bytes(str(place.path / "current"))
+        case _:
+            return folder_bytes(str(place.path))
+
+
 def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
     from mailboat.agent.stored_snapshots import store_snapshot
 
@@ -185,8 +203,9 @@ def _restore_file(session: Session, what: tuple[Path, str], config: Path | None,
     from mailboat.agent.snapshots import restore_snapshot
 
     file, into = what
-    with _journal_to_fit(session, config, is_wanted=is_checked) as workspace:
-        taken = restore_snapshot(file, into, workspace)
+    with _journal_to_fit(session, config, is_wanted=is_checked) as workspace, Transfer(sys.stderr) as transfer:
+        transfer.begin("restoring", file_bytes(file))
+        taken = restore_snapshot(file, into, workspace, transfer.advance if transfer.is_shown else None)
     _show_restored(session, taken, str(file), into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")

@@ -17,6 +17,7 @@ from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
+from mailboat.clock import SystemClock
 from mailboat.content.locations import parse_target
 from mailboat.errors import (
     FollowWidenedError,
@@ -189,7 +190,7 @@ def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accept
 
 
 def _listener(session: Session, name: AgentName) -> _JsonLines | ProgressLine:
-    return _JsonLines(name) if session.output is Output.JSON else ProgressLine(name, sys.stderr)
+    return _JsonLines(name) if session.output is Output.JSON else ProgressLine(name, sys.stderr, SystemClock())
 
 
 class _JsonLines:

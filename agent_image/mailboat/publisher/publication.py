@@ -6,7 +6,7 @@ share the state. What is appended is durable when the call returns. Called by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mailboat.content.port import Source
 from mailboat.model.identifiers import Offset
@@ -79,7 +79,12 @@ class Publisher:
         yield from self._flush(pending)
 
     def publish_changed(
-        self, source: Source, roots: Sequence[NodePath] = (ROOT,), *, user_id: str | None = None
+        self,
+        source: Source,
+        roots: Sequence[NodePath] = (ROOT,),
+        *,
+        user_id: str | None = None,
+        on_compared: Callable[[int], None] | None = None,
     ) -> Iterator[Receipt]:
         """Publish what changed below `roots` since the last time, deletes included, in packages of bounded size.
 
@@ -87,12 +92,18 @@ class Publisher:
         the same (an absolute path). Nothing changed: nothing is yielded. Where the journal lost the source's last
         package, nothing counts as published: the whole source is published again, and a warning says so.
 
+        Args:
+            source: What to read.
+            roots: What of it.
+            user_id: The user who asked.
+            on_compared: Called with the bytes of content that will be published, before the first package.
+
         Raises:
             PublisherBusyError: Another process does the same at this time.
             SourceChangedError: The source changed meanwhile; what was yielded is published, call again for the rest.
         """
         self._appender.reconcile()
-        return self._shipper.ship(source, roots, user_id)
+        return self._shipper.ship(source, roots, user_id, on_compared)
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the message of a request id or package id stands, if this publisher has a receipt. From any thread."""

@@ -248,8 +248,12 @@ class PublishedTrees:
                 (before_ms,),
             )
 
-    def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> None:
-        """Compare what is below `roots` in the source now, `nodes`, with what was published; then see `changes`."""
+    def compare(self, source_id: int | None, roots: Sequence[NodePath], nodes: Iterable[SourceNode]) -> int:
+        """Compare what is below `roots` in the source now, `nodes`, with what was published; then see `changes`.
+
+        Returns:
+            The bytes of content of the differences.
+        """
         with translated_failures(self._file):
             self._connection.executescript(_TEMPORARY)
             rows = ((key_of(one.path), one.digest, one.content_bytes, one.is_file) for one in nodes)
@@ -262,6 +266,8 @@ class PublishedTrees:
                 self._connection.rollback()
                 raise
             self._connection.commit()
+            (total,) = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM changed").fetchone()
+        return int(total)
 
     def changes(self) -> Iterator[Change]:
         """The differences that the last `compare` found, in the order in which they are to be published."""

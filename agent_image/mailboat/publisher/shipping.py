@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -37,21 +37,31 @@ class ChangeShipper:
         self._appender = appender
         self._published = ports.state.published
 
-    def ship(self, source: Source, roots: Sequence[NodePath], user_id: str | None) -> Iterator[Receipt]:
+    def ship(
+        self,
+        source: Source,
+        roots: Sequence[NodePath],
+        user_id: str | None,
+        on_compared: Callable[[int], None] | None = None,
+    ) -> Iterator[Receipt]:
         """Publish the differences, package by package; see `Publisher.publish_changed`."""
         state = self._ports.state
         with state.locks.exclusive("changes"), state.locks.publication_under_way():
             source_id = self._published.follow(source.uri, self._appender.identity())
             self._published.discard_strays(int((self._ports.clock.now() - _STRAYS_LIVE).timestamp() * 1000))
-            for group in self.groups(source, roots):
+            for group in self.groups(source, roots, on_compared):
                 yield self._ship_group(source, source_id, group, user_id)
 
-    def groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
+    def groups(
+        self, source: Source, roots: Sequence[NodePath], on_compared: Callable[[int], None] | None = None
+    ) -> Iterator[ChangeGroup]:
         """What would be shipped. Changes nothing but temporary tables."""
         source_id = self._published.source_id(source.uri, self._appender.identity())
         outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
         nodes = (_described(node) for root in dict.fromkeys(outermost) for node in source.walk(root))
-        self._published.compare(source_id, outermost, nodes)
+        content_bytes = self._published.compare(source_id, outermost, nodes)
+        if on_compared is not None:
+            on_compared(content_bytes)
         yield from plan_changes(self._published.changes(), self._settings.changes)
 
     def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:

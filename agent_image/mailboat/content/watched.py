@@ -1,0 +1,135 @@
+"""Sources, nodes and records that say how many bytes of content went by, for progress on a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, cast
+
+from mailboat.content.binaries import content_bytes_of, with_binaries
+from mailboat.content.port import Source
+from mailboat.model.nodes import Binary, Node, NodeRecord
+from mailboat.model.paths import NodePath
+
+Watch = Callable[[int], None]
+"""Called with a number of bytes that went by."""
+
+
+class WatchedSource:
+    """A source whose walks are watched. See `Source`."""
+
+    def __init__(self, source: Source, on_walk: Watch, on_node: Watch | None = None) -> None:
+        """Watch a source, which the caller closes.
+
+        Args:
+            source: The source.
+            on_walk: Told of the content of nodes that `walk` gives, as it is read.
+            on_node: Told of the content of nodes that `node` gives.
+        """
+        self._source = source
+        self._on_walk = on_walk
+        self._on_node = on_node
+
+    @property
+    def uri(self) -> str:
+        """See `Source`."""
+        return self._source.uri
+
+    def node(self, path: NodePath) -> Node | None:
+        """See `Source`."""
+        found = self._source.node(path)
+        if found is not None and self._on_node is not None:
+            self._on_node(content_bytes_of(found))
+        return found
+
+    def walk(self, path: NodePath, *, is_deep: bool = True) -> Iterator[Node]:
+        """See `Source`."""
+        return watched_nodes(self._source.walk(path, is_deep=is_deep), self._on_walk)
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._source.close()
+
+
+def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:
+    """The nodes. Large binaries count while they are read, everything else when the next node is asked for."""
+    for node in nodes:
+        passages: list[_Passage] = []
+
+        def counted(binary: Binary, passages: list[_Passage] = passages) -> Binary:
+            if binary.data is not None or binary.opener is None:
+                return binary
+            passages.append(_Passage(binary, watch))
+            return passages[-1].shown
+
+        shown = with_binaries(node, counted)
+        yield shown
+        watch(content_bytes_of(node) - sum(one.shown.length_bytes for one in passages))
+        for one in passages:
+            one.end()
+
+
+def watched_records(records: Iterable[NodeRecord], watch: Watch) -> Iterator[NodeRecord]:
+    """The records; each counts when the next one is asked for."""
+    for record in records:
+        yield record
+        watch(len(record.body) + sum(one.length_bytes for one in record.binaries))
+
+
+class _Passage:
+    """A binary that is read, possibly more than once: its bytes count once."""
+
+    def __init__(self, binary: Binary, watch: Watch) -> None:
+        self._binary = binary
+        self._watch = watch
+        digest = binary.digest if binary.is_digest_known else None
+        self.shown = Binary(digest=digest, length_bytes=binary.length_bytes, opener=self._open)
+        self.counted_bytes = 0
+
+    def _open(self) -> BinaryIO:
+        return cast("BinaryIO", io.BufferedReader(_CountedStream(self._binary.open(), self._count)))
+
+    def _count(self, count: int) -> None:
+        new = min(count, self._binary.length_bytes - self.counted_bytes)
+        self.counted_bytes += new
+        self._watch(new)
+
+    def end(self) -> None:
+        """The next node is asked for: what was not read counts now, also where a codec reads it later.
+
+        The source is told the digest that became known, and need not read the binary again.
+        """
+        self._count(self._binary.length_bytes)
+        if self.shown.is_digest_known and not self._binary.is_digest_known:
+            self._binary.tell_digest(self.shown.digest)
+
+
+class _CountedStream(io.RawIOBase):
+    """A stream that counts what is read."""
+
+    def __init__(self, stream: BinaryIO, count: Watch) -> None:
+        self._stream = stream
+        self._count = count
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._stream.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def readinto(self, buffer: object, /) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # typeshed's WriteableBuffer is not importable
+        data = self._stream.read(len(view))
+        view[: len(data)] = data
+        self._count(len(data))
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
