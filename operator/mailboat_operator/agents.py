@@ -203,7 +203,7 @@ def _delivery_of(document: Any) -> Delivery:
         imported=_texts(document["imported"]),
         waiting=_texts(document["waiting"]),
         removed=_texts(document["removed"]),
-        failed={_text(name): _problem_of(cause) for name, cause in document["failed"]},
+        failed={_text(one["subscriber"]): _problem_of(one["cause"]) for one in document["failed"]},
         skipped=_reasons_of(document.get("skipped", ())),
         unknown=_reasons_of(document.get("unknown", ())),
     )

@@ -228,8 +228,13 @@ class TestDistribution:
             one.announce(0)
         settle(harbour, room)
         found = room.distribution(AUTHOR, done.package_id)
-        ((name, cause),) = found.failed
-        assert (name, cause.code, found.removed, found.imported) == ("failing", "StorageFull", ("clearing",), ("fine",))
+        (failure,) = found.failed
+        assert (failure.subscriber, failure.cause.code, found.removed, found.imported) == (
+            "failing",
+            "StorageFull",
+            ("clearing",),
+            ("fine",),
+        )
         assert (found.state, found.waiting) == ("failed", ())
         failing.tell(0, IMPORTED)
         assert room.distribution(AUTHOR, done.package_id).state == "incomplete"
@@ -253,7 +258,7 @@ class TestDistribution:
             ("pending",),
             ("dropping",),
         )
-        assert [name for name, _ in found.failed] == ["failing"]
+        assert [each.subscriber for each in found.failed] == ["failing"]
         assert {one.subscriber: (one.reason, one.golden) for one in found.skipped} == {
             "elsewhere": ("not-followed", None),
             "later": ("joined-later", None),

@@ -106,7 +106,7 @@ def test_one_that_gave_up_a_package_did_not_import_it(boat: Any, site: Path, tmp
     subscribe(boat, tmp_path, "web", "--max-retries", "0")
     with opened(boat) as (_, room):
         found = room.distribution("author", "r1")
-        assert (found.state, [name for name, _ in found.failed], found.imported) == ("failed", ["web"], ())
+        assert (found.state, [each.subscriber for each in found.failed], found.imported) == ("failed", ["web"], ())
 
 
 def test_who_would_lose_packages_is_known(boat: Any, site: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -312,8 +313,18 @@ def test_the_description_keeps_the_rules_of_its_linters() -> None:
             assert operation["tags"][0] in declared
             assert "security" in operation, path
             assert (operation["security"] == []) == (path in {"/healthz", "/readyz"})
+    for schema in every_schema(document["components"]["schemas"]):
+        assert schema.get("type") != "array" or "items" in schema, schema
     names = document["components"]["schemas"].items()
     assert [name for name, one in names if name.endswith("View") and not one.get("examples")] == []
+
+
+def every_schema(node: Any) -> Iterator[dict[str, Any]]:
+    """Every object within a part of the description."""
+    if isinstance(node, dict):
+        yield node
+        for inner in node.values():
+            yield from every_schema(inner)
 
 
 def test_every_example_fits_its_schema() -> None:

@@ -15,6 +15,7 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    FailureView,
     JournalView,
     NotImportedView,
     PublisherView,
@@ -465,10 +466,11 @@ def view_of(number: int, **values: Any) -> DistributionView:
 
 
 def test_who_gave_up_one_of_several_packages_did_not_import_them() -> None:
-    first = view_of(0, state="failed", imported=("a", "c"), failed=(("b", FULL),), removed=("c",))
+    first = view_of(0, state="failed", imported=("a", "c"), failed=(FailureView("b", FULL),), removed=("c",))
     last = view_of(1, state="distributed", imported=("a", "b", "c"))
     found = merged([first, last])
-    assert (found.state, found.imported, found.removed, dict(found.failed)) == ("failed", ("a",), ("c",), {"b": FULL})
+    assert (found.state, found.imported, found.removed) == ("failed", ("a",), ("c",))
+    assert found.failed == (FailureView("b", FULL),)
     assert merged([first, view_of(1, waiting=("a",))]).state == "queued"
 
 
@@ -494,7 +496,7 @@ UNFOLLOWED = NotImportedView("d", "not-followed")
         ({"imported": ("a",), "skipped": (UNFOLLOWED,)}, 0),
         ({"imported": ("a",), "skipped": SKIPPED}, 1),
         ({"imported": ("a",), "removed": ("b",)}, 1),
-        ({"imported": ("a",), "failed": (("b", FULL),)}, 1),
+        ({"imported": ("a",), "failed": (FailureView("b", FULL),)}, 1),
         ({"imported": ("a",), "unknown": (NotImportedView("b", "no-reports"),)}, 1),
         ({"imported": ("a",), "waiting": ("b",), "removed": ("c",)}, 1),
         ({"imported": ("a",), "waiting": ("b",)}, 3),

@@ -166,7 +166,7 @@ def standing_text(one: DistributionView) -> str:
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:
     """The last package, with each subscriber under the worst of what became of any of them."""
-    failed = {name: cause for one in views for name, cause in one.failed}
+    failed = {each.subscriber: each for one in views for each in one.failed}
     taken = set(failed)
     waiting = _first_of((name for name in views[-1].waiting), taken)
     removed = _first_of((name for one in views for name in one.removed), taken)
@@ -174,7 +174,7 @@ def merged(views: Sequence[DistributionView]) -> DistributionView:
     unknown = _first_reasons((each for one in views for each in one.unknown), taken)
     return replace(
         views[-1],
-        failed=tuple(failed.items()),
+        failed=tuple(failed.values()),
         waiting=waiting,
         removed=removed,
         skipped=skipped,
@@ -232,7 +232,7 @@ def _lines(one: DistributionView) -> Iterator[str]:
     for title, names in (("imported", one.imported), ("waiting", one.waiting), ("dropped", one.removed)):
         if names:
             yield f"{title:<9}  {len(names)}: {_some(names)}"
-    yield from (f"given up   {name}: {error_text(cause)}" for name, cause in one.failed)
+    yield from (f"given up   {each.subscriber}: {error_text(each.cause)}" for each in one.failed)
     yield from (f"skipped    {line}" for line in _reason_lines(one.skipped))
     yield from (f"unknown    {line}" for line in _reason_lines(one.unknown))
 
@@ -284,7 +284,7 @@ def followed_lines(found: Followed) -> Iterator[str]:
         yield "no subscriber is known: nobody was waited for"
         return
     yield f"imported by {len(one.imported)}/{total} in {seconds_text(found.seconds)}"
-    yield from (f"  given up by {name}: {error_text(cause)}" for name, cause in one.failed)
+    yield from (f"  given up by {each.subscriber}: {error_text(each.cause)}" for each in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
     yield from (f"  skipped by {line}" for line in _reason_lines(_passed(one)))
     yield from (f"  unknown of {line}" for line in _reason_lines(one.unknown))

@@ -14,9 +14,11 @@ from mailboat.agent.control.views import (
     CommandView,
     DistributionOrder,
     DistributionView,
+    FailureView,
     ForgottenView,
     GivenUpView,
     JournalView,
+    NotImportedView,
     PublisherView,
     QueueItemView,
     QueuePage,
@@ -76,9 +78,11 @@ DISTRIBUTION: Final[Document] = asdict(
         user_id="editor",
         package_bytes=41_230,
         published_ms=1_767_225_600_000,
-        state="queued",
+        state="failed",
         imported=("edge-2",),
         waiting=("edge-1",),
+        failed=(FailureView("edge-3", _CAUSE),),
+        skipped=(NotImportedView("edge-4", "not-followed"),),
     )
 )
 BUILD: Final[Document] = asdict(

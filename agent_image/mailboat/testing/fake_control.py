@@ -22,6 +22,7 @@ from mailboat.agent.control.views import (
     DistributionOrder,
     DistributionPage,
     DistributionView,
+    FailureView,
     ForgottenView,
     GivenUpPage,
     GivenUpView,
@@ -328,10 +329,12 @@ class FakeControl:
         all_members = self.subscribers.values()
         removed = tuple(member.name for member in all_members if one.offset in member.removed)
         failed = tuple(
-            (member.name, member.given_up[one.offset]) for member in all_members if one.offset in member.given_up
+            FailureView(member.name, member.given_up[one.offset])
+            for member in all_members
+            if one.offset in member.given_up
         )
         waiting = tuple(member.name for member in all_members if member.next_offset <= one.offset)
-        done = {*removed, *waiting, *(name for name, _ in failed)}
+        done = {*removed, *waiting, *(each.subscriber for each in failed)}
         imported = tuple(member.name for member in all_members if member.name not in done)
         state = "queued" if waiting else "failed" if failed else "distributed"
         return replace(one, state=state, imported=imported, waiting=waiting, removed=removed, failed=failed)

@@ -11,7 +11,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view
-from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView, NotImportedView
+from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.agent.inspection import readable
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
@@ -120,7 +120,7 @@ class Distributions:
         names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
         reasons = {outcome: tuple(_not_imported(*one) for one in those) for outcome, those in by_outcome.items()}
         failed = tuple(
-            (one.name, self._failure(FailurePlace(publisher, one.queue_name, offset)))
+            FailureView(one.name, self._failure(FailurePlace(publisher, one.queue_name, offset)))
             for one, _ in by_outcome[Outcome.GIVEN_UP]
         )
         return DistributionView(

@@ -167,6 +167,19 @@ class DistributionOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureView:
+    """A subscriber that gave a package up.
+
+    Attributes:
+        subscriber: Its name.
+        cause: Why its last attempt failed.
+    """
+
+    subscriber: str
+    cause: CauseView
+
+
+@dataclass(frozen=True, slots=True)
 class NotImportedView:
     """A subscriber that is past a package and has not imported it, or of which that is not known.
 
@@ -225,7 +238,7 @@ class DistributionView:
     imported: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    failed: tuple[tuple[str, CauseView], ...] = ()
+    failed: tuple[FailureView, ...] = ()
     skipped: tuple[NotImportedView, ...] = ()
     unknown: tuple[NotImportedView, ...] = ()
 
