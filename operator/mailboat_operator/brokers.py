@@ -86,6 +86,7 @@ class Brokers:
 
     def __init__(self, kafka: Kafka, credentials: Credentials) -> None:
         """Nothing is asked yet; the client connects by itself. Raises: SecretMissingError, SecretMalformedError."""
+        self.cluster_id: str | None = None
         self._reason: KafkaError | None = None
         hooks: dict[str, Any] = {"logger": _LOG, "log_level": _CRITICAL, "error_cb": self._note}
         options = client_options(kafka, credentials)
@@ -103,7 +104,8 @@ class Brokers:
             found = await asyncio.wrap_future(self._listing())
         except KafkaException as raised:
             raise self._mapped(raised, "asking for the brokers") from raised
-        return ClusterFound(str(found.cluster_id), len(found.brokers))
+        self.cluster_id = str(found.cluster_id)
+        return ClusterFound(self.cluster_id, len(found.brokers))
 
     async def topics(self, names: Collection[str]) -> Mapping[str, TopicFound | MailboatError | None]:
         """Topics by name; None where there is none, and what was wrong where one can't be looked at.

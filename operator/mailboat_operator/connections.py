@@ -48,6 +48,7 @@ class Connection:
         self._cluster = Batches[None, ClusterFound](cluster)
         self._topics = Batches[None, TopicFound | None](brokers.topics)
         self._actions = Batches[TopicAction, None](brokers.act)
+        self._brokers = brokers
         self._waiting = waiting
         self._monotonic = monotonic
         self._failures = 0
@@ -58,6 +59,11 @@ class Connection:
     async def cluster(self) -> ClusterFound:
         """What the brokers say of themselves. Raises: BrokersUnreachableError, BrokersRefusedError."""
         return await self._ask(self._cluster, _ONLY, None)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster that answered last; None if none did yet. Read after `topic`, it costs no request."""
+        return self._brokers.cluster_id
 
     async def topic(self, name: str) -> TopicFound | None:
         """A topic; None when there is none. Raises: see `cluster`."""

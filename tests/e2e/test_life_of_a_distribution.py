@@ -109,10 +109,11 @@ def quickstart(kafka: str, s3: str) -> str:
     journal["spec"]["kafka"]["bootstrapServers"] = [kafka]
     journal["spec"]["topics"] = {"prefix": "quickstart-"}
     journal["spec"]["blobs"]["s3"] |= {"endpointUrl": s3, "prefix": "quickstart/"}
-    pool = yaml.safe_load((EXAMPLES / "web-server.yaml").read_text())
+    _, pool = yaml.safe_load_all((EXAMPLES / "web-server.yaml").read_text())
     pool["spec"]["resources"] = {"requests": {"cpu": "20m"}}  # of which an autoscaler takes its percents
     [web] = pool["spec"]["template"]["spec"]["containers"]
     web["image"] = "mailboat:latest"  # the one image that is there serves files, too
+    del web["securityContext"], web["volumeMounts"], pool["spec"]["template"]["spec"]["volumes"]  # of its own server
     web["command"] = ["python3", "-m", "http.server", "8000", "--directory", "/content/current"]
     return yaml.safe_dump_all([journal, publisher, pool])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.config.decoding import decode_config
 from mailboat_operator.api.decoding import decode
-from mailboat_operator.manifests.configuration import journal_mounts
+from mailboat_operator.manifests.configuration import config_text, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.pool import pool_config
+from mailboat_operator.manifests.publisher import publisher_config
 from mailboat_operator.plan.actions import Apply, Create
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
@@ -41,3 +45,23 @@ def test_children_are_rendered_as_they_were(
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     assert text == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("Journal", {"topics": {"retention": {"time": "1s", "statusTime": "1s", "consumption": {"min": "0s"}}}}),
+        ("SubscriberPool", {"readiness": {"maxLatency": "1ms", "idle": "1ms", "force": "1ms", "maxLag": "1s"}}),
+        ("SubscriberPool", {"staging": {"waitFor": {"name": "golden"}, "timeout": "1s"}}),
+        ("SubscriberPool", {"pieces": {"expireAfter": "1s"}}),
+        ("Publisher", {"events": {"silent": "1s", "webhook": {"url": "http://hooks.example/", "timeout": "1s"}}}),
+    ],
+)
+def test_the_smallest_values_of_a_resource_are_valid_for_the_agent(
+    kind: str, change: dict[str, Any], manifest_of: Any
+) -> None:
+    """A value that the API server accepts and the agent refuses would be a pod that crashes again and again."""
+    journal = stored(manifest_of("Journal", change if kind == "Journal" else {}))
+    found = stored(manifest_of("Publisher" if kind == "Journal" else kind, {} if kind == "Journal" else change))
+    made = publisher_config(found, journal.spec) if kind != "SubscriberPool" else pool_config(found, journal.spec)
+    decode_config(json.loads(config_text(made)))

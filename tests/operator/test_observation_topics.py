@@ -40,7 +40,7 @@ class LateBrokers:
     """Take every request, and tell of what they did after so many looks."""
 
     def __init__(self, looks: int) -> None:
-        self.looks, self.was_asked = looks, False
+        self.looks, self.was_asked, self.cluster_id = looks, False, "one"
 
     async def cluster(self) -> ClusterFound:
         return ClusterFound("one", 3)
@@ -178,3 +178,14 @@ def test_a_deletion_without_the_secret_keeps_the_topic() -> None:
 def test_a_deletion_without_the_secret_uses_the_last_connection() -> None:
     plan = plan_of_deletion(deleted_topic(), journal_with("Delete", **SASL), LateBrokers(0), was_connected=True)
     assert reports(plan) == ["TopicDeleted"]
+
+
+def test_a_topic_of_another_cluster_is_neither_created_nor_deleted() -> None:
+    """Its Journal says so and decides; the topic of the former cluster still holds its messages."""
+    journal = journal_with("Delete")
+    journal = replace(journal, status=replace(journal.status, cluster_id="former"))
+    around = Around(LateBrokers(0))
+    around.found = journal
+    plan = asyncio.run(look_at_topic(around, TOPIC))  # type: ignore[arg-type]  # sees as `Sight` does
+    assert (plan.actions, told(plan)[1]) == ((), "ClusterReplaced")
+    assert reports(plan_of_deletion(deleted_topic(), journal, LateBrokers(0))) == ["TopicRetained"]

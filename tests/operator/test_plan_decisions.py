@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.errors import SecretMalformedError, SecretMissingError, UsageError
+from mailboat.model.messages import TopicRole
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
+from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.comparison import differing_field
-from mailboat_operator.manifests.names import ACCEPTED_TOPIC
+from mailboat_operator.manifests.names import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.manifests.pods import AgentImage, user_volume_name
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
 from mailboat_operator.plan.conditions import conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.plan.journal import BrokersFound, plan_journal
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
-from mailboat_operator.plan.topic import TopicFound, plan_topic, wanted_topic
+from mailboat_operator.plan.topic import TopicFound, plan_topic, plan_topic_status, wanted_topic
 from mailboat_operator.plan.workload import GoldenPool, Surroundings
 from mailboat_operator.settings import read_settings
 
@@ -255,6 +258,65 @@ def test_what_brokers_never_do_is_said(spec: Any, reason: str) -> None:
     plan = plan_topic(known, wanted_topic(wish, JOURNAL), FOUND, NOW)
     assert plan.status is not None
     assert plan.status["conditions"][0]["reason"] == reason
+
+
+def journal_after(cluster_id: str | None, annotations: dict[str, str] | None = None, **topics: Any) -> Any:
+    found = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, "topics": topics})
+    metadata = replace(found.metadata, annotations=annotations or {})
+    return replace(found, metadata=metadata, status=replace(found.status, cluster_id=cluster_id))
+
+
+def ready_of(plan: Any) -> tuple[str, str]:
+    assert plan.status is not None
+    found = plan.status["conditions"][0]
+    return found["reason"], found["message"]
+
+
+def test_a_journal_whose_brokers_became_another_cluster_changes_nothing() -> None:
+    plan = plan_journal(journal_after("one"), BrokersFound("two", 3), {}, (), NOW)
+    reason, message = ready_of(plan)
+    assert (plan.actions, reason) == ((), "ClusterReplaced")
+    assert message.endswith(f"{ACCEPTED_CLUSTER}=two")
+    assert plan.status is not None
+    assert plan.status["clusterId"] == "one"
+
+
+def test_another_cluster_is_used_once_an_annotation_names_its_id() -> None:
+    plan = plan_journal(journal_after("one", {ACCEPTED_CLUSTER: "two"}), BrokersFound("two", 3), {}, (), NOW)
+    assert len(plan.actions) == len(TopicRole)
+    assert plan.status is not None
+    assert plan.status["clusterId"] == "two"
+
+
+@pytest.mark.parametrize(("missing", "reason"), [((), "AsAskedFor"), (("shop-package",), "TopicsMissing")])
+def test_a_journal_that_does_not_manage_topics_creates_none(missing: tuple[str, ...], reason: str) -> None:
+    plan = plan_journal(journal_after(None, manage=False), BrokersFound("one", 3, missing), {}, (), NOW)
+    assert (plan.actions, ready_of(plan)[0]) == ((), reason)
+    assert plan.status is not None
+    assert plan.status["topicsReady"] == f"{len(TopicRole) - len(missing)}/{len(TopicRole)}"
+
+
+def topic_child(role: str, reason: str) -> Any:
+    wish = made("Topic", f"main-{role}", {"journalRef": {"name": "main"}, "role": role})
+    plan = plan_topic_status(wish, None, None, stalled(reason, f"{role} is not ours"), NOW)
+    return {"metadata": {"ownerReferences": [{"controller": True, "uid": "uid-main"}]}, "status": plan.status}
+
+
+def test_a_journal_says_what_its_topics_say() -> None:
+    live = {ChildKey("Topic", "main-package"): topic_child("package", "TopicTaken")}
+    reason, message = ready_of(plan_journal(journal_after(None), BrokersFound("one", 3), live, (), NOW))
+    assert reason == "TopicTaken"
+    assert message == "0 of 5 topics ready; main-package: TopicTaken: package is not ours"
+
+
+@pytest.mark.parametrize("reason", ["TopicTaken", "TopicExists", "ClusterReplaced"])
+def test_no_agent_is_started_on_topics_that_are_not_the_journals(reason: str) -> None:
+    journal = journal_after("one")
+    conditions = conditions_after((), stalled(reason, "the topics are not ours"), 1, NOW)
+    journal = replace(journal, status=replace(journal.status, conditions=conditions))
+    publisher = made("Publisher", "author", {"journalRef": {"name": "main"}, "source": {"volumeClaim": {"name": "s"}}})
+    plan = plan_publisher(publisher, around(journal=journal))
+    assert (plan.actions, ready_of(plan)) == ((), (reason, "Journal main: the topics are not ours"))
 
 
 def with_ready(wish: Any, reason: str) -> Any:

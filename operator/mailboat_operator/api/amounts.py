@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 DURATION_PATTERN: Final = r"^[1-9][0-9]{0,6}(ms|s|m|h|d)$"
+DURATION_OF_SECONDS_PATTERN: Final = r"^([1-9][0-9]{3,6}ms|[1-9][0-9]{0,6}(s|m|h|d))$"
 DURATION_OR_ZERO_PATTERN: Final = r"^(0s|[1-9][0-9]{0,6}(ms|s|m|h|d))$"
 SIZE_PATTERN: Final = r"^[1-9]([0-9]{0,11}(Ki|Mi|k|M)?|[0-9]{0,8}(Gi|G)|[0-9]{0,5}(Ti|T))$"
 """What fits into 64 bits: Kafka and volumes count so far."""

@@ -12,6 +12,7 @@ from mailboat.errors import PathRefusedError
 from mailboat.model.paths import parse_path
 
 from mailboat_operator.api.amounts import (
+    DURATION_OF_SECONDS_PATTERN,
     DURATION_OR_ZERO_PATTERN,
     DURATION_PATTERN,
     SIZE_PATTERN,
@@ -38,6 +39,14 @@ AGENT_NAME: Final = Form(
 DURATION: Final = Form(
     DURATION_PATTERN,
     "a positive duration such as 500ms, 30s, 15m, 12h or 7d",
+    9,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
+DURATION_OF_SECONDS: Final = Form(
+    DURATION_OF_SECONDS_PATTERN,
+    "a duration of at least 1s, such as 30s, 15m, 12h or 7d",
     9,
     parse_duration,
     format_duration,

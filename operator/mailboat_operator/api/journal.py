@@ -110,8 +110,16 @@ class JournalTopics:
             ),
         ),
         unchangeable("prefix", "messages would be left behind in the topics of the old name"),
+        unchangeable("manage", "make another Journal"),
     )
 
+    manage: Annotated[
+        bool,
+        Field(
+            "Create the topics and keep them as this Journal says. False: they exist already and belong to the Journal "
+            "of another namespace or cluster, or to the brokers' administrator."
+        ),
+    ] = True
     prefix: Annotated[
         str | None, Field("Put before the topics' names, where several systems share the brokers.", form=TOPIC_PREFIX)
     ] = None

@@ -9,7 +9,7 @@ from mailboat.config.document import EventsConfig, LimitsConfig, ThrottleConfig,
 from mailboat.config.storage import Secret
 
 from mailboat_operator.api.fields import Field
-from mailboat_operator.api.forms import DURATION, DURATION_OR_ZERO, SIZE, URL
+from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE, URL
 from mailboat_operator.api.references import SecretReference
 
 _DEFAULTS = LimitsConfig()
@@ -77,7 +77,8 @@ class Events:
     silent_seconds: Annotated[
         float,
         Field(
-            "So long an event waits for a subscriber that says nothing; then it is raised and names it.", form=DURATION
+            "So long an event waits for a subscriber that says nothing; then it is raised and names it.",
+            form=DURATION_OF_SECONDS,
         ),
     ] = 300.0
     webhook: Annotated[Webhook | None, Field("Where to post events too; not said: nowhere.")] = None

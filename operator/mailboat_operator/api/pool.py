@@ -9,7 +9,17 @@ from typing import Annotated, ClassVar
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import AGENT_NAME, DRAIN, DURATION, DURATION_OR_ZERO, LABEL, LABEL_KEY, SIZE, VARIABLE
+from mailboat_operator.api.forms import (
+    AGENT_NAME,
+    DRAIN,
+    DURATION,
+    DURATION_OF_SECONDS,
+    DURATION_OR_ZERO,
+    LABEL,
+    LABEL_KEY,
+    SIZE,
+    VARIABLE,
+)
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Limits
 from mailboat_operator.api.metadata import Metadata
@@ -84,7 +94,10 @@ class Staging:
 
     wait_for: Annotated[Reference, Field("The SubscriberPool that goes first. It must be editable.")]
     timeout_seconds: Annotated[
-        float, Field("One wait for its word on a package; then its announcement is looked up again.", form=DURATION)
+        float,
+        Field(
+            "One wait for its word on a package; then its announcement is looked up again.", form=DURATION_OF_SECONDS
+        ),
     ] = 60.0
 
 
@@ -112,7 +125,10 @@ class Readiness:
     ] = None
     max_lag_seconds: Annotated[
         float | None,
-        Field("Not ready any more when the oldest package not imported is this old; not said: never.", form=DURATION),
+        Field(
+            "Not ready any more when the oldest package not imported is this old; not said: never.",
+            form=DURATION_OF_SECONDS,
+        ),
     ] = None
 
 
@@ -123,7 +139,7 @@ class Pieces:
     max_packages: Annotated[int, Field("Packages at once.", minimum=1, maximum=1000)] = 10
     max_size_bytes: Annotated[int, Field("All of them; a pod has 1Gi for temporary files.", form=SIZE)] = 512 * 1024**2
     expire_after_seconds: Annotated[
-        float, Field("A package is dropped when no piece of it came for so long.", form=DURATION)
+        float, Field("A package is dropped when no piece of it came for so long.", form=DURATION_OF_SECONDS)
     ] = 60.0
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from mailboat.config.storage import ConsumptionPolicy
 
 from mailboat_operator.api.fields import Field
-from mailboat_operator.api.forms import DURATION, DURATION_OR_ZERO, SIZE
+from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Consumption:
 class TopicRetention:
     """How long a topic keeps messages; what is not said is not limited."""
 
-    time_seconds: Annotated[float | None, Field("Age at which messages may go.", form=DURATION)] = None
+    time_seconds: Annotated[float | None, Field("Age at which messages may go.", form=DURATION_OF_SECONDS)] = None
     size_bytes: Annotated[int | None, Field("Size beyond which the oldest messages go.", form=SIZE)] = None
 
 
@@ -39,9 +39,9 @@ class TopicRetention:
 class JournalRetention:
     """How long a journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
-    time_seconds: Annotated[float, Field("Age at which packages may go.", form=DURATION)] = 7 * 86_400.0
+    time_seconds: Annotated[float, Field("Age at which packages may go.", form=DURATION_OF_SECONDS)] = 7 * 86_400.0
     status_time_seconds: Annotated[
-        float, Field("Age at which statuses, commands, announcements and events may go.", form=DURATION)
+        float, Field("Age at which statuses, commands, announcements and events may go.", form=DURATION_OF_SECONDS)
     ] = 7 * 86_400.0
     size_bytes: Annotated[
         int | None, Field("Size beyond which the oldest packages go; not said: no limit.", form=SIZE)

@@ -20,6 +20,8 @@ AGENT_CONTAINER = "mailboat"
 PREPARATION_CONTAINER = "mailboat-seed"
 CONTENT_VOLUME = "content"
 CONTENT_PATH = "/content"
+AGENT_PORT = 8080
+"""Where the agent's own HTTP API listens; the containers of a pod share its ports."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,16 @@ class Mount:
 
 
 @dataclass(frozen=True)
+class ContainerSecurity:
+    """Under whose id a container runs. The rest of the security context is the restricted profile's."""
+
+    run_as_user: Annotated[
+        int | None, Field("User id; set it where the image names no numeric user.", minimum=1, maximum=2**31 - 1)
+    ] = None
+    run_as_group: Annotated[int | None, Field("Group id.", minimum=1, maximum=2**31 - 1)] = None
+
+
+@dataclass(frozen=True)
 class Container:
     """A container of the user's, such as a web server: unprivileged, with the content read-only in `/content`."""
 
@@ -149,6 +161,19 @@ class Container:
             ".volumeMounts",
             lambda one: not any(f"{mount.mount_path}/".startswith(f"{CONTENT_PATH}/") for mount in one.volume_mounts),
         ),
+        Rule(
+            "!has(self.volumeMounts) || self.volumeMounts.all(one, "
+            "self.volumeMounts.exists_one(other, other.mountPath == one.mountPath))",
+            "volumeMounts can't use one mountPath twice",
+            ".volumeMounts",
+            lambda one: len({mount.mount_path for mount in one.volume_mounts}) == len(one.volume_mounts),
+        ),
+        Rule(
+            f"!has(self.ports) || self.ports.all(one, one.containerPort != {AGENT_PORT})",
+            f"ports can't use {AGENT_PORT}: the agent listens there in the same pod; use another port",
+            ".ports",
+            lambda one: all(port.container_port != AGENT_PORT for port in one.ports),
+        ),
     )
 
     name: Annotated[str, Field("Its name.", form=LABEL)]
@@ -159,6 +184,9 @@ class Container:
     ports: Annotated[tuple[Port, ...], Field("Ports.", max_items=10)] = ()
     resources: Annotated[Resources, Field("CPU and memory.")] = field(default_factory=Resources)
     volume_mounts: Annotated[tuple[Mount, ...], Field("Volumes of the template.", max_items=20)] = ()
+    security_context: Annotated[ContainerSecurity, Field("Its user and group.")] = field(
+        default_factory=ContainerSecurity
+    )
     readiness_probe: Annotated[Probe | None, Field("Whether it can serve.")] = None
     liveness_probe: Annotated[Probe | None, Field("Whether it should be restarted.")] = None
     startup_probe: Annotated[Probe | None, Field("Whether it has started.")] = None

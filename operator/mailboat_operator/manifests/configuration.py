@@ -26,12 +26,13 @@ from mailboat.config.storage import (
 
 from mailboat_operator.api.journal import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
 from mailboat_operator.api.references import SecretReference
+from mailboat_operator.api.workload import AGENT_PORT
 
 CONFIG_FOLDER: Final = "/etc/mailboat"
 CONFIG_FILE: Final = "mailboat.yaml"
 SECRETS_FOLDER: Final = "/run/mailboat"
 HOME_FOLDER: Final = "/var/lib/mailboat"
-HTTP_PORT: Final = 8080
+HTTP_PORT: Final = AGENT_PORT
 TOKEN_KEY: Final = "token"  # noqa: S105  # the name of an entry
 
 

@@ -17,6 +17,8 @@ CONFIG_DIGEST: Final = f"{GROUP}/config"
 """Annotation of a pod: digest of what it reads at its start; another one rolls the pods."""
 PAUSED: Final = f"{GROUP}/paused"
 """Annotation of one of our objects: `true` leaves it alone, as `spec.suspend` does."""
+ACCEPTED_CLUSTER: Final = f"{GROUP}/accepted-cluster"
+"""Annotation of a Journal: the id of another Kafka cluster than the one that it used, and is to use from now on."""
 ACCEPTED_TOPIC: Final = f"{GROUP}/accepted-topic"
 """Annotation of a Topic: the id of a topic that the object did not create, and that it is to manage. Of a Journal: the
 ids for its Topics, separated by commas."""

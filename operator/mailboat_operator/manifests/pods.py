@@ -181,7 +181,7 @@ def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
     document["volumeMounts"] = [*own, *pod.user_mounts]
     if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
         document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
-    return {**document, "securityContext": dict(CONTAINER_SECURITY)}
+    return {**document, "securityContext": {**document.get("securityContext", {}), **CONTAINER_SECURITY}}
 
 
 def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from mailboat.errors import (
@@ -18,6 +19,7 @@ from mailboat.errors import (
     SecretMalformedError,
     SecretMissingError,
 )
+from mailboat.model.messages import TopicRole
 
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.brokers import Credentials, entry_of, word_of
@@ -78,11 +80,17 @@ async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
         found = await (await connect(sight, journal)).cluster()
     except UPSTREAM_ERRORS as error:
         return BrokersFound(problem=problem_of(error), again_seconds=pause_of(error))
+    around = BrokersFound(found.cluster_id, found.brokers)
     try:
         await _check_bucket(sight, journal)
+        if not journal.spec.topics.manage:
+            brokers = await connect(sight, journal)
+            names = [f"{journal.spec.topics.prefix or ''}{role}" for role in TopicRole]
+            missing = [name for name in names if await brokers.topic(name) is None]
+            return replace(around, missing=missing)
     except UPSTREAM_ERRORS as error:
-        return BrokersFound(found.cluster_id, found.brokers, problem_of(error), pause_of(error))
-    return BrokersFound(found.cluster_id, found.brokers)
+        return replace(around, problem=problem_of(error), again_seconds=pause_of(error))
+    return around
 
 
 async def _check_bucket(sight: Sight, journal: Journal) -> None:

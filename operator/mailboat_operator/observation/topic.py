@@ -16,7 +16,7 @@ from mailboat_operator.connections import Connection
 from mailboat_operator.observation.journal import UPSTREAM_ERRORS, connect, pause_of, problem_of
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan, TopicAction, TopicWanted
-from mailboat_operator.plan.conditions import suspended, under_way
+from mailboat_operator.plan.conditions import CLUSTER_REPLACED, stalled, suspended, under_way
 from mailboat_operator.plan.reclaiming import (
     is_held,
     is_reclaimed,
@@ -37,6 +37,7 @@ from mailboat_operator.plan.topic import (
 )
 from mailboat_operator.plan.workload import is_paused
 
+_OTHER_CLUSTER: Final = "the Journal's brokers belong to another cluster than before; see the Journal"
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 _UNSEEN_SECONDS: Final = 2.0
 
@@ -65,7 +66,10 @@ async def _keep(sight: Sight, topic: Topic, journal: Journal) -> Plan:
     wanted = wanted_topic(topic, journal)
     try:
         brokers = await connect(sight, journal)
-        plan = plan_topic(topic, wanted, await brokers.topic(wanted.name), sight.now)
+        found = await brokers.topic(wanted.name)
+        if _is_other_cluster(journal, brokers):
+            return plan_topic_status(topic, wanted, None, stalled(CLUSTER_REPLACED, _OTHER_CLUSTER), sight.now)
+        plan = plan_topic(topic, wanted, found, sight.now)
         if await _act(brokers, plan):
             found = await _seen(brokers, wanted)
             made = plan_made(topic, wanted, found, sight.now)
@@ -86,7 +90,10 @@ async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
     wanted = wanted_topic(topic, journal)
     try:
         brokers = await _connect_to_delete(sight, journal)
-        plan = plan_reclaimed(topic, wanted, await brokers.topic(wanted.name))
+        found = await brokers.topic(wanted.name)
+        if _is_other_cluster(journal, brokers):
+            return plan_kept(topic, _OTHER_CLUSTER)
+        plan = plan_reclaimed(topic, wanted, found)
         await _act(brokers, plan)
     except SecretMissingError as error:
         # Secrets have no finalizer: a namespace that is deleted loses them first, and none can be created in it again
@@ -96,6 +103,11 @@ async def _look_at_deleted(sight: Sight, topic: Topic) -> Plan:
         pauses = [pause for pause in (waiting.again_seconds, pause_of(error)) if pause is not None]
         return replace(waiting, again_seconds=min(pauses, default=None))
     return plan
+
+
+def _is_other_cluster(journal: Journal, brokers: Connection) -> bool:
+    """Whether the Journal has not accepted yet that these are its brokers: it is the one that decides and says so."""
+    return journal.status.cluster_id is not None and brokers.cluster_id != journal.status.cluster_id
 
 
 async def _connect_to_delete(sight: Sight, journal: Journal) -> Connection:

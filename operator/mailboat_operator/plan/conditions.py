@@ -18,6 +18,10 @@ READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
 
+CLUSTER_REPLACED: Final = "ClusterReplaced"
+CONFLICTS: Final = frozenset({CLUSTER_REPLACED, "TopicExists", "TopicReplaced", "TopicTaken"})
+"""Reasons for which the topics are not this Journal's: no agent is started on them."""
+
 LONGEST_MESSAGE: Final = 1024
 
 

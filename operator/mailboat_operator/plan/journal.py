@@ -15,10 +15,12 @@ from mailboat_operator.api.references import Reference
 from mailboat_operator.api.retention import TopicRetention
 from mailboat_operator.api.topic import TopicSpec
 from mailboat_operator.manifests.children import ChildKey, Manifest, Owner
-from mailboat_operator.manifests.names import ACCEPTED_TOPIC
+from mailboat_operator.manifests.names import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.plan.actions import Hold, Plan
 from mailboat_operator.plan.children import Live, controller_uid, deletion, plan_children, taken_name
 from mailboat_operator.plan.conditions import (
+    CLUSTER_REPLACED,
+    CONFLICTS,
     READY,
     STALLED,
     Finding,
@@ -39,12 +41,14 @@ class BrokersFound:
     Attributes:
         cluster_id: Their name for their cluster; None when they did not answer.
         brokers: How many they are.
+        missing: Of the five topics, those that do not exist; looked at only where the Journal does not manage them.
         problem: What to say where they, or the blob store, did not answer as they should; empty when all is well.
         again_seconds: When to ask again after a problem; None leaves it open.
     """
 
     cluster_id: str | None = None
     brokers: int | None = None
+    missing: Sequence[str] = ()
     problem: Sequence[Finding] = ()
     again_seconds: float | None = None
 
@@ -72,10 +76,21 @@ def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed:
     is_needed = bool(reclaimed) or journal.spec.topics.reclaim_policy is ReclaimPolicy.DELETE
     if is_needed != is_held(metadata):
         return Plan((Hold(is_needed),), None, again_seconds=0.0)
+    return _plan_kept(journal, brokers, live, now)
+
+
+def _plan_kept(journal: Journal, brokers: BrokersFound, live: Live, now: datetime) -> Plan:
+    """What to do for a Journal that is wanted, and not paused."""
+    replaced = _replaced_cluster(journal, brokers)
+    if replaced is not None:
+        before = journal.status
+        return _plan(journal, BrokersFound(before.cluster_id, before.brokers), live, replaced, now)
     if brokers.problem:
         return replace(_plan(journal, brokers, live, brokers.problem, now), again_seconds=brokers.again_seconds)
+    if not journal.spec.topics.manage:
+        return _plan(journal, brokers, live, _unmanaged(brokers), now)
     wanted = list(_topics(journal))
-    taken = taken_name(live, wanted, metadata.uid)
+    taken = taken_name(live, wanted, journal.metadata.uid)
     if taken is not None:
         message = f"Topic {taken.name} is there already, and not this object's; it is left alone"
         return _plan(journal, brokers, live, stalled("NameTaken", message), now)
@@ -85,6 +100,27 @@ def plan_journal(journal: Journal, brokers: BrokersFound, live: Live, reclaimed:
         findings = _trouble_of(live, f"{count} of {len(wanted)} topics ready")
     plan = _plan(journal, brokers, live, findings, now)
     return replace(plan, actions=tuple(plan_children(wanted, live)))
+
+
+def _replaced_cluster(journal: Journal, brokers: BrokersFound) -> Sequence[Finding] | None:
+    """That other brokers answer than those that this Journal used; None if they are the same or accepted."""
+    known, found = journal.status.cluster_id, brokers.cluster_id
+    if known is None or found is None or known == found:
+        return None
+    if journal.metadata.annotations.get(ACCEPTED_CLUSTER) == found:
+        return None
+    message = (
+        f"the brokers belong to cluster {found}, and this Journal used cluster {known}; nothing is changed on either. "
+        f"Correct spec.kafka.bootstrapServers, or, to start on the other cluster with empty topics, annotate this "
+        f"object with {ACCEPTED_CLUSTER}={found}"
+    )
+    return stalled(CLUSTER_REPLACED, message)
+
+
+def _unmanaged(brokers: BrokersFound) -> Sequence[Finding]:
+    if brokers.missing:
+        return under_way("TopicsMissing", f"waits for topics that others manage: {', '.join(brokers.missing)}")
+    return ready("the topics exist; this Journal does not manage them")
 
 
 def _plan_deleted(journal: Journal, live: Live, reclaimed: Sequence[str], now: datetime) -> Plan:
@@ -111,9 +147,17 @@ def _plan(journal: Journal, brokers: BrokersFound, live: Live, findings: Sequenc
         conditions=conditions_after(before.conditions, findings, generation, now),
         cluster_id=before.cluster_id if brokers.cluster_id is None else brokers.cluster_id,
         brokers=before.brokers if brokers.brokers is None else brokers.brokers,
-        topics_ready=f"{_ready_count(live)}/{len(TopicRole)}",
+        topics_ready=_topics_ready(journal, brokers, live),
     )
     return Plan((), None if status == before else encode(status))
+
+
+def _topics_ready(journal: Journal, brokers: BrokersFound, live: Live) -> str | None:
+    if journal.spec.topics.manage:
+        return f"{_ready_count(live)}/{len(TopicRole)}"
+    if brokers.cluster_id is None:
+        return journal.status.topics_ready
+    return f"{len(TopicRole) - len(brokers.missing)}/{len(TopicRole)}"
 
 
 def _topics(journal: Journal) -> Iterator[Manifest]:
@@ -145,7 +189,11 @@ def _trouble_of(live: Live, text: str) -> Sequence[Finding]:
     reasons = [f"{name}: {one.get('reason')}: {one.get('message')}" for name, one in troubled if one.get("reason")]
     is_stuck = any(_condition(manifest, STALLED).get("status") == "True" for manifest in live.values())
     message = "; ".join([text, *reasons[:1]])
-    return (stalled if is_stuck else under_way)("TopicsNotReady", message)
+    if not is_stuck:
+        return under_way("TopicsNotReady", message)
+    stuck = [_condition(manifest, STALLED) for manifest in live.values()]
+    conflicts = [one["reason"] for one in stuck if one.get("status") == "True" and one["reason"] in CONFLICTS]
+    return stalled(conflicts[0] if conflicts else "TopicsNotReady", message)
 
 
 def _is_going(manifest: Manifest) -> bool:

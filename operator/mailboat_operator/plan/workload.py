@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.pool import SubscriberPool
@@ -15,7 +16,7 @@ from mailboat_operator.manifests.configuration import SecretMount, journal_mount
 from mailboat_operator.manifests.names import PAUSED
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.plan.children import Live, taken_name
-from mailboat_operator.plan.conditions import Finding, ready, stalled, suspended, under_way
+from mailboat_operator.plan.conditions import CONFLICTS, STALLED, Finding, ready, stalled, suspended, under_way
 from mailboat_operator.plan.fleet import Fleet
 
 
@@ -98,8 +99,19 @@ def hindrance(
         return suspended(suspend=suspend)
     if around.journal is None:
         return under_way("JournalMissing", f"there is no Journal {journal_name} that can be understood")
+    conflict = _conflict_of(around.journal)
+    if conflict is not None:
+        return conflict
     missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
     return under_way("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+
+
+def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
+    """That the topics are not the Journal's: agents would publish into the log of others."""
+    found = next((one for one in journal.status.conditions if one.type == STALLED and one.status is Truth.TRUE), None)
+    if found is None or found.reason not in CONFLICTS:
+        return None
+    return stalled(found.reason, f"Journal {journal.metadata.name}: {found.message}")
 
 
 def _missing_entries(mounts: Sequence[SecretMount], found: Mapping[str, SecretFound]) -> Iterator[str]:
