@@ -9,8 +9,8 @@ from typing import Any
 
 COSTLY_TESTS = 4
 """Whoever marks another test makes one of these cheap."""
-NOT_LIMITED = {"benchmarks", "e2e"}
-"""Folders whose tests measure, or run where nothing else does."""
+NOT_LIMITED = {"e2e"}
+"""Runs where nothing else does."""
 
 
 def reasons(test_modules: list[Any]) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/", "tests/plugins/")
-"""`make e2e` runs the first, and what the others hold is used by all."""
+NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/")
+"""What `make e2e` runs."""
 HAVE_NO_MARKED_TESTS = {"coverage-unit", "coverage-rest", "python"}
 """Slices that run the tests of `make test` in another way."""
 
