@@ -24,6 +24,10 @@ from mailboat.errors import RetryableError, UsageError
 from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
 
 _LOOK_SECONDS: Final = 0.1
+_PATIENCE: Final = (
+    "-Dspark.port.maxRetries=0 "  # a port that is taken is an error, not another
+    "-Dspark.worker.timeout=600 -Dspark.network.timeout=600s"  # a busy machine's workers were given up and joined again
+)
 _JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
@@ -133,7 +137,7 @@ class SparkCluster:
         environment = (
             f"SPARK_HOME={home}",
             "SPARK_DAEMON_MEMORY=256m",
-            f"SPARK_DAEMON_JAVA_OPTS={_JVM} -Dspark.port.maxRetries=0",  # a port that is taken is an error, not another
+            f"SPARK_DAEMON_JAVA_OPTS={_JVM} {_PATIENCE}",
             f"SPARK_LOCAL_DIRS={self._settings.folder / 'scratch'}",
             f"SPARK_LOCAL_IP={LOOPBACK}",
         )
