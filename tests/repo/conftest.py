@@ -41,13 +41,18 @@ class Module:
         """Its syntax tree."""
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the syntax tree."""
+        return list(ast.walk(self.tree))
+
     def functions(self) -> Iterator[tuple[str, Function]]:
         """All functions and methods with their qualified names."""
         yield from _functions(self.tree, "")
 
     def classes(self) -> Iterator[ast.ClassDef]:
         """All classes."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
     def at(self, node: ast.AST) -> str:
         """The place of a node, for messages."""
@@ -66,11 +71,14 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
 
 
 def _modules(folder: str) -> list[Module]:
-    return [
+    found = [
         Module(path)
         for path in sorted((ROOT / folder).rglob("*.py"))
         if "_generated" not in path.parts and "__pycache__" not in path.parts
     ]
+    for module in found:
+        assert module.nodes, module.name  # parsed once, here, and not on the account of the first test that looks
+    return found
 
 
 @pytest.fixture(scope="session")

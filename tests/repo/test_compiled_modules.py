@@ -29,7 +29,7 @@ def test_no_compiled_class_needs_what_native_classes_lack(product: Any, compiled
         f"{module.at(node)}: {node.name}"
         for module in product
         if module.name in names
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef)
         and ("Frozen" in map(ast.unparse, node.bases) or "runtime_checkable" in map(ast.unparse, node.decorator_list))
     ]

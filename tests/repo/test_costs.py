@@ -14,7 +14,7 @@ NOT_LIMITED = {"e2e"}
 
 
 def reasons(test_modules: list[Any]) -> list[str]:
-    calls = (call for module in test_modules for call in ast.walk(module.tree) if isinstance(call, ast.Call))
+    calls = (call for module in test_modules for call in module.nodes if isinstance(call, ast.Call))
     return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == "pytest.mark.costly"]
 
 

@@ -31,7 +31,7 @@ SKIPS = re.compile(r"pytest\.(skip|importorskip)\(|mark\.(skip|skipif|xfail)\b")
 
 def calls(module: Any) -> Iterator[tuple[str, ast.Call]]:
     """Every call with the dotted name of what is called."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
             yield ast.unparse(node.func), node
 
@@ -61,7 +61,7 @@ def test_nothing_but_the_clock_imports_sleep_or_time_by_name(product: Any) -> No
         module.at(node)
         for module in product
         if module.name not in CLOCKS
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ImportFrom) and node.module in {"time", "random"}
     ]
     assert not found, "\n".join(found)
@@ -84,7 +84,7 @@ def test_the_environment_is_read_in_one_place(product: Any) -> None:
         module.at(node)
         for module in product
         if module.name not in ENVIRONMENT
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.environ", "os.getenv", "os.putenv"}
     ]
     assert not found, "\n".join(found)
@@ -115,7 +115,7 @@ def test_modules_hold_no_state(product: Any) -> None:
     for module in product:
         held = collections_of(module)
         found += [f"{module.at(node)}: {name} is a variable" for name, node in held.items() if not is_constant(name)]
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Global):
                 found.append(f"{module.at(node)}: global {', '.join(node.names)}")
             if changed_name(node) in held:
@@ -126,7 +126,7 @@ def test_modules_hold_no_state(product: Any) -> None:
 def test_a_broad_except_gives_its_reason(product: Any, tools: Any) -> None:
     found = []
     for module in [*product, *tools]:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, ast.ExceptHandler):
                 continue
             caught = ast.unparse(node.type) if node.type else ""
@@ -208,7 +208,7 @@ def test_nothing_makes_objects_of_pickled_data(product: Any) -> None:
     forbidden = {"pickle", "cloudpickle", "marshal", "dill", "shelve", "joblib"}
     found = []
     for module in product:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []

@@ -81,7 +81,7 @@ def test_only_own_errors_are_raised_for_users(product: Any) -> None:
     vague = {"Exception", "BaseException", "RuntimeError"}
     found = []
     for module in product:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Raise) and node.exc is not None:
                 raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
                 if ast.unparse(raised) in vague and not module.name.startswith("agent_image/mailboat/testing/"):

@@ -86,7 +86,7 @@ def test_the_engine_imports_only_what_it_declares(product: Any, document: dict[s
     allowed |= {"types_boto3_s3"}  # the types of boto3's client, never imported when it runs
     found = set()
     for module in product:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             names = (
                 [one.name for one in node.names]
                 if isinstance(node, ast.Import)

@@ -31,7 +31,7 @@ def marked(test_modules: list[Any]) -> dict[str, set[str]]:
     """Which files mark tests for each slice."""
     found = dict[str, set[str]]()
     for module in test_modules:
-        for call in (one for one in ast.walk(module.tree) if isinstance(one, ast.Call)):
+        for call in (one for one in module.nodes if isinstance(one, ast.Call)):
             if ast.unparse(call.func) == "pytest.mark.long" and isinstance(call.args[0], ast.Constant):
                 found.setdefault(str(call.args[0].value), set()).add(module.name)
     return found
