@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from mailboat.cli.colours import state_style
 from mailboat.cli.completion import publisher_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.failures import NOT_IMPORTED_EXIT_CODE, NOT_YET_EXIT_CODE
@@ -39,7 +40,7 @@ _COLUMNS = (
     Column("PUBLISHED"),
     Column("ACTION"),
     Column("PATHS", can_cut=True),
-    Column("STATE"),
+    Column("STATE", style=state_style),
     Column("IMPORTED", is_number=True),
     Column("REQUEST", can_cut=True),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from mailboat.cli.colours import state_style
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Column, Report, Table, seconds_text, time_text
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = (
     Column("PUBLISHER"),
-    Column("QUEUES"),
+    Column("QUEUES", style=state_style),
     Column("LAST PUBLISHED"),
     Column("HELD BACK", is_number=True),
 )

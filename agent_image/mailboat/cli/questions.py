@@ -26,6 +26,24 @@ def ask(question: str, declined: str, *, is_sure: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask at", next_step="add --yes")
-    if not typer.confirm(question, err=True):
+    if not _is_confirmed(question):
         sys.stderr.write(f"{declined}\n")
         raise typer.Exit(DECLINED_EXIT_CODE)
+
+
+def _is_confirmed(question: str) -> bool:
+    """The answer; no answer is a no. Raises: KeyboardInterrupt, with the cursor in a new line."""
+    while True:
+        sys.stderr.write(f"{question} [y/N]: ")
+        sys.stderr.flush()
+        try:
+            line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+            raise
+        if not line.endswith("\n"):
+            sys.stderr.write("\n")
+        answer = line.strip().lower()
+        if answer in {"", "n", "no", "y", "yes"}:
+            return answer.startswith("y")
+        sys.stderr.write("answer y or n\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mailboat.cli.answers import AnswerOption, show_commands
+from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.completion import publisher_names, queue_names
 from mailboat.cli.declaring import remote_command
 from mailboat.cli.help_page import command_group
@@ -37,12 +38,12 @@ PublisherNameOption = Annotated[
 ]
 LIST_COLUMNS: Final = (
     Column("QUEUE"),
-    Column("STATE"),
+    Column("STATE", style=state_style),
     Column("PACKAGES", is_number=True),
     Column("OLDEST", can_cut=True),
     Column("ATTEMPTS", is_number=True),
     Column("TAKES"),
-    Column("ERROR", can_fold=True),
+    Column("ERROR", can_fold=True, style=error_style),
 )
 ITEM_COLUMNS: Final = (
     Column("OFFSET", is_number=True),
@@ -50,9 +51,9 @@ ITEM_COLUMNS: Final = (
     Column("ACTION"),
     Column("SIZE", is_number=True),
     Column("PATHS", can_cut=True),
-    Column("STATE"),
+    Column("STATE", style=state_style),
     Column("ATTEMPTS", is_number=True),
-    Column("ERROR", can_fold=True),
+    Column("ERROR", can_fold=True, style=error_style),
 )
 _PAGE_ITEMS: Final = 500
 _PASSIVE: Final = "PASSIVE"

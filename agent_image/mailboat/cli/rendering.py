@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import enum
 import json
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -32,6 +35,12 @@ _LEAST_FOLDED_WIDTH: Final = 32
 
 _LEAST_CUT_WIDTH: Final = 12
 _INDENT: Final = "    "
+_TITLE: Final = re.compile(r"[a-z]+ {2,}")
+"""What begins a line of a page of facts: `journal    `."""
+
+
+def _plain(_: str) -> str:
+    return ""
 
 
 class Output(enum.StrEnum):
@@ -51,12 +60,16 @@ class Column(Frozen):
         is_number: It stands right.
         can_fold: The last one may: over several lines, or below its rows where a terminal is too narrow.
         can_cut: It is the first to be cut where a terminal is too narrow.
+        can_hide: It is left out where a terminal is too narrow and no row has anything to say in it.
+        style: The style of a cell by its text, for terminals with colours; "" is plain.
     """
 
     title: str
     is_number: bool = False
     can_fold: bool = False
     can_cut: bool = False
+    can_hide: bool = False
+    style: Callable[[str], str] = _plain
 
 
 class Table(Frozen):
@@ -160,8 +173,20 @@ def blocks_text(blocks: Sequence[Block], stream: TextIO) -> str:
 
 def _block_text(block: Block, stream: TextIO) -> str:
     if isinstance(block, str):
-        return printable(block) + "\n"
+        return "".join(f"{line}\n" for line in _wrapped(printable(block), stream))
     return table_text(block, stream) if block.rows else block.empty + "\n"
+
+
+def _wrapped(text: str, stream: TextIO) -> list[str]:
+    """The text in lines of a terminal, broken between words. What is indented may be pasted elsewhere: left whole."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else PIPE_WIDTH
+    if len(text) <= width or text.startswith(" ") or not stream.isatty():
+        return [text]
+    title = _TITLE.match(text)
+    indent = " " * (len(_INDENT) if title is None else title.end())
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
+        text
+    ]
 
 
 def table_text(table: Table, stream: TextIO) -> str:
@@ -172,6 +197,7 @@ def table_text(table: Table, stream: TextIO) -> str:
     from rich.console import Console
 
     console = Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH, highlight=False)
+    table = _without_silent_columns(table, console.width)
     is_folding = bool(table.columns) and table.columns[-1].can_fold
     if not is_folding or _width(table, _NARROW_GAP) <= console.width:
         lines = _lines(table, console)
@@ -180,6 +206,19 @@ def table_text(table: Table, stream: TextIO) -> str:
         has_room = console.width - _width(rest, _NARROW_GAP) - _NARROW_GAP >= _LEAST_FOLDED_WIDTH
         lines = _lines(table, console) if has_room else list(_with_texts_below(table, rest, console))
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _without_silent_columns(table: Table, width: int) -> Table:
+    """The table; where it is too wide, without the columns that say nothing."""
+    if _width(table, _NARROW_GAP) <= width:
+        return table
+    kept = [
+        index
+        for index, column in enumerate(table.columns)
+        if not column.can_hide or any(row[index] != ABSENT for row in table.rows)
+    ]
+    columns = [table.columns[index] for index in kept]
+    return Table(columns, [[row[index] for index in kept] for row in table.rows], table.empty)
 
 
 def _widths(table: Table) -> list[int]:
@@ -239,7 +278,8 @@ def _lines(table: Table, console: Console) -> list[str]:
             width=width,
         )
     for row in table.rows:
-        rich_table.add_row(*(Text(printable(cell)) for cell in row))
+        cells = zip(table.columns, row, strict=True)
+        rich_table.add_row(*(Text(printable(cell), style=column.style(cell)) for column, cell in cells))
     with console.capture() as capture:
         console.print(rich_table)
     return capture.get().splitlines()

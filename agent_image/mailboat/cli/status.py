@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mailboat.cli.declaring import remote_command
-from mailboat.cli.rendering import Block, Output
+from mailboat.cli.rendering import Block, Output, seconds_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.clock import Clock, SystemClock
@@ -101,14 +101,16 @@ def _watch_on_terminal(session: Session, control: Control, clock: Clock, every: 
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             for view in _looks(control, clock, every):
-                room = console.height - _LINES_AROUND
+                room = console.height - _LINES_AROUND - 1
+                stamp = clock.now().astimezone().strftime("%H:%M:%S")
+                head = f"{stamp}   every {seconds_text(every)}   Ctrl-C ends"
                 if isinstance(view, RetryableError):
                     blocks = [f"no answer: {view}"]
                     last_blocks = [] if last is None else fitted_blocks(last, _now_ms(clock), room - 1, height)
-                    text = blocks_text([*blocks, *last_blocks], sys.stdout)
+                    text = blocks_text([head, *blocks, *last_blocks], sys.stdout)
                 else:
                     last = view
-                    text = blocks_text(fitted_blocks(view, _now_ms(clock), room, height), sys.stdout)
+                    text = blocks_text([head, *fitted_blocks(view, _now_ms(clock), room, height)], sys.stdout)
                 live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
     finally:
         if last is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     Column("SUBSCRIBER"),
-    Column("STATE"),
+    Column("STATE", style=state_style),
     Column("POSITION", is_number=True),
     Column("LAG", is_number=True),
-    Column("RATE", is_number=True),
-    Column("ETA", is_number=True),
-    Column("ATTEMPTS", is_number=True),
-    Column("READY"),
+    Column("RATE", is_number=True, can_hide=True),
+    Column("ETA", is_number=True, can_hide=True),
+    Column("ATTEMPTS", is_number=True, can_hide=True),
+    Column("READY", can_hide=True, style=state_style),
     Column("FOLLOWS"),
-    Column("ERROR", can_fold=True),
+    Column("ERROR", can_fold=True, style=error_style),
 )
 _FOLLOWS: Final = 8
 _CURRENT: Final = "current"
