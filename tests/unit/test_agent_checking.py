@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.checking import check_config, problems_of, shown_document
+from mailboat.agent.checking import check_config, problems_of, shown_document, warnings_of
 from mailboat.agent.composition import Workspace, prepare
 from mailboat.agent.home import Home, configured_home, note_configuration
 from mailboat.config.decoding import ConfigInvalidError, decode_config
@@ -26,6 +26,36 @@ def found(tmp_path: Path, **document: Any) -> list[str]:
 
 def subscribers(*documents: dict[str, Any]) -> dict[str, Any]:
     return {"subscribers": list(documents)}
+
+
+def test_statuses_kept_for_less_time_than_packages_are_warned_of(tmp_path: Path) -> None:
+    def warnings(**retention: Any) -> list[str]:
+        return warnings_of(home_of(tmp_path, retention=retention).config)
+
+    assert warnings() == warnings(package_seconds=60) == warnings(package_seconds=None, status_seconds=None) == []
+    short = warnings(status_seconds=7200)
+    assert [one.split()[1] for one in short] == ["status", "command", "event"]
+    assert short[0].startswith("retention: status messages are kept for 7,200 seconds, packages for 604,800 seconds: ")
+    (endless,) = warnings(package_seconds=None, status_seconds=None, status={"seconds": 3600})
+    assert "packages for ever" in endless
+
+
+def test_topic_names_are_chosen_one_by_one(tmp_path: Path) -> None:
+    journal = home_of(tmp_path, journal={"topic_prefix": "x-", "topics": {"package": "aemdistribution_package"}})
+    names = [journal.config.journal.topic_name(role) for role in ("package", "status")]
+    assert names == ["aemdistribution_package", "x-status"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "problem"),
+    [
+        ({"status": "a b"}, "journal.topics.status: 'a b' is not a topic name"),
+        ({"status": "package"}, "journal.topics: package is the name of several topics"),
+    ],
+)
+def test_topic_names_that_cannot_be_are_named(tmp_path: Path, topics: dict[str, str], problem: str) -> None:
+    (text,) = found(tmp_path, journal={"topics": topics})
+    assert text.startswith(problem)
 
 
 def test_a_sound_configuration_has_no_problems(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mailboat.agent.home import Home, line_of
-from mailboat.agent.journals import kafka_settings
+from mailboat.agent.journals import kafka_settings, topic_retention
 from mailboat.agent.stores import s3_mistakes
 from mailboat.config.decoding import ConfigInvalidError, Mistake, encode_config, invalid_config
 from mailboat.config.document import Config, Expose, PackageType
@@ -30,6 +30,7 @@ from mailboat.telemetry.posting import Poster
 if TYPE_CHECKING:
     from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 
+_KEPT_AS_LONG: Final = (TopicRole.STATUS, TopicRole.COMMAND, TopicRole.EVENT)
 LEVELS: Final = ("debug", "info", "warning", "error")
 _USER_OF_A_URL: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
@@ -51,6 +52,21 @@ def check_config(home: Home, where: str, *, needs_agents: bool) -> None:
     if found:
         told = [Mistake(one.key, f"{one.key}: {one.text}", one.next_step) for one in found]
         raise invalid_config(where, told, partial(line_of, home.config_file))
+
+
+def warnings_of(config: Config) -> list[str]:
+    """What a configuration can run with, and probably should not, in one sentence each."""
+    packages = config.retention.package_seconds
+    found = []
+    for role in _KEPT_AS_LONG:
+        seconds = topic_retention(role, config.retention).seconds
+        if seconds is not None and (packages is None or seconds < packages):
+            than = "for ever" if packages is None else f"for {packages:,.0f} seconds"
+            found.append(
+                f"retention: {role} messages are kept for {seconds:,.0f} seconds, packages {than}: an agent that "
+                f"starts later cannot know what became of the older packages; raise retention.{role}.seconds"
+            )
+    return found
 
 
 def problems_of(home: Home) -> Iterator[Mistake]:
@@ -123,13 +139,14 @@ def _format_problems(key: str, names: Iterable[str]) -> Iterator[Mistake]:
 
 
 def _topic_problems(config: Config) -> Iterator[Mistake]:
-    for role in TopicRole:
-        name = f"{config.journal.topic_prefix}{role}"
-        try:
-            parse_topic_name(name)
-        except MailboatError as error:
-            yield Mistake("journal.topic_prefix", error.message)
+    names = {role: config.journal.topic_name(role) for role in TopicRole}
+    for role, name in names.items():
+        key = "journal.topic_prefix" if getattr(config.journal.topics, role) is None else f"journal.topics.{role}"
+        problems = list(_refusals(key, lambda name=name: parse_topic_name(name)))
+        yield from problems
+        if problems:
             return
+    yield from (Mistake("journal.topics", f"{one} is the name of several topics") for one in _repeated(names.values()))
 
 
 def _client_problems(config: Config) -> Iterator[Mistake]:

@@ -93,7 +93,7 @@ class Workspace:
 
     def topic(self, role: TopicRole) -> TopicName:
         """The name of a topic in this configuration."""
-        return parse_topic_name(f"{self.home.config.journal.topic_prefix}{role}")
+        return parse_topic_name(self.home.config.journal.topic_name(role))
 
     def ensure_topics(self) -> None:
         """Make the topics, or apply the settings to those that are there."""

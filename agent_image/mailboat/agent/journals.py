@@ -61,7 +61,7 @@ def topic_settings(role: TopicRole, retention: RetentionConfig, *, is_head_kept:
         is_head_kept: Whether agents move the head of the package topic to borders of whole packages, so that a log
             that removes by itself has to come after them.
     """
-    kept = _kept(role, retention)
+    kept = topic_retention(role, retention)
     return TopicSettings(
         retention_seconds=_later(kept.seconds) if is_head_kept and role is TopicRole.PACKAGE else kept.seconds,
         retention_bytes=_larger(kept.bytes) if is_head_kept and role is TopicRole.PACKAGE else kept.bytes,
@@ -71,7 +71,8 @@ def topic_settings(role: TopicRole, retention: RetentionConfig, *, is_head_kept:
     )
 
 
-def _kept(role: TopicRole, retention: RetentionConfig) -> TopicRetentionConfig:
+def topic_retention(role: TopicRole, retention: RetentionConfig) -> TopicRetentionConfig:
+    """How long a topic keeps its messages."""
     own = {
         TopicRole.PACKAGE: TopicRetentionConfig(retention.package_seconds, retention.package_bytes),
         TopicRole.STATUS: retention.status,

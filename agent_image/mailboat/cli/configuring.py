@@ -41,9 +41,11 @@ def check(
 
     A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
     """
-    from mailboat.agent.checking import shown_document
+    from mailboat.agent.checking import shown_document, warnings_of
 
     home, where = checked_configuration(session, file, needs_agents=file is not None)
+    for warning in warnings_of(home.config):
+        session.note(f"warning: {warning}")
     document = shown_document(home.config)
     if session.output is Output.TABLE:
         sys.stdout.write(f"# {where} {_verdict(home.config)}\n")

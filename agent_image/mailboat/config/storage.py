@@ -78,12 +78,30 @@ class KafkaConfig(Section):
     request_seconds: Annotated[float, Setting("Time for any other request.", minimum=0.1)] = 10.0
 
 
+class TopicNamesConfig(Section):
+    """Names of single topics, where they are not the prefix and the role."""
+
+    package: Annotated[str | None, Setting("Of packages.")] = None
+    status: Annotated[str | None, Setting("Of statuses.")] = None
+    discovery: Annotated[str | None, Setting("Of announcements.")] = None
+    command: Annotated[str | None, Setting("Of commands.")] = None
+    event: Annotated[str | None, Setting("Of distributed events.")] = None
+
+
 class JournalConfig(Section):
     """The persisted log: the embedded SQLite journal, or Kafka."""
 
     path: Annotated[str, Setting("File of the embedded journal; relative to the home.")] = "journal.db"
     kafka: Annotated[KafkaConfig | None, Setting("The brokers; null is the embedded journal.")] = None
     topic_prefix: Annotated[str, Setting("Put before the topic names, where several systems share a log.")] = ""
+    topics: Annotated[
+        TopicNamesConfig, Setting("Names of single topics; the prefix is not put before them. null: prefix and role.")
+    ] = field(default_factory=TopicNamesConfig)
+
+    def topic_name(self, role: str) -> str:
+        """The name of the topic of a role."""
+        own: str | None = getattr(self.topics, role)
+        return f"{self.topic_prefix}{role}" if own is None else own
 
 
 class S3Config(Section):
