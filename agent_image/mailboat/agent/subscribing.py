@@ -25,7 +25,7 @@ from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
-from mailboat.model.messages import DiscoveryMessage, TopicRole
+from mailboat.model.messages import DiscoveryMessage, HookCalls, TopicRole
 from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.readiness import ReadinessPolicy
@@ -204,7 +204,8 @@ class SubscriberProcess:
         """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
         emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
         cause = None if statistics.cause is None else statistics.cause.code
-        news = (statistics.state, statistics.attempts, cause, statistics.is_ready, emptied_at, statistics.redriven)
+        figures = statistics.attempts, statistics.redriven, statistics.after.set_aside, statistics.after.cause is None
+        news = (statistics.state, cause, statistics.is_ready, emptied_at, *figures)
         if news != self._announced:
             self._announced = news
             self._announcer.announce_soon()
@@ -237,6 +238,7 @@ class SubscriberProcess:
             log_identity=statistics.identity,
             follows_all=not subscription.follow,
             reports=None if subscription.follow else statistics.report_starts.get(None),
+            after_calls=_hook_calls(statistics),
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
@@ -326,6 +328,13 @@ def check_exposable(name: str, target: str) -> None:
             f"{name} can't expose builds as a whole: {location.kind}: targets show every package when it is imported",
             next_step=f"import into generations:DIR, which shows whole versions, or say expose: {Expose.PACKAGE}",
         )
+
+
+def _hook_calls(statistics: SubscriberStatistics) -> HookCalls | None:
+    calls = statistics.after
+    if not calls.waiting and not calls.set_aside:
+        return None
+    return HookCalls(calls.waiting, calls.set_aside, calls.cause)
 
 
 def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:

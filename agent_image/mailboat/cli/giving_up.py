@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mailboat.agent.control.views import CauseView, GivenUpPage, GivenUpView
 
 _REDRIVEN_AT_ONCE: Final = 1_000
+_IMPORT: Final = "import"
+_KINDS: Final = {"hook": "imported; hook failed", "hook-retrying": "imported; hook retried"}
 _TRACE_BEGINS: Final = "Traceback (most recent call last):"
 COLUMNS: Final = (
     Column("SUBSCRIBER"),
@@ -86,12 +88,16 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
     hidden = one.path_count - len(one.paths)
     more = f" … {hidden:,} more" if hidden > 0 else ""
     yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
-    yield f"given up  {time_text(one.given_up_ms) or ABSENT} after {count_text(one.attempts, 'attempt')}"
+    when = _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT
+    yield f"given up  {when} after {count_text(one.attempts, 'attempt')}"
     if one.error is not None:
         yield f"error     {_error_text(one.error)}"
         yield from ([f"path      {one.error.path}"] if one.error.path else [])
     yield from (f"          {line}" for line in trace.splitlines())
-    yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
+    if one.kind == _IMPORT:
+        yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
+    elif one.kind == "hook":
+        yield "next      correct what the hook needs, and start the subscriber again: it calls the hook once more"
 
 
 @remote_command
@@ -107,7 +113,7 @@ def redrive(
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
         pages = _pages(control, name) if everything else []
-        wanted = [one.offset for page in pages for one in page.items] or list(offsets or ())
+        wanted = [one.offset for page in pages for one in page.items if one.kind == _IMPORT] or list(offsets or ())
         answers = [
             answer
             for start in range(0, len(wanted), _REDRIVEN_AT_ONCE)
@@ -123,10 +129,9 @@ def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
 
 
 def _entry(control: Control, name: str, offset: int) -> GivenUpView:
-    for page in _pages(control, name):
-        for one in page.items:
-            if one.offset == offset:
-                return one
+    found = [one for page in _pages(control, name) for one in page.items if one.offset == offset]
+    if found:
+        return min(found, key=lambda one: one.kind != _IMPORT)
     raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors ls {name}")
 
 
@@ -147,7 +152,7 @@ def _row(one: GivenUpView) -> list[str]:
     return [
         one.subscriber,
         str(one.offset),
-        time_text(one.given_up_ms) or ABSENT,
+        _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT,
         str(one.attempts),
         _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),

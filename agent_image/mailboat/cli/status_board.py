@@ -182,6 +182,10 @@ def _remarks(one: SubscriberStatusView) -> Iterator[str]:
         yield f"not ready: {one.ready_reason}"
     if one.given_up:
         yield f"{one.given_up} given up: see mailboat errors ls {one.name}"
+    if one.after_calls is not None and (one.after_calls.error is not None or one.after_calls.set_aside):
+        calls = one.after_calls
+        why = "" if calls.error is None else f": {error_text(calls.error)}"
+        yield f"hook after: {calls.waiting} calls wait, {calls.set_aside} set aside until the next start{why}"
 
 
 def error_text(error: CauseView) -> str:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from mailboat.content.commands import CommandLedger, OpenCommand
+from mailboat.content.hook_calls import HookCallLedger
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
@@ -112,6 +113,10 @@ class Ledger(Protocol):
     def commands(self) -> CommandLedger:
         """What is kept of commands."""
 
+    @property
+    def hook_calls(self) -> HookCallLedger:
+        """What is kept of calls of the hook `after`."""
+
     def position(self) -> Position | None:
         """Where the content stands; None in a target that nothing was imported into."""
 
@@ -195,6 +200,9 @@ class Batch(Protocol):
 
     def pass_over(self, publishers: Iterable[str]) -> None:
         """Store that packages of these publishers were not imported, as they are not followed."""
+
+    def expect_after(self, offsets: Iterable[Offset]) -> None:
+        """The hook `after` is to be called for these packages."""
 
     def give_up(self, entry: GivenUp) -> None:
         """Put an entry into the error queue."""

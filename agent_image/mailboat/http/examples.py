@@ -17,6 +17,7 @@ from mailboat.agent.control.views import (
     FailureView,
     ForgottenView,
     GivenUpView,
+    HookCallsView,
     JournalView,
     NotImportedView,
     PublisherView,
@@ -63,6 +64,7 @@ _SUBSCRIBER: Final = SubscriberStatusView(
     heard_ms=1_767_225_601_000,
     error=_CAUSE,
     build=BuildProgressView("release-2026-11", 1_200, 5_000),
+    after_calls=HookCallsView(3, 0, CauseView("ProcessorFailed", "the hook /usr/bin/purge ended with the exit code 1")),
 )
 
 ORDER: Final[Document] = asdict(DistributionOrder("ADD", ("/news/a",), ("/news/a",), "news-a-1"))

@@ -209,6 +209,20 @@ class SubscriberState(Frozen):
     reports: ReportStart | None = None
 
 
+class HookCalls(Frozen):
+    """Calls of the hook `after` that a subscriber has still to make (ours).
+
+    Attributes:
+        waiting: They are made, or tried again.
+        set_aside: Their attempts are used up.
+        cause: Why the last attempt failed; None when it succeeded.
+    """
+
+    waiting: int = 0
+    set_aside: int = 0
+    cause: FailureCause | None = None
+
+
 class DiscoveryMessage(Frozen):
     """A subscriber's announcement, on the discovery topic.
 
@@ -226,6 +240,7 @@ class DiscoveryMessage(Frozen):
         given_up: Ours. Packages in its error queue; None of one that does not say.
         next_offset: Ours. What it reads next; None when it has read nothing.
         log_identity: Ours. The log that `next_offset` belongs to.
+        after_calls: Ours. Calls of the hook `after` that are still to be made; None where there are none.
         follows_all: Ours. It imports of every publisher, also of those that no state names yet.
         reports: Ours. From where on packages of publishers that no state names are reported.
     """
@@ -247,6 +262,7 @@ class DiscoveryMessage(Frozen):
     log_identity: LogIdentity | None = None
     follows_all: bool = False
     reports: ReportStart | None = None
+    after_calls: HookCalls | None = None
 
     @property
     def takes_leave(self) -> bool:

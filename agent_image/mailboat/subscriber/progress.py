@@ -14,6 +14,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import LogIdentity
 from mailboat.subscriber.pieces import PieceFigures
+from mailboat.subscriber.processors import AfterFigures
 
 
 class SubscriberPhase(enum.StrEnum):
@@ -64,7 +65,7 @@ class SubscriberStatistics(Frozen):
         failing_publisher: Whose package that is; None where it is not known.
         next_try_ms: When it is tried again, milliseconds since 1970 UTC; None when nothing waits.
         cause: Why it is retrying, waiting or stopped.
-        hook_failures: `after` hooks that failed.
+        after: Calls of the hook `after`.
         waiting_for: The golden subscriber that it waits for.
         is_ready: Whether it may serve.
         ready_reason: Why, or why not: a `ReadyReason`.
@@ -96,7 +97,7 @@ class SubscriberStatistics(Frozen):
     failing_publisher: AgentName | None = None
     next_try_ms: int | None = None
     cause: FailureCause | None = None
-    hook_failures: int = 0
+    after: AfterFigures = field(default_factory=AfterFigures)
     waiting_for: AgentName | None = None
     is_ready: bool = False
     ready_reason: str = "starting"

@@ -108,6 +108,8 @@ class Redriver:
             if not outcome.statuses:
                 outcome.statuses = self._importer.confirm(batch, record.offset, message)
             batch.resolve(entry.offset)
+            if self._ports.processors.after is not None:
+                batch.expect_after([one.offset for one in outcome.processed])
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(position))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)

@@ -16,11 +16,13 @@ from mailboat.journal.port import RecordBatch
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import BulkPart, FailureCause
 from mailboat.model.positions import Position
+from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.failing import Verdict, cause_of
 from mailboat.subscriber.gauging import ReadinessGauge
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.importing import Outcome
 from mailboat.subscriber.pieces import PieceStore
+from mailboat.subscriber.processors import AfterFigures
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
@@ -40,7 +42,7 @@ class Reporter:
         stored_offset: The position that the target holds; None before it is known.
         held_back: How many bulk builds it waits for before it shows anything new.
         build: The last package of any bulk build that was done; None before there was one.
-        hook_failures: Hooks after an import that failed.
+        after_calls: What knows of the hook after an import; None before there is a run.
         pieces: What knows of packages in pieces; None before there is a run.
         is_wanted: Asked while a pause lasts, after each wake-up: whether to end it. None: only a stop ends it.
     """
@@ -60,7 +62,7 @@ class Reporter:
         self.stored_offset: Offset | None = None
         self.held_back = 0
         self.build: BulkPart | None = None
-        self.hook_failures = 0
+        self.after_calls: AfterCalls | None = None
         self.pieces: PieceStore | None = None
         self._told_offset: Offset | None = None
 
@@ -77,7 +79,7 @@ class Reporter:
             stored_offset=self.stored_offset,
             held_back=self.held_back,
             build=None if self.build is None or self.build.is_last else self.build,
-            hook_failures=self.hook_failures,
+            after=AfterFigures() if self.after_calls is None else self.after_calls.figures,
             pieces=None if self.pieces is None else self.pieces.told(),
         )
 

@@ -17,6 +17,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import JournalReader, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.positions import Position
+from mailboat.subscriber.after_calls import AfterCalls
 from mailboat.subscriber.backlog import Backlog
 from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
@@ -30,7 +31,6 @@ from mailboat.subscriber.importing import Importer, Outcome
 from mailboat.subscriber.measuring import Measuring
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.subscriber.processors import run_after
 from mailboat.subscriber.redriving import Redriver, StillGivenUp
 from mailboat.subscriber.report_starts import plan_report_starts
 from mailboat.subscriber.reporting import Reporter
@@ -69,6 +69,7 @@ class ImportRun:
         self._importer = Importer(settings, ports, self._payloads, guard, gate, self._exposure)
         self._measuring = Measuring(settings, ports)
         self._glances = Glances(self._importer, reporter, is_asking_who=settings.follow is None)
+        self._after_calls = reporter.after_calls = AfterCalls(settings, ports)
         self._desk = FailureDesk(settings, ports, self._exposure)
         self._redriver = Redriver(settings, ports, Importer(settings, ports, self._payloads, guard), gate)
         reporter.is_wanted = self._is_pause_needless
@@ -122,6 +123,7 @@ class ImportRun:
         if self._is_lost:
             self._open(keep_reader, is_gap_accepted=False)
         self._payloads.pieces.expire()
+        self._after_calls.turn()
         self._take_commands()
         if self._has_pending:
             self._measuring.confirming(self._confirmations.send)
@@ -190,6 +192,8 @@ class ImportRun:
         self._commands.listen()
         if self._golden is not None:
             self._golden.start_at(start.next_offset)
+        is_replayed = stored is not None and start.next_offset < stored.next_offset
+        self._after_calls.load(is_replayed=is_replayed)
         self._desk.load()
         self._exposure.load()
         self._position = self._stored = start
@@ -289,6 +293,8 @@ class ImportRun:
             outcome.statuses += self._commands.settle(batch, after)
             self._exposure.settle(batch)
             batch.pass_over(self._passing_over)
+            if self._after_calls.is_wanted:
+                batch.expect_after([one.offset for one in outcome.processed])
             self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
             outcome.count(batch.commit(after))
         self._reach(Failpoint.SUBSCRIBER_COMMITTED)
@@ -302,9 +308,9 @@ class ImportRun:
             self._has_pending = self._has_pending or outcome.statuses > 0
         else:
             self._skipped += outcome.done
-        self._reporter.hook_failures += run_after(self._ports.processors, outcome.processed)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
         self._glances.take(records[: outcome.done], outcome)
+        self._after_calls.committed(outcome.processed)
 
     def _note_commit(self) -> None:
         self._stored = stored = self._current_position()
@@ -374,8 +380,8 @@ class ImportRun:
                 continue
             self._has_pending = True
             self._note_commit()
-            self._reporter.hook_failures += run_after(self._ports.processors, redriven.outcome.processed)
             self._reporter.redriven(redriven.outcome)
+            self._after_calls.committed(redriven.outcome.processed)
 
     def _take_commands(self) -> None:
         """Take what was heard, and answer what is over."""

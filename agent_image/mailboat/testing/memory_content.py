@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.content.commands import OpenCommand
+from mailboat.content.hook_calls import AfterCall
 from mailboat.content.keys import key_of
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.errors import TargetOwnedError, UsageError
@@ -60,6 +61,7 @@ class MemoryStore:
     errors: dict[Offset, GivenUp] = field(default_factory=dict)
     wanted: set[Offset] = field(default_factory=set)
     unfollowed: set[str] = field(default_factory=set)
+    after_calls: dict[Offset, AfterCall] = field(default_factory=dict)
     commits: int = 0
     report_starts: ReportStarts = field(default_factory=dict)
     open_builds: Sequence[OpenBuild] = ()
@@ -120,6 +122,39 @@ class MemoryCommands:
         self._store.note_command(command, answer)
 
 
+class MemoryHookCalls:
+    """See `HookCallLedger`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Keep it in `store`."""
+        self._store = store
+
+    def calls(self, limit: int, *, is_set_aside: bool = False) -> Sequence[AfterCall]:
+        """See `HookCallLedger.calls`."""
+        calls = [self._store.after_calls[offset] for offset in sorted(self._store.after_calls)]
+        return [one for one in calls if one.is_set_aside is is_set_aside][:limit]
+
+    def counts(self) -> tuple[int, int]:
+        """See `HookCallLedger.counts`."""
+        set_aside = sum(one.is_set_aside for one in self._store.after_calls.values())
+        return len(self._store.after_calls) - set_aside, set_aside
+
+    def store(self, call: AfterCall) -> None:
+        """See `HookCallLedger.store`."""
+        self._store.after_calls[call.offset] = call
+
+    def forget(self, offsets: Iterable[Offset]) -> None:
+        """See `HookCallLedger.forget`."""
+        for offset in offsets:
+            self._store.after_calls.pop(offset, None)
+
+    def resume(self) -> None:
+        """See `HookCallLedger.resume`."""
+        for offset, one in self._store.after_calls.items():
+            if one.is_set_aside:
+                self._store.after_calls[offset] = replace(one, attempts=0, is_set_aside=False)
+
+
 class MemoryLedger:
     """See `Ledger`."""
 
@@ -127,6 +162,7 @@ class MemoryLedger:
         """Keep it in `store`."""
         self._store = store
         self.commands = MemoryCommands(store)
+        self.hook_calls = MemoryHookCalls(store)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -245,6 +281,7 @@ class MemoryBatch:
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
         self._builds = store.open_builds
         self._passed_over: set[str] = set()
+        self._after_calls: list[AfterCall] = []
 
     def apply(self, change: TreeChange, stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.apply`."""
@@ -290,6 +327,10 @@ class MemoryBatch:
         """See `Batch.pass_over`."""
         self._passed_over.update(publishers)
 
+    def expect_after(self, offsets: Iterable[Offset]) -> None:
+        """See `Batch.expect_after`."""
+        self._after_calls += [AfterCall(offset) for offset in offsets]
+
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
         self._entries.append(entry)
@@ -315,6 +356,7 @@ class MemoryBatch:
         store.commits += 1
         for message in self._statuses:
             store.send(message)
+        store.after_calls |= {one.offset: one for one in self._after_calls}
         for entry in self._entries:
             store.errors[entry.offset] = entry
         for offset in self._resolved:

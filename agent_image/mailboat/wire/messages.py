@@ -21,6 +21,7 @@ from mailboat.model.messages import (
     CommandVerb,
     DiscoveryMessage,
     FailureCause,
+    HookCalls,
     Message,
     PackageMessage,
     PackageStatus,
@@ -209,6 +210,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         log_identity=_encode_identity(message.log_identity),
         follows_all=message.follows_all or None,
         reports=_encode_reports(message.reports),
+        after_calls=_encode_calls(message.after_calls),
     ).SerializeToString(deterministic=True)
 
 
@@ -235,6 +237,7 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         else None,
         wire.follows_all,
         _decode_reports(wire.reports) if wire.HasField("reports") else None,
+        _decode_calls(wire.after_calls) if wire.HasField("after_calls") else None,
     )
 
 
@@ -249,6 +252,17 @@ def _encode_reports(reports: ReportStart | None) -> pb.ReportStart | None:
 
 def _decode_reports(wire: pb.ReportStart) -> ReportStart:
     return ReportStart(_offset(wire.offset), wire.is_first)
+
+
+def _encode_calls(calls: HookCalls | None) -> pb.HookCalls | None:
+    if calls is None:
+        return None
+    return pb.HookCalls(waiting=calls.waiting, set_aside=calls.set_aside, cause=_encode_cause(calls.cause))
+
+
+def _decode_calls(wire: pb.HookCalls) -> HookCalls:
+    cause = _decode_cause(wire.cause) if wire.HasField("cause") else None
+    return HookCalls(_count(wire.waiting), _count(wire.set_aside), cause)
 
 
 def _encode_identity(identity: LogIdentity | None) -> pb.LogIdentity | None:

@@ -22,7 +22,7 @@ from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.discovery.topology import AgentKey, KnownSubscriber
 from mailboat.errors import MailboatError, SourceMissingError, StopError
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import FailureCause, ReportStart, StatusMessage, TopicRole
+from mailboat.model.messages import FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.queues.claims import Claims
 from mailboat.queues.names import QueueName
@@ -65,6 +65,7 @@ class Member:
         ready_reason: Why, or why not.
         is_alive: It announced itself a short time ago.
         is_registered: It was started from this home, whose registry knows its target.
+        after_calls: Calls of the hook `after` that are still to be made; None where there are none.
         claims: The positions that it announced, and when; or what its target says.
         report_starts: From where on it reports packages that it passes without importing them.
     """
@@ -86,6 +87,7 @@ class Member:
     ready_reason: str | None = None
     is_alive: bool = False
     is_registered: bool = False
+    after_calls: HookCalls | None = None
     claims: Claims = field(default_factory=Claims)
     report_starts: ReportStarts = field(default_factory=dict)
 
@@ -185,6 +187,7 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
         is_ready=message.is_ready if is_running else None,
         ready_reason=message.ready_reason if is_running else None,
         is_alive=is_alive,
+        after_calls=message.after_calls,
         claims=known.claims,
         report_starts={one.pub_agent_name: one.reports for one in message.states} | {None: message.reports},
     )
@@ -213,6 +216,7 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
         with opened_ledger(registered.target) as ledger:
             position, attempt, given_up = ledger.position(), ledger.attempt(), len(ledger.given_up())
             report_starts, unsent_at = ledger.report_starts, _unsent_at(ledger)
+            after_calls = _calls_in(ledger)
     except SourceMissingError:
         return one
     except MailboatError as error:
@@ -228,6 +232,7 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
         report_starts=report_starts,
         identity=position.identity,
         attempts=0 if attempt is None else attempt.count,
+        after_calls=after_calls,
         cause=one.cause if attempt is None else attempt.cause,
     )
 
@@ -236,6 +241,14 @@ def _unsent_at(ledger: Ledger) -> Offset | None:
     """The first package whose report is stored and not sent, as its subscriber was killed: it is not done."""
     unsent = (one.message for one in ledger.pending_statuses(_MOST_UNSENT))
     return min((one.offset for one in unsent if isinstance(one, StatusMessage)), default=None)
+
+
+def _calls_in(ledger: Ledger) -> HookCalls | None:
+    waiting, set_aside = ledger.hook_calls.counts()
+    if not waiting and not set_aside:
+        return None
+    failed = [*ledger.hook_calls.calls(1), *ledger.hook_calls.calls(1, is_set_aside=True)]
+    return HookCalls(waiting, set_aside, failed[0].cause if failed else None)
 
 
 def audience_of(workspace: Workspace) -> Audience:

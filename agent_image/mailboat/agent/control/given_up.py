@@ -13,6 +13,7 @@ from mailboat.agent.control.portraits import cause_view
 from mailboat.agent.control.views import GivenUpPage, GivenUpView
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
+from mailboat.content.hook_calls import AfterCall
 from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset
@@ -23,17 +24,24 @@ from mailboat.queues.names import QueueName
 MAX_PATHS: Final = 100
 """Of one package: a message may have megabytes of them, and a page has many packages."""
 
+MAX_CALLS: Final = 1_000
+"""Failed calls of a hook that are listed, of each subscriber."""
+
 MAX_PATH_CHARACTERS: Final = 16_000
 """Of all paths of one package."""
 
 
 class GivenUpPlace(NamedTuple):
-    """A package in an error queue; `entry` is what the target says, where it was asked."""
+    """A package in an error queue, or whose call of the hook `after` failed.
+
+    `entry` and `call` are what the target says, where it was asked.
+    """
 
     queue_name: QueueName
     publisher: AgentName | None
     offset: Offset
     entry: GivenUp | None = None
+    call: AfterCall | None = None
 
 
 class GivenUpPackages:
@@ -79,6 +87,13 @@ class GivenUpPackages:
                             GivenUpPlace(queue_name, entry.pub_agent_name, entry.offset, entry)
                             for entry in ledger.given_up()
                         ]
+                        calls = [
+                            *ledger.hook_calls.calls(MAX_CALLS),
+                            *ledger.hook_calls.calls(MAX_CALLS, is_set_aside=True),
+                        ]
+                        told[queue_name] += [
+                            GivenUpPlace(queue_name, None, call.offset, call=call) for call in calls if call.attempts
+                        ]
                 except MailboatError:
                     continue  # its target can't be asked; statuses still tell
         return told
@@ -94,6 +109,8 @@ class GivenUpPackages:
     def _view(self, place: GivenUpPlace) -> GivenUpView | None:
         """The package as people see it; None when it has left the queue since."""
         entry = place.entry
+        if place.call is not None:
+            return self._view_of_call(place, place.call)
         if entry is not None:
             paths, path_count = shown_paths(entry.paths)
             return GivenUpView(
@@ -127,10 +144,30 @@ class GivenUpPackages:
             path_count=path_count,
         )
 
+    def _view_of_call(self, place: GivenUpPlace, call: AfterCall) -> GivenUpView:
+        message = self._message(place.offset)
+        paths, path_count = shown_paths(() if message is None else message.paths)
+        return GivenUpView(
+            subscriber=place.queue_name.agent_name,
+            publisher="" if message is None else message.pub_agent_name or "",
+            offset=place.offset,
+            package_id=None if message is None else message.package_id,
+            attempts=call.attempts,
+            given_up_ms=None,
+            paths=paths,
+            error=cause_view(call.cause),
+            path_count=path_count,
+            kind="hook" if call.is_set_aside else "hook-retrying",
+        )
+
     def _paths(self, offset: Offset) -> tuple[str, ...]:
+        message = self._message(offset)
+        return () if message is None else message.paths
+
+    def _message(self, offset: Offset) -> PackageMessage | None:
         record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
         message = None if record is None else readable(record)
-        return message.paths if isinstance(message, PackageMessage) else ()
+        return message if isinstance(message, PackageMessage) else None
 
 
 def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
@@ -146,4 +183,10 @@ def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
 
 
 def _key_of(place: GivenUpPlace) -> Key:
-    return place.queue_name.agent_name, place.queue_name.sling_id, place.offset, place.publisher or ""
+    return (
+        place.queue_name.agent_name,
+        place.queue_name.sling_id,
+        place.offset,
+        place.publisher or "",
+        int(place.call is not None),
+    )

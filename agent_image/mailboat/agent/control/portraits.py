@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from mailboat.agent.control.audience import Member
-from mailboat.agent.control.views import BuildProgressView, CauseView, QueueItemView, QueueView, SubscriberStatusView
+from mailboat.agent.control.views import (
+    BuildProgressView,
+    CauseView,
+    HookCallsView,
+    QueueItemView,
+    QueueView,
+    SubscriberStatusView,
+)
 from mailboat.model.identifiers import AgentName
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import FailureCause, HookCalls
 from mailboat.queues.entries import Entry
 from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.standing import ItemState
@@ -44,7 +51,12 @@ def status_view(one: Member, lag: int | None, build: BuildProgressView | None) -
         heard_ms=one.heard_ms,
         error=cause_view(one.cause),
         build=build,
+        after_calls=_calls_view(one.after_calls),
     )
+
+
+def _calls_view(calls: HookCalls | None) -> HookCallsView | None:
+    return None if calls is None else HookCallsView(calls.waiting, calls.set_aside, cause_view(calls.cause))
 
 
 def _state(one: Member, lag: int | None) -> str:

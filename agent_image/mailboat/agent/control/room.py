@@ -193,7 +193,7 @@ class ControlRoom:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
-        known = {one.offset: one for one in self._given_up.places(subscriber)}
+        known = {one.offset: one for one in self._given_up.places(subscriber) if one.call is None}
         for offset in offsets:
             if offset not in known:
                 raise UsageError(

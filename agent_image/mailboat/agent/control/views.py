@@ -82,6 +82,21 @@ class BuildProgressView:
 
 
 @dataclass(frozen=True, slots=True)
+class HookCallsView:
+    """Calls of a subscriber's hook `after` that are still to be made.
+
+    Attributes:
+        waiting: They are made, or tried again after a pause.
+        set_aside: Their attempts are used up; the subscriber's next start makes them again.
+        error: Why the last attempt failed; None when it succeeded.
+    """
+
+    waiting: int
+    set_aside: int = 0
+    error: CauseView | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberStatusView:
     """A subscriber, as it is known now.
 
@@ -104,6 +119,7 @@ class SubscriberStatusView:
         heard_ms: When it last announced itself.
         error: Why it is retrying, waiting or stopped.
         build: The bulk build that it is in the middle of; None where it is in none.
+        after_calls: Calls of its hook `after` that are still to be made; None where there are none.
     """
 
     name: str
@@ -124,6 +140,7 @@ class SubscriberStatusView:
     heard_ms: int | None = None
     error: CauseView | None = None
     build: BuildProgressView | None = None
+    after_calls: HookCallsView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +388,8 @@ class GivenUpView:
         paths: The first paths of the request, at most 100.
         error: Why the last attempt failed.
         path_count: How many paths the request has; 0 where the log does not hold its message any more.
+        kind: `import`: the package was not imported. `hook`: it was, and the attempts of its `after` hook are used up.
+            `hook-retrying`: it was, and its `after` hook failed and is called again.
     """
 
     subscriber: str
@@ -382,6 +401,7 @@ class GivenUpView:
     paths: tuple[str, ...]
     error: CauseView | None
     path_count: int = 0
+    kind: str = "import"
 
 
 @dataclass(frozen=True, slots=True)

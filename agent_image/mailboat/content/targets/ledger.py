@@ -17,6 +17,7 @@ from mailboat.content.commands import OpenCommand
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.content.targets.command_ledger import TargetCommands, settle_command
+from mailboat.content.targets.hook_ledger import TargetHookCalls, note_calls
 from mailboat.errors import TargetCorruptError, TargetOwnedError, UsageError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
@@ -39,6 +40,7 @@ class TargetLedger:
         self._uri = uri
         self._lock = threading.Lock()
         self.commands = TargetCommands(connection, self._lock, uri)
+        self.hook_calls = TargetHookCalls(connection, self._lock, uri)
 
     def position(self) -> Position | None:
         """See `Ledger.position`."""
@@ -200,6 +202,7 @@ class BatchLedger:
         self._statuses: list[tuple[bytes]] = []
         self._given_up: list[GivenUp] = []
         self._resolved: list[Offset] = []
+        self._after_calls: list[Offset] = []
         self._commands: list[tuple[OpenCommand, CommandResult | None]] = []
         self._builds: Sequence[OpenBuild] | None = None
         self._passed_over: list[str] = []
@@ -211,6 +214,10 @@ class BatchLedger:
     def pass_over(self, publishers: Iterable[str]) -> None:
         """See `Batch.pass_over`."""
         self._passed_over += publishers
+
+    def expect_after(self, offsets: Iterable[Offset]) -> None:
+        """See `Batch.expect_after`."""
+        self._after_calls += offsets
 
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
@@ -249,6 +256,8 @@ class BatchLedger:
             )
         for publisher in self._passed_over:
             connection.execute("INSERT OR IGNORE INTO passed_over VALUES (?)", (publisher,))
+        if self._after_calls:
+            note_calls(connection, self._after_calls)
         for offset in self._resolved:
             connection.execute("DELETE FROM given_up WHERE at_offset = ?", (offset,))
         for command, answer in self._commands:

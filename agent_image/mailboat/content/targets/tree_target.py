@@ -190,6 +190,10 @@ class TreeBatch:
         """See `Batch.pass_over`."""
         self._additions.pass_over(publishers)
 
+    def expect_after(self, offsets: Iterable[Offset]) -> None:
+        """See `Batch.expect_after`."""
+        self._additions.expect_after(offsets)
+
     def give_up(self, entry: GivenUp) -> None:
         """See `Batch.give_up`."""
         self._additions.give_up(entry)

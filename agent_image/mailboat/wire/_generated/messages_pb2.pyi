@@ -392,6 +392,7 @@ class DiscoveryMessage(_message.Message):
     LOG_IDENTITY_FIELD_NUMBER: _builtins.int
     FOLLOWS_ALL_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
+    AFTER_CALLS_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -417,6 +418,10 @@ class DiscoveryMessage(_message.Message):
     def reports(self) -> Global___ReportStart:
         """of publishers that no state names"""
 
+    @_builtins.property
+    def after_calls(self) -> Global___HookCalls:
+        """of the hook after an import, where some wait or were set aside"""
+
     def __init__(
         self,
         *,
@@ -436,14 +441,46 @@ class DiscoveryMessage(_message.Message):
         log_identity: Global___LogIdentity | None = ...,
         follows_all: _builtins.bool | None = ...,
         reports: Global___ReportStart | None = ...,
+        after_calls: Global___HookCalls | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DiscoveryMessage: _TypeAlias = DiscoveryMessage  # noqa: Y015
+
+@_typing.final
+class HookCalls(_message.Message):
+    """Calls of a hook that are still to be made. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    waiting: _builtins.int
+    set_aside: _builtins.int
+    """their attempts are used up"""
+    @_builtins.property
+    def cause(self) -> Global___Cause:
+        """of the last attempt, where it failed"""
+
+    def __init__(
+        self,
+        *,
+        waiting: _builtins.int | None = ...,
+        set_aside: _builtins.int | None = ...,
+        cause: Global___Cause | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HookCalls: _TypeAlias = HookCalls  # noqa: Y015
 
 @_typing.final
 class LogIdentity(_message.Message):

@@ -1,0 +1,149 @@
+"""Calls of the hook `after`: noted with the import, made in order, and tried again with growing pauses.
+
+A call is noted in the transaction that imports its package and forgotten when the hook has succeeded, so neither a
+crash nor a failure loses one; a crash in between repeats it. A call that fails holds back the calls behind it, and
+nothing else. When its attempts are used up it is set aside, and the calls behind it go on; the next start tries it
+again. What waits is read from the log again, so a long backlog costs a row for each call and no memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from mailboat.content.hook_calls import AfterCall
+from mailboat.errors import UntrustedInputError
+from mailboat.model.identifiers import Offset
+from mailboat.model.messages import FailureCause, PackageMessage
+from mailboat.subscriber.failing import cause_of
+from mailboat.subscriber.guarding import StopAskedError
+from mailboat.subscriber.processors import AfterFigures, ProcessedPackage, processed_package
+from mailboat.subscriber.retries import GiveUp, TryAgain, decide_retry
+from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.wire.messages import decode_message
+
+_LOG: Final = logging.getLogger(__name__)
+_CALLS_A_TURN: Final = 20
+"""Calls of a backlog between two batches of imports."""
+
+_GONE: Final = FailureCause("PackageGone", "the journal does not hold the package any more, so the hook cannot be told")
+
+
+class AfterCalls:
+    """The calls of one subscriber, made in its thread; `figures` may be read from any thread."""
+
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts) -> None:
+        """Read nothing yet."""
+        self._settings = settings
+        self._ports = ports
+        self._hook = ports.processors.after
+        self._ledger = ports.target.ledger.hook_calls
+        self._failures = 0
+        self._waiting = 0
+        self._set_aside = 0
+        self._cause: FailureCause | None = None
+        self._due = float("-inf")
+
+    @property
+    def figures(self) -> AfterFigures:
+        """How the calls are now."""
+        return AfterFigures(self._failures, self._waiting, self._set_aside, self._cause)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a hook, so that calls are to be noted."""
+        return self._hook is not None
+
+    def load(self, *, is_replayed: bool) -> None:
+        """Read what an earlier run left; where the log lost its end, its calls are dropped: their packages are gone."""
+        if is_replayed:
+            self._drop_all()
+        if self._hook is not None:
+            self._ledger.resume()
+        self._waiting, self._set_aside = self._ledger.counts()
+        if self._waiting and self._hook is None:
+            _LOG.warning("no hook `after` is configured; %d calls of one wait in the target", self._waiting)
+
+    def committed(self, packages: Sequence[ProcessedPackage]) -> None:
+        """These packages are imported, and their calls noted: make them, unless older ones wait."""
+        if self._hook is None or not packages:
+            return
+        has_backlog = self._waiting > 0
+        self._waiting += len(packages)
+        if has_backlog:
+            return
+        made = []
+        for package in packages:
+            if not self._call(package, AfterCall(package.offset)):
+                break
+            made.append(package.offset)
+        self._forget(made)
+
+    def turn(self) -> None:
+        """Make some of the calls that wait, if it is time."""
+        if self._hook is None or not self._waiting or self._ports.clock.monotonic() < self._due:
+            return
+        for call in self._ledger.calls(_CALLS_A_TURN):
+            package = self._package_at(call.offset)
+            if package is None:
+                self._put_aside(AfterCall(call.offset, call.attempts, _GONE, is_set_aside=True))
+            elif self._call(package, call):
+                self._forget([call.offset])
+            else:
+                return
+
+    def _call(self, package: ProcessedPackage, call: AfterCall) -> bool:
+        """Whether the hook succeeded; what becomes of the call otherwise is stored."""
+        if self._hook is None:
+            raise ValueError("there is no hook")
+        try:
+            self._hook.process(package)
+        except StopAskedError:
+            return False  # the next start makes the call
+        except Exception as error:  # noqa: BLE001  # a hook is foreign code, and the content is in place
+            self._failed(error, call)
+            return False
+        self._cause = None
+        return True
+
+    def _failed(self, error: Exception, call: AfterCall) -> None:
+        policy, attempts = self._settings.retry, call.attempts + 1
+        self._failures += 1
+        self._cause = cause_of(error)
+        decision = decide_retry(error, attempts, policy, self._ports.random)
+        if isinstance(decision, GiveUp):
+            self._put_aside(AfterCall(call.offset, attempts, self._cause, is_set_aside=True))
+            return
+        pause = decision.pause_seconds if isinstance(decision, TryAgain) else policy.longest_pause_seconds
+        self._ledger.store(AfterCall(call.offset, attempts, self._cause))
+        self._due = self._ports.clock.monotonic() + pause
+        where = {"offset": call.offset, "attempts": attempts}
+        _LOG.warning("the hook after an import failed, and is called again in %.0f s: %s", pause, error, extra=where)
+
+    def _put_aside(self, call: AfterCall) -> None:
+        self._ledger.store(call)
+        self._waiting -= 1
+        self._set_aside += 1
+        self._cause = call.cause
+        where = {"offset": call.offset, "attempts": call.attempts}
+        _LOG.error("the hook after an import is not called again before the next start: %s", call.cause, extra=where)
+
+    def _forget(self, offsets: Sequence[Offset]) -> None:
+        if offsets:
+            self._ledger.forget(offsets)
+            self._waiting -= len(offsets)
+
+    def _drop_all(self) -> None:
+        for is_set_aside in (False, True):
+            while calls := self._ledger.calls(1_000, is_set_aside=is_set_aside):
+                _LOG.error("the log lost its end: %d calls of the hook after an import are dropped", len(calls))
+                self._ledger.forget([one.offset for one in calls])
+
+    def _package_at(self, offset: Offset) -> ProcessedPackage | None:
+        record = self._ports.journal.record_at(self._settings.package_topic, offset)
+        try:
+            message = None if record is None else decode_message(record.headers, record.value)
+        except UntrustedInputError:
+            return None
+        return processed_package(offset, message) if isinstance(message, PackageMessage) else None
