@@ -9,7 +9,24 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+from mailboat.errors import RetryableError
+
+LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, with which Python's calendar ends."""
+
+_LAST_YEAR: Final = 9998
+"""Of a clock that can be right: durations are added to its time, and the calendar ends a year later."""
+
+_STEP: Final = "set the machine's clock, and have it kept by NTP"
+
+
+class ClockImplausibleError(RetryableError):
+    """The machine's clock is before 1970 or after 9998, so nothing can be dated. Nothing was changed.
+
+    Set the clock, and have it kept by NTP (`timedatectl`); then try again.
+    """
 
 
 class Clock(Protocol):
@@ -29,8 +46,14 @@ class SystemClock:
     """The clock of the machine."""
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
-        return datetime.now(UTC)
+        """See `Clock.now`. Raises: ClockImplausibleError."""
+        try:
+            now = datetime.now(UTC)
+        except (OverflowError, ValueError) as error:
+            raise ClockImplausibleError("the clock says a time after the year 9999", next_step=_STEP) from error
+        if not 1970 <= now.year <= _LAST_YEAR:
+            raise ClockImplausibleError(f"the clock says the year {now.year}", next_step=_STEP)
+        return now
 
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
@@ -39,6 +62,14 @@ class SystemClock:
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
         """See `Clock.wait`."""
         return event.wait(timeout_seconds)
+
+
+def moment_of(milliseconds: float) -> datetime:
+    """The time so many milliseconds after 1970, in UTC; the first or the last possible one for what lies beyond.
+
+    For times that others wrote: of files, of records in a log, of objects in a store.
+    """
+    return datetime.fromtimestamp(min(max(milliseconds, 0.0), LAST_MS) / 1000, UTC)
 
 
 class Deadline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 
 import pytest
@@ -130,3 +131,27 @@ def test_hostile_sidecars_are_refused(content: bytes) -> None:
 def test_a_sidecar_is_written_for_people_to_read() -> None:
     lines = write_sidecar(a_full_node("/x")).decode().splitlines()
     assert lines[1] == ' "primaryType": "nt:unstructured",'
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"name": "package", "private": true}', "it has no member 'primaryType'"),
+        (b"not json", "it is not JSON"),
+        (b"[]", "is not an object"),
+        (broken(properties=[{"name": "a", "type": "GRAPH", "value": "1"}]), "'a' has the unknown type 'GRAPH'"),
+        (broken(properties=[{"name": "a", "type": "STRING"}]), "it has no member 'value'"),
+    ],
+)
+def test_foreign_sidecar_is_refused_with_its_file_and_the_reason(content: bytes, reason: str) -> None:
+    with pytest.raises(PackageCorruptError, match=reason) as raised:
+        read_sidecar(HERE, content, never)
+    assert raised.value.message.startswith("/content/here/.node.json does not describe a node: ")
+    assert "Error" not in raised.value.message
+    assert "rename or remove /content/here/.node.json" in str(raised.value.next_step)
+
+
+def test_name_that_is_not_utf_8_is_refused_with_its_bytes() -> None:
+    entry = os.fsdecode(b"bad\xff.txt")
+    with pytest.raises(PathRefusedError, match=r"the file name bad\\xff\.txt is not valid UTF-8, in /srv/site"):
+        name_of_entry(entry, folder="/srv/site")

@@ -405,7 +405,7 @@ def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8_is_refused_in_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "jcr_root").mkdir()
     (tmp_path / "jcr_root" / os.fsdecode(b"a\xff")).write_bytes(b"")
-    with pytest.raises(PathRefusedError, match="not UTF-8"):
+    with pytest.raises(PathRefusedError, match="not valid UTF-8"):
         list(open_checkout_source(tmp_path).walk(ROOT))
 
 

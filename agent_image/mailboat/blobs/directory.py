@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 from urllib.parse import quote, unquote
@@ -29,7 +29,7 @@ from mailboat.blobs.content import (
 from mailboat.blobs.directory_documents import DirectoryDocuments
 from mailboat.blobs.disk_errors import mapped_disk_errors, read_chunk
 from mailboat.blobs.port import BlobInfo, Digest, NamedDocuments, UserNamed
-from mailboat.clock import Clock
+from mailboat.clock import Clock, moment_of
 from mailboat.durable_file import Draft
 from mailboat.errors import MailboatError
 from mailboat.folder_handle import (
@@ -254,7 +254,7 @@ class DirectoryBlobStore:
 
 
 def _info(digest: Digest, found: os.stat_result) -> BlobInfo:
-    return BlobInfo(digest, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    return BlobInfo(digest, found.st_size, moment_of(found.st_mtime * 1000))
 
 
 def _copy(content: BinaryIO, into: BinaryIO) -> tuple[Digest, int]:

@@ -14,9 +14,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from mailboat.clock import moment_of
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def time_text(milliseconds: int | None) -> str | None:
     """A wall time as ISO 8601 in UTC, to the millisecond; None stays None."""
     if milliseconds is None:
         return None
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment_of(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _yaml(document: object) -> str:

@@ -9,8 +9,8 @@ top folder is the node `/` only where it has a `.node.json`. Specified in `docs/
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from mailboat.errors import PackageCorruptError, PathRefusedError
@@ -52,8 +52,10 @@ def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> s
 
     Raises:
         PathRefusedError: It has a reserved name that no target writes, so somebody's file would be left out in
-            silence, or come back under another name. Rename it.
+            silence, or come back under another name. Or it is not valid UTF-8. Rename it.
     """
+    if not entry.isprintable() and any("\ud800" <= character <= "\udfff" for character in entry):
+        raise not_utf_8(entry, folder)
     if not entry.startswith(_RESERVED):
         return None if is_at_top and entry in KEPT_AT_TOP else entry
     if entry == SIDECAR or is_binary_file(entry):
@@ -67,6 +69,17 @@ def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> s
             path=place,
         )
     return name
+
+
+def not_utf_8(entry: str, folder: str) -> PathRefusedError:
+    """The refusal of an entry whose name is not UTF-8; its bytes are shown in hexadecimal."""
+    name = os.fsencode(entry).decode(errors="backslashreplace")
+    place = os.fsencode(folder).decode(errors="backslashreplace")
+    return PathRefusedError(
+        f"the file name {name} is not valid UTF-8" + (f", in {place}" if folder else ""),
+        next_step="rename it, or convert the names of the whole folder with convmv",
+        path=f"{place}/{name}",
+    )
 
 
 def binary_file(digest: bytes) -> str:
@@ -94,17 +107,23 @@ def write_sidecar(node: Node) -> bytes:
 def read_sidecar(path: NodePath, content: bytes, open_binary: OpenBinary) -> Node:
     """The node that a `.node.json` tells. Raises: PackageCorruptError, naming the path."""
     try:
-        document = json.loads(content)
+        document = _object(json.loads(content))
         node = Node(
             path,
-            _text(document["primaryType"]),
+            _text(_member(document, "primaryType")),
             tuple(map(_text, _list(document.get("mixinTypes", [])))),
             tuple(_property(entry) for entry in _list(document.get("properties", []))),
             tuple(map(_text, _list(document["childOrder"]))) if "childOrder" in document else None,
         )
         record = encode_node(node)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise PackageCorruptError(f"{path}/{SIDECAR} does not tell a node: {error!r:.200}", path=path) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else error
+        file = f"{path.rstrip('/')}/{SIDECAR}"
+        raise PackageCorruptError(
+            f"{file} does not describe a node: {reason!s:.200}",
+            next_step=f"rename or remove {file}: {SIDECAR} is the file in which targets keep a node's properties",
+            path=path,
+        ) from error
     return decode_node(path, record.body, open_binary)
 
 
@@ -120,16 +139,37 @@ def _value_entry(value: str | Binary) -> Any:
     return value
 
 
-def _property(entry: dict[str, Any]) -> Property:
-    kind = PropertyType[entry["type"]]
-    is_multiple = "values" in entry
-    values: Iterable[Any] = _list(entry["values"]) if is_multiple else [entry["value"]]
+def _property(entry: object) -> Property:
+    found = _object(entry)
+    name, type_name = _text(_member(found, "name")), _text(_member(found, "type"))
+    kind = PropertyType.__members__.get(type_name)
+    if kind is None:
+        raise ValueError(f"the property {name!r:.80} has the unknown type {type_name!r:.80}")
+    is_multiple = "values" in found
+    values = _list(found["values"]) if is_multiple else [_member(found, "value")]
     if kind is PropertyType.BINARY:
-        held = tuple(
-            Binary(digest=bytes.fromhex(_text(value["sha256"])), length_bytes=int(value["bytes"])) for value in values
-        )
-        return Property(_text(entry["name"]), held, kind, is_multiple)
-    return Property(_text(entry["name"]), tuple(map(_text, values)), kind, is_multiple)
+        return Property(name, tuple(map(_binary, values)), kind, is_multiple)
+    return Property(name, tuple(map(_text, values)), kind, is_multiple)
+
+
+def _binary(value: object) -> Binary:
+    found = _object(value)
+    digest, length = _text(_member(found, "sha256")), _member(found, "bytes")
+    if not isinstance(length, int):
+        raise TypeError(f"{length!r:.80} is not a number of bytes")
+    return Binary(digest=bytes.fromhex(digest), length_bytes=length)
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.80} is not an object")
+    return value
+
+
+def _member(entry: dict[str, Any], name: str) -> Any:
+    if name not in entry:
+        raise ValueError(f"it has no member {name!r}")
+    return entry[name]
 
 
 def _text(value: object) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from mailboat.agent.control.views import PublisherView, QueueItemView, QueueView
+from mailboat.clock import moment_of
 
 MAX_LISTED_ITEMS: Final = 5000
 """As many items as the original lists of one queue; here also of all in one answer."""
@@ -114,7 +114,7 @@ def dropped_document(message: str) -> Document:
 
 def time_text(milliseconds: int) -> str:
     """A time as Sling renders dates in JSON, such as `Thu Jan 01 2026 00:00:00 GMT+0000`."""
-    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    at = moment_of(milliseconds)
     return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at:%d %Y %H:%M:%S} GMT+0000"
 
 

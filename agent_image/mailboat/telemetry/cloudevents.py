@@ -7,9 +7,9 @@ Source: https://github.com/cloudevents/spec, CloudEvents 1.0.2, its JSON format,
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Final
 
+from mailboat.clock import moment_of
 from mailboat.model.messages import DistributedEvent
 from mailboat.wire.events import event_document
 
@@ -24,7 +24,7 @@ def encode_cloud_event(event: DistributedEvent, raised_ms: int) -> bytes:
         "id": event.package_id,
         "source": f"/mailboat/publishers/{event.pub_agent_name}",
         "type": EVENT_TYPE,
-        "time": datetime.fromtimestamp(raised_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        "time": moment_of(raised_ms).isoformat(timespec="milliseconds"),
         "datacontenttype": "application/json",
     }
     if event.paths:

@@ -15,10 +15,9 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from mailboat.clock import Clock
+from mailboat.clock import Clock, moment_of
 from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import MailboatError, UsageError
 from mailboat.tracing import parse_trace_parent
@@ -171,7 +170,7 @@ def _message_of(record: logging.LogRecord) -> str:
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment_of(record.created * 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _plain(value: object) -> object:

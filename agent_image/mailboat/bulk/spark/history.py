@@ -10,7 +10,7 @@ by one task. Payloads are no column: `mailboat packages` fetches them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from mailboat.bulk.spark.log_reading import (
     stretches,
 )
 from mailboat.bulk.spark.options import BatchFormat, check_options
+from mailboat.clock import moment_of
 from mailboat.errors import UntrustedInputError
 from mailboat.journal.port import Record
 from mailboat.model.messages import CommandResult, Message, PackageMessage, StatusMessage, TopicRole
@@ -54,7 +55,7 @@ def _status(row: Row) -> StatusMessage | CommandResult | None:
 
 def time_of(milliseconds: int | None) -> datetime | None:
     """Wall time of milliseconds since 1970 UTC."""
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return None if milliseconds is None else moment_of(milliseconds)
 
 
 def _of_package(name: str) -> Any:

@@ -10,6 +10,7 @@ import os
 import stat
 from typing import BinaryIO, Final
 
+from mailboat.content.layout import not_utf_8
 from mailboat.content.sources.folder_entries import (
     SourceFolders,
     binary_of_file,
@@ -18,7 +19,6 @@ from mailboat.content.sources.folder_entries import (
     readable_source,
     signature_of,
 )
-from mailboat.errors import PathRefusedError
 from mailboat.model.nodes import Binary
 from mailboat.packages.filevault.archive_tree import binary_of
 from mailboat.packages.filevault.vault_files import VaultFile
@@ -93,7 +93,7 @@ class CheckoutDirectory:
     def _add(self, name: str, files: dict[str, VaultFile], folders: SourceFolders) -> None:
         disk, entry = f"{self._disk}/{name}", f"{self.entry}/{name}"
         if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
-            raise PathRefusedError(f"the name of {disk!a} is not UTF-8", entry=ascii(entry))
+            raise not_utf_8(name, self._disk)
         disk, status = folders.look(disk)
         if stat.S_ISDIR(status.st_mode):
             self._directories[name] = CheckoutDirectory(entry, disk, self._root)
