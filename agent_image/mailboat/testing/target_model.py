@@ -6,7 +6,7 @@ A dictionary of nodes, no speed, no disk. `changes` draws sequences of packages 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from hypothesis import strategies as st
 
@@ -40,14 +40,26 @@ class ModelTree:
     def apply(self, carried: Sequence[Node], workspace_filter: WorkspaceFilter) -> None:
         """Put and remove what a package with these nodes and this filter says."""
         before = set(self.nodes)
+        new_files = []
         for node in carried:
             rules = workspace_filter.set_for(node.path)
             if rules is not None and rules.covers(node.path):
-                self._put(merge_node(self.nodes.get(node.path), node, rules))
+                present = self.nodes.get(node.path)
+                merged = merge_node(present, node, rules)
+                was_file = present is not None and present.is_plain_file
+                if rules.is_shallow and node.path != "/" and merged.is_plain_file and not was_file:
+                    new_files.append(node.path)
+                self._put(merged)
             elif node.path != "/" and node.path not in self.nodes:
                 self._put(node)
         paths = {node.path for node in carried}
-        gone = [path for path in before - paths if _is_removed(path, workspace_filter)]
+        self._drop({path for path in before - paths if _is_removed(path, workspace_filter)})
+        kept = {path for path in paths if workspace_filter.covers(path)} | (self.nodes.keys() - before)
+        for file in new_files:
+            self._drop({path for path in self.nodes if is_within(path, file) and path != file} - kept)
+
+    def _drop(self, gone: Collection[NodePath]) -> None:
+        """Remove nodes, but for those that have others below them."""
         for path in sorted(gone, key=lambda path: -path.count("/")):
             if path == "/" or not any(is_within(other, path) and other != path for other in self.nodes):
                 del self.nodes[path]

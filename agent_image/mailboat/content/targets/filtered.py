@@ -14,22 +14,28 @@ from mailboat.content.targets.tree_table import TreeTable
 from mailboat.model.changes import ChangeCount, TreeChange
 from mailboat.model.filters import FilterSet, ImportMode, WorkspaceFilter
 from mailboat.model.nodes import NodeRecord
+from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node, encode_node
 
 
 def apply_filtered(table: TreeTable, change: TreeChange, stamp: int) -> ChangeCount:
     """Put and remove what a change says, whatever its filter is."""
     put = size = 0
+    new_files: list[NodePath] = []
     for record in change.records:
         rules = change.filter.set_for(record.path)
         if rules is None or not rules.covers(record.path):
             put += table.make_ancestor(record, stamp, change.filter.covers)
             continue
         merged = _merged(table, record, rules)
+        if rules.is_shallow and table.is_new_file(merged, (key_of(record.path),)):
+            new_files.append(record.path)
         table.put([merged], stamp, change.filter.covers)
         put += 1
         size += len(merged.body) + sum(binary.length_bytes for binary in record.binaries)
-    return ChangeCount(put, _remove_uncarried(table, change.filter, stamp), size)
+    removed = _remove_uncarried(table, change.filter, stamp)
+    removed += sum(table.delete_below(path, stamp) for path in new_files)
+    return ChangeCount(put, removed, size)
 
 
 def _merged(table: TreeTable, record: NodeRecord, rules: FilterSet) -> NodeRecord:

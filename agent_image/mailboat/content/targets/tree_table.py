@@ -9,7 +9,7 @@ Small whole subtrees are gathered, see `pending_subtrees.py`; rules and modes ta
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, Final, Protocol
 
@@ -150,12 +150,14 @@ class TreeTable:
         """Put and remove what a change with a simple filter says."""
         coverage = SimpleCoverage(change.filter)
         put = size = 0
-        uncarried = set(coverage.shallow)
+        alone = frozenset(coverage.shallow)
+        uncarried, new_files = set(alone), list[NodePath]()
         stream = iter(change.records)
         while chunk := list(islice(stream, CHUNK_RECORDS)):
             covered = [record for record in chunk if coverage.covers(record.path)]
             if len(covered) != len(chunk):
                 put += self._make_ancestors(chunk, coverage.covers, stamp)
+            new_files += [record.path for record in covered if self.is_new_file(record, alone)]
             rows = self.put(covered, stamp, coverage.covers)
             put += len(rows)
             size += _size(covered)
@@ -163,7 +165,23 @@ class TreeTable:
                 uncarried.difference_update(row[0] for row in rows)
         removed = sum(self._delete_others(low, high, stamp) for low, high in coverage.deep)
         removed += sum(self.delete_alone(key) for key in coverage.shallow if key in uncarried)
+        removed += sum(self.delete_below(path, stamp) for path in new_files)
         return ChangeCount(put, removed, size)
+
+    def is_new_file(self, record: NodeRecord, alone: Collection[Key]) -> bool:
+        """Whether a node that its package covers alone becomes a plain file that it was not before."""
+        key = key_of(record.path)
+        if key not in alone or key == ROOT_KEY or not decode_node(record.path, record.body).is_plain_file:
+            return False
+        row = self._connection.execute("SELECT body FROM nodes WHERE key = ?", (key,)).fetchone()
+        return row is None or not decode_node(record.path, row[0]).is_plain_file
+
+    def delete_below(self, path: NodePath, stamp: int) -> int:
+        """Remove what lay below a folder that a change has made a file, but for what the same change put there.
+
+        A file has no children, so those of the folder are gone from the source too. How many were removed.
+        """
+        return sum(self.delete_alone(key) for key in self.uncarried(key_of(path), stamp))
 
     def remove(self, paths: Iterable[NodePath]) -> ChangeCount:
         """Remove subtrees."""
