@@ -30,6 +30,9 @@ class Watching(Protocol):
     def began(self, name: str, stall_seconds: float | None) -> None:
         """The calling thread is to be watched from now on; silent for longer than that it is stuck (None: as usual)."""
 
+    def beat(self, wait_seconds: float = 0.0) -> None:
+        """The calling thread makes progress, and may be silent for `wait_seconds` more."""
+
     def ended(self) -> None:
         """The calling thread ends as it should."""
 
@@ -74,6 +77,7 @@ class Worker:
         """
         self._turn = turn
         self._clock = clock
+        self._watch = clock if isinstance(clock, Watching) else None
         self._care = care
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -105,8 +109,9 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop. A long turn asks for it, which also shows that it is alive."""
-        self._clock.monotonic()
+        """Whether it was asked to stop. A long turn asks for it, which also counts as progress."""
+        if self._watch is not None:
+            self._watch.beat()
         return self._stopping.is_set()
 
     def start(self) -> None:
@@ -153,7 +158,7 @@ class Worker:
     # ---------------------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        watch = self._clock if isinstance(self._clock, Watching) else None
+        watch = self._watch
         if watch is not None:
             watch.began(self.name, self._care.stall_seconds)
         try:

@@ -157,6 +157,36 @@ def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
     assert clock.stuck() == []
 
 
+def test_a_long_turn_that_asks_whether_to_stop_is_not_stuck() -> None:
+    inner, stuck = ManualClock(), list[str]()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+
+    def turn() -> None:
+        for _ in range(3):
+            inner.advance(9.0)
+            assert not worker.is_stopping
+            stuck.extend(clock.stuck())
+        inner.advance(11.0)
+        stuck.extend(clock.stuck())
+
+    worker = Worker("w", turn, clock, Care("working"))
+    worker.start()
+    assert worker.join(PATIENCE_SECONDS)
+    assert (worker.failures, stuck) == (0, ["mailboat-w"])
+
+
+def test_a_beat_covers_the_time_that_it_names() -> None:
+    inner = ManualClock()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock.began("w", None)
+    clock.beat(100.0)
+    inner.advance(109.0)
+    assert clock.stuck() == []
+    inner.advance(2.0)
+    assert clock.stuck() == ["w"]
+    clock.ended()
+
+
 def test_a_worker_that_waits_is_quiet_for_as_long_as_it_said() -> None:
     inner = ManualClock()
     clock = PulsingClock(inner, stall_seconds=10.0)

@@ -1,8 +1,9 @@
-"""Tells whether threads make progress, by the clock that they are given.
+"""Tells whether threads make progress: liveness by heartbeats.
 
-Every loop of the engine asks the time or waits on the clock, and says for how long. So a thread that has done neither
-for long after its wait was over is stuck: in a call that does not return, or in a lock that nobody gives back. Every
-`Worker` that was given this clock is watched from its beginning to its end. The process goes by it for its liveness.
+A `Worker` beats between its turns, before its pauses, and whenever a long turn asks whether to stop. Code below a turn
+that knows no worker, such as a journal's reader, beats by the time that it asks of this clock or waits on it, and says
+for how long. A thread without a beat for long after its wait was over is stuck: in a call that does not return, or in a
+lock that is never released. Every worker that was given this clock is watched from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -40,26 +41,33 @@ class PulsingClock:
 
     def now(self) -> datetime:
         """See `Clock`."""
-        self._beat()
+        self.beat()
         return self._clock.now()
 
     def monotonic(self) -> float:
         """See `Clock`."""
-        return self._beat()
+        self.beat()
+        return self._clock.monotonic()
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
         """See `Clock`."""
-        self._beat(timeout_seconds)
+        self.beat(timeout_seconds)
         try:
             return self._clock.wait(event, timeout_seconds)
         finally:
-            self._beat()
+            self.beat()
 
     def began(self, name: str, stall_seconds: float | None) -> None:
         """See `Watching`."""
         thread, now = threading.current_thread(), self._clock.monotonic()
         stall = self._stall_seconds if stall_seconds is None else stall_seconds
         self._watched[threading.get_ident()] = _Watched(thread, name, stall, now)
+
+    def beat(self, wait_seconds: float = 0.0) -> None:
+        """See `Watching`."""
+        watched = self._watched.get(threading.get_ident())
+        if watched is not None:  # its own thread writes it, and `stuck` reads one float of it: no lock is needed
+            watched.quiet_until = self._clock.monotonic() + wait_seconds
 
     def ended(self) -> None:
         """See `Watching`."""
@@ -73,10 +81,3 @@ class PulsingClock:
             for one in list(self._watched.values())
             if one.quiet_until + one.stall_seconds < now or not one.thread.is_alive()
         )
-
-    def _beat(self, wait_seconds: float = 0.0) -> float:
-        now = self._clock.monotonic()
-        watched = self._watched.get(threading.get_ident())
-        if watched is not None:
-            watched.quiet_until = now + wait_seconds
-        return now
