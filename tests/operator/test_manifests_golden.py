@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.config.decoding import decode_config
+from mailboat.config.document import TokenConfig, Verb
+from mailboat.config.storage import Secret
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.configuration import config_text, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.pool import pool_config
-from mailboat_operator.manifests.publisher import publisher_config
+from mailboat_operator.manifests.publisher import publisher_config, user_mounts
 from mailboat_operator.plan.actions import Apply, Create
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
@@ -65,3 +67,13 @@ def test_the_smallest_values_of_a_resource_are_valid_for_the_agent(
     found = stored(manifest_of("Publisher" if kind == "Journal" else kind, {} if kind == "Journal" else change))
     made = publisher_config(found, journal.spec) if kind != "SubscriberPool" else pool_config(found, journal.spec)
     decode_config(json.loads(config_text(made)))
+
+
+def test_tokens_of_a_publisher_reach_its_agent(manifest_of: Any) -> None:
+    token = {"name": "news", "secretRef": {"name": "keys"}, "verbs": ["distribute"], "paths": ["/content/*/news"]}
+    found = stored(manifest_of("Publisher", {"http": {"tokens": [token]}}))
+    made = decode_config(json.loads(config_text(publisher_config(found, stored(manifest_of("Journal")).spec))))
+    file = Secret(file="/run/mailboat/http-news/token")
+    assert [one.name for one in made.http.tokens] == ["operator", "news"]
+    assert made.http.tokens[1] == TokenConfig("news", file, (Verb.DISTRIBUTE,), ("/content/*/news",))
+    assert [(one.folder, one.secret) for one in user_mounts(found)] == [("http-news", "keys")]

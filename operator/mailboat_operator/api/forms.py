@@ -99,6 +99,11 @@ KEY_PREFIX: Final = Form(
 CONTENT_PATH: Final = Form(
     r"^/([^\x00-\x1f\x7f\\]*[^\x00-\x1f\x7f\\/])?$", "an absolute path without '/' at its end", 4096
 )
+PATH_PATTERN: Final = Form(
+    r"^/$|^(/([^\x00-\x1f\x7f\\/*]+(\*[^\x00-\x1f\x7f\\/*]*)?|\*[^\x00-\x1f\x7f\\/*]*))+$",
+    "an absolute path without '/' at its end, with one '*' in a name at most",
+    512,
+)
 FOLDER: Final = Form(
     r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}){0,10}$",
     "a relative folder: no '/' at its start, no name that begins with '.'",

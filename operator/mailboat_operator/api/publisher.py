@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from mailboat.config.document import PackageType, Transfer
+from mailboat.config.document import PackageType, Transfer, Verb
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import AGENT_NAME, FOLDER, NAME
+from mailboat_operator.api.forms import (
+    AGENT_NAME,
+    CANT_BE_CONTENT,
+    FOLDER,
+    NAME,
+    PATH_PATTERN,
+    can_be_content,
+    can_be_content_in_cel,
+)
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Events, Limits, Throttle
 from mailboat_operator.api.metadata import Metadata
@@ -36,6 +44,49 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Token:
+    """A bearer token of the HTTP API."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.name != 'operator'",
+            "name operator is taken: the operator's own token is called so",
+            ".name",
+            lambda token: token.name != "operator",
+        ),
+        Rule(
+            f"!has(self.paths) || self.paths.all(one, {can_be_content_in_cel('one')})",
+            f"paths {CANT_BE_CONTENT}",
+            ".paths",
+            lambda token: all(can_be_content(one) for one in token.paths),
+        ),
+        Rule(
+            "!has(self.paths) || self.paths.all(one, one == '/') || !has(self.verbs)"
+            " || self.verbs.all(one, one == 'view' || one == 'distribute')",
+            "paths can't limit the verbs clear and admin, which concern packages of all paths",
+            ".paths",
+            lambda token: set(token.paths) <= {"/"} or set(token.verbs) <= {Verb.VIEW, Verb.DISTRIBUTE},
+        ),
+    )
+
+    name: Annotated[str, Field("The token's name: the user of its requests, and the caller in audit lines.", form=NAME)]
+    secret_ref: Annotated[SecretReference, Field("Secret with `token`.")]
+    verbs: Annotated[tuple[Verb, ...], Field("What it may do.", min_items=1, max_items=len(Verb), key="")] = (
+        Verb.VIEW,
+    )
+    paths: Annotated[
+        tuple[str, ...],
+        Field(
+            "Path patterns that it may distribute; each covers all paths below it. `*`: any part of one name.",
+            form=PATH_PATTERN,
+            min_items=1,
+            max_items=32,
+            key="",
+        ),
+    ] = ("/",)
+
+
+@dataclass(frozen=True)
 class Http:
     """The HTTP API."""
 
@@ -43,6 +94,7 @@ class Http:
         SecretReference | None,
         Field("Secret with `token`: the bearer token that may do all; not said: the operator makes one."),
     ] = None
+    tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, PublisherConfig
+from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, PublisherConfig, TokenConfig
+from mailboat.config.storage import Secret
 
 from mailboat_operator.api.journal import JournalSpec
-from mailboat_operator.api.publisher import Publisher, Source
+from mailboat_operator.api.publisher import Publisher, Source, Token
 from mailboat_operator.manifests.children import Manifest, Owner, digest_of
 from mailboat_operator.manifests.configuration import (
     TOKEN_KEY,
@@ -55,7 +56,12 @@ def webhook_mounts(publisher: Publisher) -> Sequence[SecretMount]:
 
 def secret_mounts(publisher: Publisher) -> Sequence[SecretMount]:
     """The Secrets that its agent reads beside those of the journal."""
-    return [token_mount(token_secret_name(publisher)), *webhook_mounts(publisher)]
+    callers = [_caller_mount(one) for one in publisher.spec.http.tokens]
+    return [token_mount(token_secret_name(publisher)), *callers, *webhook_mounts(publisher)]
+
+
+def _caller_mount(token: Token) -> SecretMount:
+    return SecretMount(f"http-{token.name}", token.secret_ref.name, (TOKEN_KEY,))
 
 
 def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
@@ -99,8 +105,14 @@ def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:
     name, spec = publisher.metadata.name, publisher.spec
     token_file = next((one.file(TOKEN_KEY) for one in webhook_mounts(publisher)), None)
     agent = PublisherAgentConfig(name, None if spec.source is None else SOURCE_FOLDER)
+    base = agent_config(journal, token_mount(token_secret_name(publisher)))
+    callers = [
+        TokenConfig(one.name, Secret(file=_caller_mount(one).file(TOKEN_KEY)), one.verbs, one.paths)
+        for one in spec.http.tokens
+    ]
     return replace(
-        agent_config(journal, token_mount(token_secret_name(publisher))),
+        base,
+        http=replace(base.http, tokens=(*base.http.tokens, *callers)),
         publisher=PublisherConfig(
             name=name,
             package_type=spec.package_type,
