@@ -119,6 +119,7 @@ def author(write: Any, start: Any, site: Path) -> Agent:
     return made
 
 
+@pytest.mark.costly("two agents and a process for every verb")
 def test_agents_find_each_other_and_every_verb_works_over_the_network(
     author: Agent, write: Any, start: Any, site: Path, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def matches(shown: list[str], printed: list[str]) -> bool:
     return all(re.fullmatch(pattern, line) for pattern, line in zip(patterns, lines, strict=True))
 
 
+@pytest.mark.costly("a process for every line of the page, and an agent")
 @pytest.mark.parametrize("name", ["README.md"])
 def test_the_sessions_of_the_page_run_as_shown(name: str, tmp_path: Path) -> None:
     steps = sessions(ROOT / name)
