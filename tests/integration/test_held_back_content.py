@@ -130,7 +130,9 @@ def test_a_target_of_the_format_before_builds_is_brought_up_to_date(tmp_path: Pa
         put(target, 0, 2)
     database = tmp_path / ("target" if kind == "sqlite" else "target/.mailboat/state.db")
     with closing(sqlite3.connect(database)) as connection:
-        connection.executescript("DROP TABLE open_build; PRAGMA user_version = 2;")
+        connection.executescript(
+            "DROP TABLE open_build; ALTER TABLE state DROP COLUMN reports; PRAGMA user_version = 2;"
+        )
     with closing(open_target(text)) as target:
         assert target.ledger.open_builds == []
         put(target, 2, 4, OPEN)
