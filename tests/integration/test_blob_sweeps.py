@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -108,9 +109,11 @@ def test_pieces_name_no_blob_whatever_they_hold(home: Home) -> None:
     assert (report.unreadable, report.removed, report.messages) == (None, 1, 2)
 
 
-def test_a_young_orphan_stays(home: Home) -> None:
+def test_a_young_orphan_stays(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     with Workspace(home) as workspace:
         assert sweep(workspace).removed == 0
+    assert not [one for one in caplog.records if "swept" in one.getMessage()], "a sweep that removes nothing is no news"
     assert digest_of(b"orphan") in stored(home)
 
 

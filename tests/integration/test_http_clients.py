@@ -395,6 +395,7 @@ def test_a_refused_path_is_named_in_the_audit_line_and_by_the_client(
         client.distribute("author", DistributionOrder("DELETE", ("/other",)))
     (line,) = [one.getMessage() for one in caplog.records if one.name == "mailboat.audit"]
     assert "publisher=author action=DELETE paths=1 outcome=PathForbidden status=403" in line
+    assert line.startswith("API request: caller=")
 
 
 @pytest.mark.parametrize("verb", [Verb.CLEAR, Verb.ADMIN])

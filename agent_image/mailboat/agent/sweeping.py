@@ -244,7 +244,8 @@ def _log(report: SweepReport, *, is_dry_run: bool) -> None:
             report.unreadable.reason,
         )
     elif not is_dry_run:
-        _LOG.info(
+        _LOG.log(
+            logging.INFO if report.removed else logging.DEBUG,  # every start sweeps
             "swept %d blobs; kept %d that messages name and %d that are young",
             report.removed,
             figures[Fate.REFERENCED].count,

@@ -58,7 +58,7 @@ class AuditTrail:
         facts |= {"method": method, "path": path, **told}
         facts |= {"outcome": call.outcome, "status": call.status, "request_id": call.request_id}
         text = _line(facts)
-        _LOG.info("%s", text, extra={"action": "audit", "audit": facts, "trace_parent": call.trace_parent})
+        _LOG.info("API request: %s", text, extra={"action": "audit", "audit": facts, "trace_parent": call.trace_parent})
         publisher = call.what.get("publisher")
         if isinstance(publisher, str):
             now = self._clock.now().isoformat(timespec="milliseconds")
