@@ -278,18 +278,22 @@ def stages_of(one: Slice, workers: int) -> list[Stage]:
 
 
 def _other_python(version: str) -> Path:
-    """The interpreter of an environment in `build/pythons`: of another Python, or with the lowest versions."""
+    """The interpreter of an environment in `build/pythons`: of another Python, or with other versions of libraries."""
     from bootstrap import run_uv  # noqa: PLC0415  # beside this file, and only where a slice needs it
 
     folder = ROOT / "build" / "pythons" / version
     interpreter = folder / "bin" / "python"
     shutil.rmtree(folder, ignore_errors=True)
-    run_uv(["venv", "--quiet", "--python", _interpreter("3.11" if version == "lowest" else version), str(folder)])
+    is_usual_python = version == "lowest" or version.startswith("pyspark")
+    run_uv(["venv", "--quiet", "--python", _interpreter("3.11" if is_usual_python else version), str(folder)])
     into = ["--python", str(interpreter), "--quiet"]
     if version == "lowest":
         extras = [word for extra in ("kafka", "operator", "s3", "tracing") for word in ("--extra", extra)]
         groups = [word for group in ("build", "dev") for word in ("--group", group)]
         run_uv(["pip", "install", *into, "--resolution", "lowest-direct", "-r", "pyproject.toml", *extras, *groups])
+    elif version.startswith("pyspark"):
+        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev-all.txt"])
+        run_uv(["pip", "install", *into, version])
     else:
         run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev.txt"])
     run_uv(["pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", "."])

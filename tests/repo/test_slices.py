@@ -12,7 +12,7 @@ import pytest
 
 NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/")
 """What `make e2e` runs."""
-HAVE_NO_MARKED_TESTS = {"coverage-unit", "coverage-rest", "python"}
+HAVE_NO_MARKED_TESTS = {"spark-versions", "coverage-unit", "coverage-rest", "python"}
 """Slices that run the tests of `make test` in another way."""
 
 

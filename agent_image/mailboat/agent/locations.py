@@ -129,6 +129,10 @@ def own_roots(source: Source) -> tuple[NodePath, ...]:
     Raises:
         UsageError: The filter leaves parts of its roots out, or merges: publishing the roots would replace more.
     """
+    from mailboat.content.sources.folder import FolderSource
+
+    if isinstance(source, FolderSource):
+        return ()  # the most common source, for which the other format need not be loaded
     from mailboat.packages.filevault.sources import VaultSource
 
     found = source.filter if isinstance(source, VaultSource) else None
