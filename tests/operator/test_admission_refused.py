@@ -66,6 +66,7 @@ MANY = {
         {"kafka": {"bootstrapServers": ["k:1"] * 21}},
         "spec.kafka.bootstrapServers",
     ),
+    "roots of a pool": ("SubscriberPool", {"roots": [f"/{n}" for n in range(101)]}, "spec.roots"),
     "publishers": ("SubscriberPool", {"publishers": [f"p{n}" for n in range(101)]}, "spec.publishers"),
     "configuration": ("Topic", {"config": {f"a{n}": "" for n in range(51)}}, "spec.config"),
 }

@@ -354,6 +354,13 @@ def test_members_show_builds_as_a_whole_where_the_pool_says_so(expose: str) -> N
     assert pool_config(said, JOURNAL.spec).subscriber.expose == expose
 
 
+def test_roots_of_a_pool_are_those_of_its_members() -> None:
+    (member,) = pool_config(pool(roots=["/site/de", "/shared"]), JOURNAL.spec).agents.subscribers
+    assert member.roots == ("/site/de", "/shared")
+    with pytest.raises(ResourceInvalidError, match="roots can't have empty names"):
+        pool(roots=["/site/../etc"])
+
+
 def test_a_target_that_shows_every_package_refuses_to_show_builds_as_a_whole() -> None:
     with pytest.raises(ResourceInvalidError, match="expose build takes a target generations"):
         pool(expose="build")

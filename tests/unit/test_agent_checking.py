@@ -74,6 +74,7 @@ def test_a_sound_configuration_has_no_problems(tmp_path: Path) -> None:
     [
         ({**EDGE, "name": "-x"}, "agents.subscribers[0].name: '-x' is not an agent name"),
         ({**EDGE, "target": "edge"}, "agents.subscribers[0].target: 'edge' is not a target"),
+        ({**EDGE, "roots": ["/a", "b"]}, "agents.subscribers[0].roots[1]: 'b' is not a content path"),
         ({**EDGE, "follow": ["a b"]}, "agents.subscribers[0].follow[0]: 'a b' is not an agent name"),
         (
             {**EDGE, "staging": {"golden": "edge-1"}},

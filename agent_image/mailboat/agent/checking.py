@@ -25,6 +25,7 @@ from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.errors import MailboatError
 from mailboat.model.identifiers import parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
+from mailboat.model.paths import parse_path
 from mailboat.telemetry.posting import Poster
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _subscriber_problems(
         yield Mistake(f"{key}.expose", f"{Expose.BUILD} takes a target generations:DIR, not {one.target}")
     for number, name in enumerate(one.follow):
         yield from _refusals(f"{key}.follow[{number}]", lambda name=name: parse_agent_name(name))
+    for number, root in enumerate(one.roots):
+        yield from _refusals(f"{key}.roots[{number}]", lambda root=root: parse_path(root))
     if one.staging is None:
         return
     golden = one.staging.golden

@@ -17,7 +17,7 @@ from mailboat.agent.hooks import Hooks
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
-from mailboat.config.document import Expose, HooksConfig
+from mailboat.config.document import Config, Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
@@ -26,6 +26,7 @@ from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
 from mailboat.model.messages import DiscoveryMessage, HookCalls, TopicRole
+from mailboat.model.paths import NodePath, parse_path
 from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.readiness import ReadinessPolicy
@@ -60,6 +61,7 @@ class Subscription(Frozen):
         name: Its name.
         target: Where it imports into, such as `files:DIR`.
         follow: The publishers that it follows; empty follows all.
+        roots: The only paths that packages may change; empty: all.
         max_retries: Attempts after the first before a package is given up; None is without end.
         is_gap_accepted: Go on over a gap, once.
         is_editable: Take clear commands, and confirm every package.
@@ -79,6 +81,7 @@ class Subscription(Frozen):
     staging: StagingSettings | None = None
     expose: Expose | None = None
     hooks: HooksConfig = field(default_factory=HooksConfig)
+    roots: tuple[NodePath, ...] = ()
 
 
 class SubscriberProcess:
@@ -281,7 +284,13 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
         staging=None if staging is None else StagingSettings(parse_agent_name(staging.golden), staging.timeout_seconds),
         expose=config.expose,
         hooks=config.hooks,
+        roots=tuple(map(parse_path, config.roots)),
     )
+
+
+def configured_roots(config: Config, name: AgentName) -> tuple[NodePath, ...]:
+    """The roots that the configuration gives a subscriber of that name: they hold for a start by hand, too."""
+    return next((tuple(map(parse_path, one.roots)) for one in config.agents.subscribers if one.name == name), ())
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
@@ -294,6 +303,7 @@ def subscriber_settings(workspace: Workspace, subscription: Subscription) -> Sub
         name=subscription.name,
         sling_id=workspace.home.sling_id,
         follow=frozenset(subscription.follow) or None,
+        roots=subscription.roots,
         package_topic=workspace.topic(TopicRole.PACKAGE),
         status_topic=workspace.topic(TopicRole.STATUS),
         command_topic=workspace.topic(TopicRole.COMMAND),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.agent.locations import absolute_target
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscribing import SubscriberProcess, Subscription, configured_roots
 from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
@@ -186,6 +186,7 @@ def _subscription(workspace: Workspace, known: KnownSubscriber, *, is_gap_accept
         None if is_endless else retries,
         is_gap_accepted,
         expose=known.expose,
+        roots=configured_roots(workspace.home.config, known.name),
     )
 
 

@@ -241,6 +241,13 @@ class SubscriberAgentConfig(Section):
     name: Annotated[str, Setting("Its name.")]
     target: Annotated[str, Setting("Where it imports into: `files:DIR`, `generations:DIR` or `sqlite:FILE`.")]
     follow: Annotated[tuple[str, ...], Setting("The publishers that it follows; none named: all.")] = ()
+    roots: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Content paths, each with all below it. A package that would change anything outside is refused as a whole "
+            "and goes to the error queue. Default: all paths."
+        ),
+    ] = ()
     is_editable: Annotated[bool, Setting("Takes clear commands, and confirms every package.")] = False
     is_durable: Annotated[
         bool, Setting("Holds packages back, where retention is by consumption, also while it is away.")

@@ -37,6 +37,7 @@ from mailboat.subscriber.guarding import ImportGuard, StopAskedError
 from mailboat.subscriber.package_runs import PackageRuns, Reading, Run
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.processors import ProcessedPackage, Processor, processed_package
+from mailboat.subscriber.roots import Roots
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings, UndecodablePolicy
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, decode_package
@@ -130,7 +131,9 @@ class Importer:
         self._reading = Reading(settings.follow, settings.limits, ports.codecs, ports.failpoints)
         self._reach = ports.failpoints.reach
         has_hooks = hooks.before is not None or hooks.after is not None
-        self._is_bare = gate is None and exposure is None and not has_hooks and not settings.is_editable
+        self._roots = Roots(settings.roots) if settings.roots else None
+        is_plain = not settings.is_editable and not settings.roots
+        self._is_bare = gate is None and exposure is None and not has_hooks and is_plain
         self.attempts_before: tuple[Offset, int] | None = None
 
     def import_records(self, batch: Batch, records: Sequence[Record]) -> Outcome:
@@ -266,6 +269,8 @@ class Importer:
         return False
 
     def _import_with_care(self, batch: Batch, offset: Offset, message: PackageMessage, outcome: Outcome) -> None:
+        if self._roots is not None:
+            self._roots.check(message)
         hooks = self._ports.processors
         package = processed_package(offset, message)
         match message.action:
@@ -323,16 +328,19 @@ class Importer:
         if message.payload is not None:
             is_checked = _check_payload(message, message.payload)
             change = codec.read_bytes(message.payload, limits, opener, are_bytes_checked=is_checked)
-            _check_owned(message, change)
-            return batch.apply(self._guard.guarded(change, deadline), offset)
+            return batch.apply(self._guard.guarded(self._permitted(message, change), deadline), offset)
         with self._payloads.open(message, offset, check) as stream:
             reader = codec.open(stream, limits, opener, are_bytes_checked=True)
             try:
-                change = reader.change()
-                _check_owned(message, change)
+                change = self._permitted(message, reader.change())
                 return batch.apply(self._guard.guarded(change, deadline), offset)
             finally:
                 reader.close()
+
+    def _permitted(self, message: PackageMessage, change: TreeChange) -> TreeChange:
+        """The change, as far as it may be applied. Raises: PackageCorruptError, RootsExceededError."""
+        _check_owned(message, change)
+        return change if self._roots is None else self._roots.limited(change, message)
 
     def _codec(self, message: PackageMessage) -> PackageCodec:
         codec = self._ports.codecs.get(message.package_type)

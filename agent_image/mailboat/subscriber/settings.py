@@ -15,6 +15,7 @@ from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, ReadLimits
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.paths import NodePath
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.packages.port import PackageCodec, PackageLimits
 from mailboat.subscriber.pieces import PieceLimits
@@ -78,6 +79,7 @@ class SubscriberSettings(Frozen):
         name: The subscriber agent.
         sling_id: The instance that it runs in.
         follow: The publishers whose packages are imported; None imports all.
+        roots: The only paths that packages may change, each with all below it; none: all.
         package_topic: Where packages come from.
         status_topic: Where confirmations go.
         command_topic: Where commands come from; None takes none.
@@ -100,6 +102,7 @@ class SubscriberSettings(Frozen):
     name: AgentName
     sling_id: SlingId
     follow: frozenset[AgentName] | None = None
+    roots: tuple[NodePath, ...] = ()
     package_topic: TopicName = PACKAGE_TOPIC
     status_topic: TopicName = STATUS_TOPIC
     command_topic: TopicName | None = None

@@ -11,6 +11,8 @@ from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SU
 from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import (
     AGENT_NAME,
+    CANT_BE_CONTENT,
+    CONTENT_PATH,
     DRAIN,
     DURATION,
     DURATION_OF_SECONDS,
@@ -19,6 +21,8 @@ from mailboat_operator.api.forms import (
     LABEL_KEY,
     SIZE,
     VARIABLE,
+    can_be_content,
+    can_be_content_in_cel,
 )
 from mailboat_operator.api.kind import AGE, NAMES_AGENTS, READY, REASON, Column, Kind
 from mailboat_operator.api.limits import Limits
@@ -268,6 +272,12 @@ class SubscriberPoolSpec:
                 or all(map(_promises_cpu, (spec, *spec.template.spec.containers)))
             ),
         ),
+        Rule(
+            f"!has(self.roots) || self.roots.all(one, {can_be_content_in_cel('one')})",
+            f"roots {CANT_BE_CONTENT}",
+            ".roots",
+            lambda spec: all(map(can_be_content, spec.roots)),
+        ),
         unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
         unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),
     )
@@ -276,6 +286,15 @@ class SubscriberPoolSpec:
     target: Annotated[Target, Field("Where members import into.")]
     publishers: Annotated[
         tuple[str, ...], Field("The publishers that members follow; none named: all.", form=AGENT_NAME, key="")
+    ] = ()
+    roots: Annotated[
+        tuple[str, ...],
+        Field(
+            "Content paths, each with all below it. A package that would change anything outside is refused as a whole "
+            "and goes to the error queue. Default: all paths.",
+            form=CONTENT_PATH,
+            key="",
+        ),
     ] = ()
     replicas: Annotated[
         int, Field("Members. An autoscaler, where there is one, decides instead.", minimum=0, maximum=MAX_REPLICAS)

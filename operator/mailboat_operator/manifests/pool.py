@@ -127,6 +127,7 @@ def pool_config(pool: SubscriberPool, journal: JournalSpec) -> Config:
         name=_MEMBER,
         target=_target(spec.target),
         follow=spec.publishers,
+        roots=spec.roots,
         is_editable=spec.editable,
         staging=None
         if spec.staging is None

@@ -1,0 +1,38 @@
+"""Nothing outside a subscriber's roots is written or removed, in every kind of target, on every road into it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mailboat.content.locations import TARGET_KINDS
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
+from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.subscriber.subscription import Until
+from mailboat.testing.engines import Engine, page_source
+from mailboat.testing.target_contract import content_of
+from mailboat.testing.trees import a_folder
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_only_content_within_the_roots_is_ever_written(tmp_path: Path, kind: str) -> None:
+    with Engine(tmp_path / "home") as engine, closing(engine.target(kind)) as target:
+        publisher = engine.publisher()
+        paths = ["/site/de/a", "/site/fr/a", "/site/de/b", "/site", "/"]
+        for path in paths:
+            shallow = add_request([NodePath(path)])
+            publisher.publish(shallow, page_source("/site/de/a", "/site/fr/a", "/site/de/b"))
+        publisher.publish(add_request([NodePath("/site/de")]), page_source("/site/de/c"))
+        for path in ("/site/fr", "/site"):
+            publisher.publish(DistributionRequest(Action.DELETE, (NodePath(path),)))
+        engine.subscriber(target, engine.with_settings(roots=(NodePath("/site/de"),))).run(Until.CAUGHT_UP)
+        found = content_of(target)
+        assert found[0] == a_folder("/site")
+        assert [node.path for node in found] == ["/site", "/site/de", "/site/de/c"]
+        assert [one.offset for one in target.ledger.given_up()] == [1, 3, 4, 6, 7]
+        assert {one.cause.code for one in target.ledger.given_up()} == {"RootsExceeded"}
+        position = target.ledger.position()
+        assert position is not None
+        assert position.next_offset == 8
