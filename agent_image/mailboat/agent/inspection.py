@@ -29,6 +29,7 @@ from mailboat.model.messages import (
 from mailboat.model.pieces import PieceMessage, is_run
 from mailboat.model.registrations import RegistryMessage
 from mailboat.wire.messages import decode_message
+from mailboat.wire.parsing import MAX_NAME_CHARACTERS
 
 _READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -71,7 +72,9 @@ def recent_publishers(journal: Journal, topic: TopicName) -> Mapping[AgentName, 
     found: dict[AgentName, int] = {}
     for record in records_of(journal, topic, start):
         message = readable(record)
-        if isinstance(message, PackageMessage) and message.pub_agent_name is not None:
+        if not isinstance(message, PackageMessage) or message.pub_agent_name is None:
+            continue
+        if len(message.pub_agent_name) <= MAX_NAME_CHARACTERS:
             found[message.pub_agent_name] = record.appended_ms
     return found
 

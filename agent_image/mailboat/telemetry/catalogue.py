@@ -247,6 +247,9 @@ EVENTS_NEXT: Final = _gauge("publisher_events_next_offset", "Everything below ha
 WEBHOOK_POSTS: Final = _counter(
     "publisher_webhook_posts", "Posts to the webhook, by outcome.", ("publisher", "outcome")
 )
+WEBHOOK_WAITING: Final = _gauge(
+    "publisher_webhook_waiting_events", "Events that a webhook receiver that is away holds up.", _PUB
+)
 
 SUBSCRIBERS: Final = _gauge(
     "publisher_subscribers",

@@ -82,3 +82,4 @@ class PublisherMetrics:
             samples.add(catalogue.WEBHOOK_POSTS, (*labels, "delivered"), posts.delivered)
             samples.add(catalogue.WEBHOOK_POSTS, (*labels, "failed"), posts.failed)
             samples.add(catalogue.WEBHOOK_POSTS, (*labels, "refused"), posts.refused)
+            samples.add(catalogue.WEBHOOK_WAITING, labels, posts.waiting)

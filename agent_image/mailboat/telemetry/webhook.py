@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.clock import Clock
-from mailboat.errors import PositionOutOfRangeError, UntrustedInputError
+from mailboat.errors import MailboatError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.failpoints import Failpoint, Failpoints, NoFailpoints
 from mailboat.journal.port import Journal, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset, TopicName
@@ -63,11 +64,16 @@ class WebhookPorts:
 
 @dataclass(frozen=True, slots=True)
 class WebhookStatistics:
-    """Counts of this process: posts that were taken, that failed and are repeated, and events that were refused."""
+    """Counts of this process: posts that were taken, that failed and are repeated, and events that were refused.
+
+    `waiting` is the number of records on the event topic that stand behind the event that could not be posted, with it:
+    what a receiver that is away holds up. 0 while posts are taken.
+    """
 
     delivered: int = 0
     failed: int = 0
     refused: int = 0
+    waiting: int = 0
 
 
 class Webhook:
@@ -147,6 +153,8 @@ class Webhook:
             self._ports.failpoints.reach(Failpoint.WEBHOOK_POSTED)
         self._note(Offset(record.offset + 1))
         self._ports.failpoints.reach(Failpoint.WEBHOOK_CURSOR_STORED)
+        if self._statistics.waiting:
+            self._statistics = replace(self._statistics, waiting=0)
         self._worker.succeeded()
 
     def _judge(self, answer: Answer, event: DistributedEvent) -> None:
@@ -179,7 +187,11 @@ class Webhook:
         store(WEBHOOK_READER, identity, EventCursor(next_offset, next_offset))
 
     def _count_failure(self, _: Exception) -> None:
-        self._statistics = replace(self._statistics, failed=self._statistics.failed + 1)
+        waiting = self._statistics.waiting
+        with suppress(MailboatError):  # the journal may be what failed
+            end = self._ports.journal.bounds(self._settings.event_topic).next_offset
+            waiting = max(0, end - self._cursor())
+        self._statistics = replace(self._statistics, failed=self._statistics.failed + 1, waiting=waiting)
 
     def _where(self) -> dict[str, object]:
         return {"publisher": self._settings.publisher, "topic": self._settings.event_topic}
