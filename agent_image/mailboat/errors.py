@@ -86,6 +86,23 @@ class UsageError(PermanentError):
     exit_code = 2
 
 
+class InternalDefectError(MailboatError):
+    """A command failed in a way that Mailboat has no name for: a defect of Mailboat.
+
+    Run the same command with `--verbose`, which prints the trace, and report both at
+    https://github.com/mailboat-dev/mailboat/issues. What the command did before it failed stands.
+    """
+
+    exit_code = 70  # EX_SOFTWARE of sysexits.h
+
+
+class OutputFailedError(PermanentError):
+    """Standard output can't be written: a full disk, or a closed descriptor. The command may have done its work.
+
+    Send the output elsewhere. `mailboat distributions ls` shows what was published.
+    """
+
+
 class UntrustedInputError(PermanentError):
     """A package, message or path broke a rule or a limit, so it was refused before anything was written.
 

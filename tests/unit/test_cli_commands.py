@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from collections.abc import Iterator
@@ -151,16 +152,33 @@ def test_a_word_that_an_option_does_not_know_is_named_with_those_that_it_knows(
     assert "'--output' / '-o': 'table\u00e9' is not one of 'table', 'json', 'yaml', 'name'" in shown
 
 
-def test_a_defect_gets_an_exit_code_and_a_trace(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words", [("explain",), ("explain", "--verbose")])
+def test_a_defect_is_one_sentence_and_a_trace_only_when_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     def fail() -> None:
         raise ZeroDivisionError("made by the test")
 
     monkeypatch.setattr("mailboat.cli.explain.explanations", fail)
-    assert main(["explain"]) == 1
+    assert main(words) == 70
     shown = capsys.readouterr().err
-    assert "error: ZeroDivisionError: made by the test\n  this is a defect of Mailboat" in shown
+    told = "error: InternalDefect: the command failed unexpectedly: ZeroDivisionError: made by the test\n"
+    assert told in shown
+    assert "  where  mailboat.cli.explain:" in shown
+    assert ("Traceback" in shown) is ("--verbose" in words)
+    assert shown.startswith(told) is ("--verbose" not in words)
+
+
+def test_output_that_can_not_be_written_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mailboat.cli.explain.explanations", fail)
+    monkeypatch.setattr("mailboat.cli.main.leave_broken_pipe", lambda: None)
+    assert main(["explain"]) == 1
+    assert "error: OutputFailed: standard output can't be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["JournalTrimmed", "journaltrimmed", "JournalTrimmedError"])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.cli.failures import EXIT_CODES, error_lines, internal_error_lines, print_error
+from mailboat.cli.failures import EXIT_CODES, error_lines, print_error
 from mailboat.cli.rendering import (
     Column,
     Output,
@@ -171,13 +171,6 @@ def test_traces_come_only_when_asked_for() -> None:
     print_error(MailboatError("x"), verbose, is_verbose=True)
     assert quiet.getvalue() == "\x1b[1;31merror:\x1b[0m Mailboat: x\n"
     assert "mailboat.errors.MailboatError: Mailboat: x\n" in verbose.getvalue()
-
-
-def test_a_defect_is_called_one() -> None:
-    assert list(internal_error_lines(ValueError("x")))[-2:] == [
-        "error: ValueError: x",
-        "  this is a defect of Mailboat; the trace above says where",
-    ]
 
 
 def test_every_exit_code_of_an_error_is_documented() -> None:

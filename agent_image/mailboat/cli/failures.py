@@ -5,13 +5,15 @@ The exit code comes from the error's class (`errors.py`), so it is the same what
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, TextIO
 
 from mailboat.cli.rendering import printable
-from mailboat.errors import MailboatError
+from mailboat.errors import InternalDefectError, MailboatError, OutputFailedError
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """Ctrl-C, as shells report it: 128 + SIGINT."""
@@ -39,14 +41,17 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
     (4, "input broke a rule or a limit; nothing of it was written"),
     (5, "the target is locked, or owned by another subscriber"),
     (6, "a named state in which going on could lose content: `mailboat explain NAME`"),
+    (70, "internal error: `mailboat explain InternalDefect`"),
     (75, "temporary failure; retry"),
     (77, "not permitted by the server or the file system"),
     (INTERRUPTED_EXIT_CODE, "stopped by Ctrl-C"),
     (BROKEN_PIPE_EXIT_CODE, "the output pipe was closed"),
 )
 
-_FRAMES: Final = 5
-"""How many calls the trace of a defect shows: the innermost, without those of the command line's framework."""
+_TOLD: Final = 300
+"""Characters of a foreign exception's text that are shown."""
+
+_OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF})
 
 
 def print_error(error: MailboatError, into: TextIO, *, is_verbose: bool = False, is_coloured: bool = False) -> None:
@@ -94,15 +99,30 @@ def _lined(key: str, text: str) -> list[tuple[str, str]]:
     return [("" if number else key, printable(line)) for number, line in enumerate(text.splitlines() or [""])]
 
 
-def internal_error_lines(error: Exception) -> Iterator[str]:
-    """The lines of an error that nobody foresaw: a defect of Mailboat, with its trace."""
-    import traceback
+def named_failure(error: Exception) -> MailboatError:
+    """The error for an exception that no command handles: a defect of Mailboat, or output that can't be written."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT:
+        return OutputFailedError(f"standard output can't be written: {error.strerror}")
+    told = str(error).splitlines()
+    return InternalDefectError(
+        f"the command failed unexpectedly: {type(error).__name__}" + (f": {told[0][:_TOLD]}" if told else ""),
+        next_step="run the command again with --verbose, and report its output: mailboat explain InternalDefect",
+        where=_place_of(error),
+    )
 
-    yield from "".join(traceback.format_exception(error, limit=-_FRAMES)).splitlines()
-    yield f"error: {type(error).__name__}: {printable(str(error))}"
-    yield "  this is a defect of Mailboat; the trace above says where"
+
+def _place_of(error: Exception) -> str | None:
+    """The innermost line of Mailboat's that the exception went through."""
+    places = []
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_globals.get("__name__", "")
+        places += [f"{name}:{trace.tb_lineno}"] if name.startswith("mailboat.") else []
+        trace = trace.tb_next
+    return places[-1] if places else None
 
 
 def leave_broken_pipe() -> None:
     """Point standard output elsewhere, so that the interpreter does not fail once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):  # also where it was closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

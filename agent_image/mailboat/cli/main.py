@@ -18,13 +18,13 @@ from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
     INTERRUPTED_EXIT_CODE,
-    internal_error_lines,
     leave_broken_pipe,
+    named_failure,
     print_error,
 )
 from mailboat.cli.quick import run_quickly
 from mailboat.cli.session import Defaults
-from mailboat.errors import MailboatError, UsageError
+from mailboat.errors import MailboatError, OutputFailedError, UsageError
 
 if TYPE_CHECKING:
     import typer
@@ -91,9 +91,13 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         leave_broken_pipe()
         return BROKEN_PIPE_EXIT_CODE
-    except Exception as error:  # noqa: BLE001  # the last border: a defect still gets an exit code and its trace
-        sys.stderr.writelines(f"{line}\n" for line in internal_error_lines(error))
-        return 1
+    except Exception as error:  # noqa: BLE001  # the last line of defence: a defect still gets a sentence and a code
+        found = named_failure(error)
+        found.__cause__ = error
+        print_error(found, sys.stderr, is_verbose=_is_verbose(defaults), is_coloured=_is_coloured())
+        if isinstance(found, OutputFailedError):
+            leave_broken_pipe()
+        return found.exit_code
     if code == INTERRUPTED_EXIT_CODE:
         sys.stderr.write("stopped by Ctrl-C\n")
     return code
