@@ -96,6 +96,12 @@ class InternalDefectError(MailboatError):
     exit_code = 70  # EX_SOFTWARE of sysexits.h
 
 
+class PermissionMissingError(PermanentError):
+    """The file system refuses access to a file or folder that the command needs. See the permissions of the place."""
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
+
+
 class OutputFailedError(PermanentError):
     """Standard output can't be written: a full disk, or a closed descriptor. The command may have done its work.
 

@@ -181,6 +181,26 @@ def test_output_that_can_not_be_written_is_named(
     assert "error: OutputFailed: standard output can't be written" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [
+        (errno.ENAMETOOLONG, 2, "PlaceUnusable"),
+        (errno.EACCES, 77, "PermissionMissing"),
+        (errno.EIO, 70, "InternalDefect"),
+    ],
+)
+def test_a_failure_of_the_system_about_a_place_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int, code: int, name: str
+) -> None:
+    def fail() -> None:
+        raise OSError(number, "said by the system", "/a/place")
+
+    monkeypatch.setattr("mailboat.cli.explain.explanations", fail)
+    assert main(["explain"]) == code
+    shown = capsys.readouterr().err
+    assert (f"error: {name}: " in shown, "/a/place" in shown) == (True, True)
+
+
 @pytest.mark.parametrize("name", ["JournalTrimmed", "journaltrimmed", "JournalTrimmedError"])
 def test_a_name_is_explained_however_it_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mailboat.agent.settings import variable
+from mailboat.agent.settings import expanded_path, variable
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.storage import Secret
 
@@ -33,7 +33,7 @@ def read_secret(secret: Secret, key: str, folder: Path) -> str:
         found = variable(secret.env)
         place = f"the variable {secret.env} of the environment"
     else:
-        file = folder / Path(str(secret.file)).expanduser()
+        file = folder / expanded_path(str(secret.file))
         found, place = _text_of(file, key), f"the file {file}"
     if not found:
         raise ConfigInvalidError(f"{key} refers to {place}, which holds nothing", key=key)

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mailboat.agent.settings import expanded_path
 from mailboat.config.decoding import ConfigInvalidError, decode_config, encode_changes
 from mailboat.config.document import Config, Expose
 from mailboat.durable_file import Draft, replaced_file
@@ -197,7 +198,7 @@ def _resolved(location: str, folder: Path) -> str:
 
 
 def _below(folder: Path, place: str) -> Path:
-    return (folder / Path(place).expanduser()).absolute()
+    return (folder / expanded_path(place)).absolute()
 
 
 def create_home(path: Path, config: Config) -> Home:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mailboat.agent.settings import expanded_path
 from mailboat.clock import Clock
 from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism, TopicRetentionConfig
 from mailboat.errors import UsageError
@@ -151,7 +152,7 @@ def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
             key="journal.kafka.tls",
         )
     ca_file, certificate_file, key_file = (
-        None if file is None else _file(folder / Path(file).expanduser(), key)
+        None if file is None else _file(folder / expanded_path(file), key)
         for key, file in (
             ("ca_file", tls.ca_file),
             ("certificate_file", tls.certificate_file),

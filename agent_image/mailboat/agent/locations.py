@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from mailboat.agent.settings import expanded_path
 from mailboat.content import locations
 from mailboat.content.digest import source_digest
 from mailboat.content.locations import opened_ledger, parse_target
@@ -38,7 +39,7 @@ class PlaceUnusableError(UsageError):
 def absolute_target(text: str) -> str:
     """The same target from wherever a command is called. Raises: UsageError."""
     location = parse_target(text)
-    return f"{location.kind}:{location.path.expanduser().absolute()}"
+    return f"{location.kind}:{expanded_path(str(location.path)).absolute()}"
 
 
 def absolute_source(text: str) -> str:
@@ -46,7 +47,7 @@ def absolute_source(text: str) -> str:
     _check_source(text)
     kind, colon, _ = text.partition(":")
     is_target = bool(colon) and kind in locations.TARGET_KINDS
-    return absolute_target(text) if is_target else str(Path(text).expanduser().absolute())
+    return absolute_target(text) if is_target else str(expanded_path(text).absolute())
 
 
 def open_target(text: str) -> Target:
@@ -120,7 +121,7 @@ def open_source(text: str, known_files: Path | None = None, identity: FileIdenti
     if colon and kind in locations.TARGET_KINDS:
         return locations.open_source(absolute_target(text))
     openers: list[locations.SourceOpener] = [_open_filevault, partial(_open_folder, known_files, identity)]
-    return locations.open_source(str(Path(text).expanduser().absolute()), openers)
+    return locations.open_source(str(expanded_path(text).absolute()), openers)
 
 
 def own_roots(source: Source) -> tuple[NodePath, ...]:

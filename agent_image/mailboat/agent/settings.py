@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 HOME_VARIABLE: Final = "MAILBOAT_HOME"
@@ -42,12 +43,27 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
     """Read `MAILBOAT_HOME`, `MAILBOAT_VERBOSE`, `MAILBOAT_URL`, `MAILBOAT_TOKEN` and `NO_COLOR`; empty means absent."""
     home = environment.get(HOME_VARIABLE) or None
     return Settings(
-        home=DEFAULT_HOME if home is None else Path(home).expanduser(),
+        home=DEFAULT_HOME if home is None else _expanded(home) or Path(home),
         is_verbose=bool(environment.get(VERBOSE_VARIABLE)),
         is_colour_wanted=not environment.get("NO_COLOR"),
         url=environment.get(URL_VARIABLE) or None,
         token=environment.get(TOKEN_VARIABLE) or None,
     )
+
+
+def expanded_path(text: str) -> Path:
+    """A path with its `~` expanded. Raises: UsageError where no such user is known."""
+    found = _expanded(text)
+    if found is None:
+        raise UsageError(f"the home folder of {text.partition('/')[0]!r} is not known", path=text)
+    return found
+
+
+def _expanded(text: str) -> Path | None:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return None
 
 
 def current_settings() -> Settings:

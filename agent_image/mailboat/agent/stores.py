@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from mailboat.agent.journals import ClientMissingError
+from mailboat.agent.settings import expanded_path
 from mailboat.clock import Clock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.storage import S3Config
@@ -116,7 +117,7 @@ def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
 
 
 def _file(name: str, folder: Path) -> Path:
-    return folder / Path(name).expanduser()
+    return folder / expanded_path(name)
 
 
 def _is_endpoint(url: str) -> bool:

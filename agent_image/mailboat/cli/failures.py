@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, TextIO
 
 from mailboat.cli.rendering import printable
-from mailboat.errors import InternalDefectError, MailboatError, OutputFailedError
+from mailboat.errors import InternalDefectError, MailboatError, OutputFailedError, PermissionMissingError
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """Ctrl-C, as shells report it: 128 + SIGINT."""
@@ -51,6 +51,7 @@ EXIT_CODES: Final[tuple[tuple[int, str], ...]] = (
 _TOLD: Final = 300
 """Characters of a foreign exception's text that are shown."""
 
+_OF_NAMES: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 _OF_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF})
 
 
@@ -100,9 +101,16 @@ def _lined(key: str, text: str) -> list[tuple[str, str]]:
 
 
 def named_failure(error: Exception) -> MailboatError:
-    """The error for an exception that no command handles: a defect of Mailboat, or output that can't be written."""
-    if isinstance(error, OSError) and error.filename is None and error.errno in _OF_OUTPUT:
-        return OutputFailedError(f"standard output can't be written: {error.strerror}")
+    """The error for an exception that no command handles: of the system about a place or the output, or a defect."""
+    if isinstance(error, OSError):
+        if error.filename is None and error.errno in _OF_OUTPUT:
+            return OutputFailedError(f"standard output can't be written: {error.strerror}")
+        if error.filename is not None and error.errno in _OF_NAMES:
+            from mailboat.agent.locations import PlaceUnusableError
+
+            return PlaceUnusableError(f"{str(error.filename)[:_TOLD]}: {error.strerror}")
+        if error.filename is not None and isinstance(error, PermissionError):
+            return PermissionMissingError(f"{error.filename}: {error.strerror}")
     told = str(error).splitlines()
     return InternalDefectError(
         f"the command failed unexpectedly: {type(error).__name__}" + (f": {told[0][:_TOLD]}" if told else ""),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -65,9 +67,17 @@ _EMPTY_OPTION: Final = re.compile("--[a-z-]+=")
 
 def run() -> None:
     """The entry point of the installed program."""
+    _open_closed_streams()
     code = main(sys.argv[1:])
     gc.freeze()  # the interpreter ends by looking through all that was imported: a sixth of a short command
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Stand in for standard output and error that the caller closed: Python has None in their place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -53,6 +53,10 @@ def parse_target(text: str) -> TargetLocation:
             f"{text!r} is not a target: write files:DIR, generations:DIR or sqlite:FILE",
             next_step=f"for a folder of plain files: files:{text}" if text and not colon else None,
         )
+    try:
+        place.encode()
+    except UnicodeEncodeError as error:  # the position is announced with the target's name, in UTF-8
+        raise UsageError(f"the name of the target {text!r} is not valid UTF-8") from error
     if not place or "\0" in place:
         raise UsageError(f"{text!r} names no place: write {kind}:" + ("FILE" if kind == SQLITE else "DIR"))
     return TargetLocation(kind, Path(place))

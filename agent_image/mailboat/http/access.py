@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.agent.credentials import read_secret
+from mailboat.agent.settings import expanded_path
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
@@ -121,7 +122,7 @@ class TokenBook:
 
     def _file_stamps(self) -> list[tuple[int, int, int] | None]:
         files = [one.token.file for one in self._tokens if one.token.file is not None]
-        return [_stamp(self._folder / Path(file).expanduser()) for file in files]
+        return [_stamp(self._folder / expanded_path(file)) for file in files]
 
 
 def _patterns_of(token: TokenConfig, key: str) -> tuple[PathPattern, ...]:

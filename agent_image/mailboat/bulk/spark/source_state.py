@@ -6,9 +6,8 @@ see one state of a source.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mailboat.agent.locations import absolute_target, opened_ledger
+from mailboat.agent.settings import expanded_path
 from mailboat.content.locations import TARGET_KINDS
 from mailboat.content.sources.folder_entries import signature_of
 from mailboat.errors import SourceMissingError
@@ -24,7 +23,7 @@ def state_of(source: str) -> str | None:
     if colon and kind in TARGET_KINDS:
         with opened_ledger(absolute_target(source)) as ledger:
             return str(ledger.position())
-    place = Path(source).expanduser()
+    place = expanded_path(source)
     try:
         return str(signature_of(place.stat())) if not place.is_dir() else None
     except FileNotFoundError as error:
