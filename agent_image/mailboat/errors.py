@@ -86,7 +86,7 @@ class UsageError(PermanentError):
     exit_code = 2
 
 
-class InternalDefectError(MailboatError):
+class InternalDefectError(PermanentError):
     """A command failed in a way that Mailboat has no name for: a defect of Mailboat.
 
     Run the same command with `--verbose`, which prints the trace, and report both at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 import tracemalloc
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from mailboat.content.digest import node_digest, source_digest, tree_digest
-from mailboat.content.listing import Unlisted
+from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.content.sources import folder as folder_source
 from mailboat.content.sources import folder_entries, known_files
 from mailboat.content.sources.folder import INLINE_BYTES, DigestCache, FolderSource
@@ -383,3 +384,14 @@ def test_memory_does_not_grow_with_a_file(site: Path) -> None:
         tracemalloc.stop()
     assert node is not None
     assert peak < 8 * 1024 * 1024
+
+
+def test_a_listing_goes_on_where_the_target_of_a_link_goes_away(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "file").write_text("x")
+    (tmp_path / "link").symlink_to("z/file")
+    found = FolderSource(tmp_path).listed(ROOT)
+    assert next(found).path == "/a"
+    shutil.rmtree(tmp_path / "z")
+    assert not any(isinstance(one, ListedNode) and one.path == "/link" for one in found)

@@ -127,8 +127,8 @@ def _add_ways_out(error: StopError, subscription: Subscription, workspace: Works
         ways.append("mailboat publish --source SOURCE /   (adds the whole tree to the journal), and then")
         ways.append(f"{again}   (imports from the oldest package that is left)")
     elif isinstance(error, FollowWidenedError):
-        followed = " ".join(f"--follow {one}" for one in subscription.follow)
-        ways.append(f"mailboat subscribe NEW-NAME --into TARGET {followed}".rstrip() + "   (a new target, imports all)")
+        followed = "".join(f" --follow {one}" for one in subscription.follow)
+        ways.append("mailboat subscribe NEW-NAME --into TARGET" + f"{followed}   (a new target, imports all)")
         ways.append(f"{again}   (the skipped packages stay missing until their content is published again)")
     elif is_gap:
         ways.append(f"{again}   (content may differ from the source until it is published again)")

@@ -150,7 +150,7 @@ def _trimmed(name: AgentName, stands_at: int, bounds: Bounds) -> JournalTrimmedE
     return JournalTrimmedError(
         f"{name} stands at {stands_at}, the journal begins at {bounds.earliest_offset}:"
         f" {gone} {'message is' if gone == 1 else 'messages are'} gone",
-        next_step="subscribe on a target restored from a newer snapshot (mailboat content restore), or go on with"
+        next_step="subscribe on a target restored from a newer snapshot (`mailboat content restore`), or go on with"
         " --accept-gap (content may differ from the source)",
         subscriber=name,
         position=stands_at,

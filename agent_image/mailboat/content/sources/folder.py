@@ -303,7 +303,9 @@ class FolderSource:
         return read_sidecar(place.path, content.data or b"", partial(self._open_beside, place))
 
     def _listed_file(self, place: _Place) -> ListedNode:
-        if not self._folders.is_readable(place.disk):
+        with readable_source(place.disk):
+            is_readable = self._folders.is_readable(place.disk)
+        if not is_readable:
             raise UsageError(f"{place.disk!a} can't be read: {os.strerror(errno.EACCES)}")
         if self._identity is FileIdentity.CONTENT:
             return listed_node(file_node(place.path, self._large(place)))
