@@ -69,8 +69,17 @@ class ApiServer:
 
     def ensure_running(self) -> None:
         """Nothing starts it again: what it stored is gone with it."""
-        assert self.process.poll() is None, f"the API server ended; {self.folder} has its logs"
-        self.http.get("/readyz").raise_for_status()
+        end = time.monotonic() + READY_SECONDS
+        while not self._is_ready():
+            assert self.process.poll() is None, f"the API server ended; {self.folder} has its logs"
+            assert time.monotonic() < end, f"the API server is not ready; {self.folder} has its logs"
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self.http.get("/readyz").is_success)
+        except httpx.TransportError:
+            return False
 
     def new_namespace(self) -> str:
         """Make a namespace."""
