@@ -348,7 +348,7 @@ def test_the_figures_of_a_publisher_are_those_of_who_follows_it() -> None:
     assert status["lastPublishedAt"] == "2026-11-21T12:00:00Z"
 
 
-@pytest.mark.parametrize("expose", ["packages", "build"])
+@pytest.mark.parametrize("expose", ["package", "build"])
 def test_members_show_builds_as_a_whole_where_the_pool_says_so(expose: str) -> None:
     said = pool(expose=expose, target={"generations": {"volume": {"size": "5Gi"}}})
     assert pool_config(said, JOURNAL.spec).subscriber.expose == expose
