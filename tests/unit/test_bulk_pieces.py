@@ -1,0 +1,108 @@
+"""Pieces of a build on Spark: how large they are, and what comes of the others when one ends by an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from mailboat.agent.composition import Workspace
+from mailboat.agent.home import Home
+from mailboat.bulk.assembly import BuildWish, recipe_for
+from mailboat.bulk.cutting import Bin, BinKind
+from mailboat.bulk.records import Problem
+from mailboat.bulk.spark.columns import batch_of
+from mailboat.bulk.spark.exchange import BUILD_COLUMNS, BuildRow, WorkPlace, build_row
+from mailboat.bulk.spark.pipeline import (
+    FIRST_PIECE_BYTES,
+    NEVER_SMALL,
+    PIECE_BINS,
+    PIECE_NODES,
+    PIECE_SECONDS,
+    Pieces,
+    SmallBuild,
+    SparkPipeline,
+)
+from mailboat.bulk.spark.stages import Gathered, StageRunner
+from mailboat.errors import MailboatError, StorageFullError
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.testing.engines import write_site
+
+
+def bin_of(number: int, content_bytes: int = 0, nodes: int = 1) -> Bin:
+    """A bin with one path."""
+    return Bin(BinKind.CONTENT, (NodePath(f"/{number}"),), content_bytes, nodes, number.to_bytes(32))
+
+
+def test_pieces_grow_while_they_take_little_time() -> None:
+    bins = [bin_of(number, FIRST_PIECE_BYTES, 0) for number in range(14)]
+    pieces, sizes = Pieces(bins, 2), list[int]()
+    for piece in pieces:
+        sizes.append(len(piece))
+        pieces.took(0.1 if len(sizes) < 3 else PIECE_SECONDS)
+    assert sizes == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("bins", "sizes"),
+    [
+        ([bin_of(number, 0, 0) for number in range(PIECE_BINS + 1)], [PIECE_BINS, 1]),
+        ([bin_of(number, 0, PIECE_NODES) for number in range(2)], [1, 1]),
+        ([bin_of(0, 2**50), bin_of(1)], [1, 1]),
+        ([], []),
+    ],
+)
+def test_pieces_are_bounded_by_bins_nodes_and_bytes(bins: list[Bin], sizes: list[int]) -> None:
+    assert [len(piece) for piece in Pieces(bins, 10_000)] == sizes
+
+
+class FakeRunner:
+    """Gives a problem for each bin of the works, and for one of them an error instead."""
+
+    parallelism = 1
+
+    def __init__(self, failing: int) -> None:
+        self.failing = failing
+        self.pieces = 0
+
+    def gathered(self, _stage: Any, works: Sequence[bytes]) -> Gathered:
+        self.pieces += 1
+        is_failing = self.pieces == self.failing
+        rows: list[BuildRow] = [build_row(bytes(32), Problem(ROOT, "X", str(len(work)))) for work in works]
+        if is_failing:
+            rows.append(build_row(None, StorageFullError("no room")))
+        return Gathered(pa.Table.from_batches([batch_of(BUILD_COLUMNS, rows)]), 0.1)
+
+
+def test_what_other_pieces_built_is_given_before_the_error_of_one(boat: Any, tmp_path: Path) -> None:
+    write_site(tmp_path / "site", {"a": "x"})
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(tmp_path / "site"), [ROOT]))
+        place = WorkPlace.of(workspace.home)
+    bins = [bin_of(number, FIRST_PIECE_BYTES + 1) for number in range(9)]
+    runner = FakeRunner(failing=1)
+    results, ended = list[Any](), list[MailboatError]()
+    try:
+        for result in SparkPipeline(cast("StageRunner", runner), place, NEVER_SMALL).build(recipe, bins):
+            results.append(result)
+    except StorageFullError as error:
+        ended.append(error)
+    assert len(ended) == 1
+    assert len(results) == runner.pieces == 2
+
+
+def test_the_driver_builds_a_few_packages_itself(boat: Any, tmp_path: Path) -> None:
+    write_site(tmp_path / "site", {"a": "x", "b": "y"})
+    with Workspace(Home(boat.home)) as workspace:
+        recipe = recipe_for(workspace, BuildWish(str(tmp_path / "site"), [ROOT]))
+        place = WorkPlace.of(workspace.home)
+    runner = FakeRunner(failing=0)
+    pipeline = SparkPipeline(cast("StageRunner", runner), place, SmallBuild(packages=2, content_bytes=1_000))
+    found = [one for one in pipeline.cut(recipe) if isinstance(one, Bin)]
+    assert [type(one).__name__ for one in pipeline.build(recipe, found)] == ["BuiltBin"]
+    assert runner.pieces == 0
+    for large in ([bin_of(number) for number in range(3)], [bin_of(0, 1_001)]):
+        list(pipeline.build(recipe, large))
+    assert runner.pieces == 2
