@@ -161,6 +161,8 @@ def test_a_process_whose_agents_have_all_stopped_ends_by_itself(tmp_path: Path) 
         first.start()
         wait_until(lambda: first.readiness().agents[0].state == "running")
         second.start()
+        (ended,) = second.await_opened()
+        assert (ended.reason in {"TargetBusy", "TargetOwned"}, second.is_over) == (True, True)
         second.wait()
         assert second.exit_code == 5
         assert second.readiness().agents[0].reason in {"TargetBusy", "TargetOwned"}

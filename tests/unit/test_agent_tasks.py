@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from mailboat.agent.health import AgentView
 from mailboat.agent.tasks import SubscriberTask
+from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
@@ -106,3 +107,34 @@ def test_waiting_to_start_ends_at_once_when_told_to_stop() -> None:
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
     assert task.exit_code == 0
+
+
+def test_opening_is_awaited_until_it_is_decided() -> None:
+    opened, may_open = threading.Event(), threading.Event()
+
+    def open_late() -> Scripted:
+        opened.set()
+        assert may_open.wait(PATIENCE_SECONDS)
+        return Scripted(JournalTrimmedError("it begins at 7"))
+
+    task = SubscriberTask("edge", open_late, SystemClock())
+    task.worker.start()
+    assert opened.wait(PATIENCE_SECONDS)
+    task.await_opened(0.01)
+    assert task.view().state == "starting"
+    may_open.set()
+    task.await_opened(PATIENCE_SECONDS)
+    assert task.worker.join(PATIENCE_SECONDS)
+    assert task.view().reason == "JournalTrimmed"
+
+
+def test_a_subscriber_that_cannot_open_now_keeps_nobody_waiting() -> None:
+    def refuse() -> Scripted:
+        raise StorageReadOnlyError("read-only")
+
+    task = SubscriberTask("edge", refuse, SystemClock())
+    task.worker.start()
+    task.await_opened(PATIENCE_SECONDS)
+    assert task.view().reason == "StorageReadOnly"
+    task.worker.ask_to_stop()
+    assert task.worker.join(PATIENCE_SECONDS)

@@ -27,6 +27,7 @@ from mailboat.cli.answers import answer_text
 from mailboat.cli.distributions import Followed, end_by, followed_lines, merged, waited_for
 from mailboat.cli.main import main
 from mailboat.cli.published import Published
+from mailboat.cli.publishing import _member_lines
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.errors import JournalUnavailableError
@@ -530,3 +531,16 @@ def test_many_who_are_waited_for_are_told_by_their_states() -> None:
         "  not yet by 1: importing: edge-1",
         "  not yet by 7: stopped: edge-2, edge-3, edge-4, edge-5 and 3 more",
     ]
+
+
+def test_a_plan_says_who_cannot_import() -> None:
+    members = [
+        SubscriberStatusView("edge-1", "current", lag=0),
+        SubscriberStatusView("edge-2", "importing", lag=5),
+        SubscriberStatusView("typo", "stopped", error=CauseView("JournalIncomplete", "the journal starts at 2")),
+    ]
+    assert list(_member_lines(members)) == [
+        "edge-1: up to date; edge-2: 5 packages behind",
+        "typo: stopped, no position: JournalIncomplete: the journal starts at 2",
+    ]
+    assert list(_member_lines([])) == ["no subscriber is known"]

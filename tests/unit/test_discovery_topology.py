@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.discovery.topology import Topology
-from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.identifiers import AgentName, SlingId, natural_key
 from mailboat.model.messages import DiscoveryMessage, SubscriberState
 
 SLING = SlingId("s" * 36)
@@ -41,5 +41,12 @@ def test_however_many_announce_the_number_known_is_bounded_and_the_last_ones_are
         topology.hear(announcement(f"edge-{name}"), time_ms)
     known = [one.key.name for one in topology.subscribers()]
     assert len(known) <= 10
-    assert known == sorted(known)
+    assert known == sorted(known, key=natural_key)
     assert {f"edge-{name}" for name in names[-10:]} <= set(known)
+
+
+def test_subscribers_are_listed_by_the_numbers_in_their_names() -> None:
+    topology = Topology()
+    for name in ("edge-10", "edge-2", "edge", "edge-02", "a"):
+        topology.hear(announcement(name), 0)
+    assert [one.key.name for one in topology.subscribers()] == ["a", "edge", "edge-02", "edge-2", "edge-10"]

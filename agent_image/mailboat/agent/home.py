@@ -32,7 +32,7 @@ from mailboat.errors import MailboatError, StorageFailedError, StorageFullError,
 from mailboat.faults import Fault, fault_of
 from mailboat.folder_handle import FolderHandle, make_path
 from mailboat.frozen import Frozen
-from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, parse_agent_name
+from mailboat.model.identifiers import SLING_ID_LENGTH, AgentName, SlingId, natural_key, parse_agent_name
 
 if TYPE_CHECKING:
     from mailboat.config.parsing import Parsed
@@ -173,7 +173,7 @@ class Home:
 
     def known_subscribers(self) -> Sequence[KnownSubscriber]:
         """All subscribers that were started from this home, by name."""
-        names = sorted(parse_agent_name(file.stem) for file in self._registry.glob("*.yaml"))
+        names = sorted((parse_agent_name(file.stem) for file in self._registry.glob("*.yaml")), key=natural_key)
         return [known for known in map(self.known_subscriber, names) if known is not None]
 
     def lock_file(self, name: AgentName) -> Path:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mailboat.agent.home import Home
 
 _LOG: Final = logging.getLogger(__name__)
+_OPEN_SECONDS: Final = 30.0
 Listener = Callable[[SubscriberStatistics], None]
 
 
@@ -91,6 +92,18 @@ class AgentProcess:
         self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
         for worker in self._upkeep:
             worker.start()
+
+    def await_opened(self) -> Sequence[AgentView]:
+        """Wait until every subscriber holds its locks, ended, or has to try again, and return those that ended."""
+        deadline = Deadline(self._pulse, _OPEN_SECONDS)
+        for task in self._tasks:
+            task.await_opened(deadline.remaining_seconds())
+        return [task.view() for task in self._tasks if task.is_over]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `wait` returns at once: no agent is left that runs, or it was told to stop."""
+        return self._changed.is_set()
 
     def ask_to_stop(self) -> None:
         """Let `wait` return. From any thread, or a signal's handler."""

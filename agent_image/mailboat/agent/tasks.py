@@ -59,6 +59,8 @@ class SubscriberTask:
         self._subscriber: RunnableSubscriber | None = None
         self._reason = "starting"
         self._is_over = threading.Event()
+        self._is_decided = threading.Event()
+        self._clock = clock
         care = Care(
             f"starting the subscriber {name}",
             longest_pause_seconds=_LONGEST_PAUSE_SECONDS,
@@ -73,6 +75,10 @@ class SubscriberTask:
     def is_over(self) -> bool:
         """Whether it has ended, in whatever way."""
         return self._is_over.is_set()
+
+    def await_opened(self, seconds: float) -> None:
+        """Wait until it holds its locks, ended, or has to try again; not longer than that."""
+        self._clock.wait(self._is_decided, seconds)
 
     def view(self) -> AgentView:
         """How it is."""
@@ -103,6 +109,7 @@ class SubscriberTask:
         with closing(self._open()) as subscriber:
             with self._lock:
                 self._subscriber = subscriber
+            self._is_decided.set()
             try:
                 if not self.worker.is_stopping:
                     subscriber.run(Until.FOREVER)
@@ -119,10 +126,12 @@ class SubscriberTask:
 
     def _note_failure(self, error: Exception) -> None:
         self._reason = getattr(error, "name", "defect")
+        self._is_decided.set()
 
     def _farewell(self) -> None:
         if not self.exit_code:
             self._reason = "stopped"
         self._is_over.set()
+        self._is_decided.set()
         if self._when_ended is not None:
             self._when_ended()

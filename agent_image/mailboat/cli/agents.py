@@ -30,6 +30,9 @@ from mailboat.clock import SystemClock
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mailboat.agent.health import AgentView
     from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
     from mailboat.config.document import AgentsConfig, HttpConfig
@@ -66,7 +69,8 @@ def run(
 ) -> None:
     """Run the agents that a configuration names, with their HTTP API, until SIGTERM or Ctrl-C.
 
-    Prints one line when all are started. Ends with the exit code of the first subscriber that stopped in a named state.
+    Prints one line when all subscribers hold their locks, or ended. Ends with the exit code of the first subscriber
+    that stopped in a named state.
     """
     from mailboat.agent.running import AgentProcess
     from mailboat.http.serving import server_of
@@ -79,7 +83,9 @@ def run(
         server = server_of(process)
         server.start()
         try:
-            _say_ready(session, process, server)
+            ended = process.await_opened()  # or a supervisor would see `ready` and then exit code 5
+            if not process.is_over:
+                _say_ready(session, process, server, ended)
             process.wait()
         finally:
             deadline = process.deadline()
@@ -144,11 +150,13 @@ def _agent_name(agents: AgentsConfig) -> str:
     return names[0]
 
 
-def _say_ready(session: Session, process: AgentProcess, server: HttpServer) -> None:
+def _say_ready(session: Session, process: AgentProcess, server: HttpServer, ended: Sequence[AgentView]) -> None:
+    stopped = {one.name: one.reason for one in ended}
     document = {
         "state": "ready",
         "publishers": [one.name for one in process.config.agents.publishers],
-        "subscribers": [one.name for one in process.config.agents.subscribers],
+        "subscribers": [one.name for one in process.config.agents.subscribers if one.name not in stopped],
+        "stopped": stopped,
         "url": server.url,
         "home": str(process.workspace.home.path.absolute()),
         "pid": os.getpid(),
@@ -166,6 +174,7 @@ def ready_text(document: dict[str, Any]) -> str:
         parts += [f"subscriber {name}" for name in subscribers]
     else:
         parts.append(f"{count_text(len(subscribers), 'subscriber')} {subscribers[0]} … {subscribers[-1]}")
+    parts += [f"{name} stopped ({reason})" for name, reason in document.get("stopped", {}).items()]
     api = "API" if publishers else "probes"
     return printable(
         f"ready: {', '.join(parts)}; {api} at {document['url']}; home {document['home']}; pid {document['pid']}"

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -19,6 +20,7 @@ from mailboat.cli.ordering import Awaited, await_subscribers, order_all, show_pu
 from mailboat.cli.published import Published, published_here, published_report
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
+from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
@@ -28,6 +30,7 @@ from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
+    from mailboat.agent.control.views import SubscriberStatusView
     from mailboat.content.port import Source
     from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher
@@ -127,11 +130,13 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
         request = None if changed else _add(given or _roots_of(opened), selected.shallow)
         found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
     with session.control() as control:
-        behind = {one.name: one.lag or 0 for one in control.status().subscribers}
-    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), behind))
+        members = control.status().subscribers
+    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
 
 
-def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: dict[str, int]) -> Report:
+def _plan_report(
+    found: PublicationPlan, replaced: Sequence[NodePath], members: Sequence[SubscriberStatusView]
+) -> Report:
     document = {
         "packages": found.packages,
         "nodes": found.nodes,
@@ -142,15 +147,31 @@ def _plan_report(found: PublicationPlan, replaced: Sequence[NodePath], behind: d
         "first_paths": list(found.first_paths),
         "first_removals": sorted(found.first_removals),
         "replaces": list(replaced),
-        "behind": behind,
+        "behind": {one.name: one.lag for one in members},
+        "errors": {one.name: asdict(one.error) for one in members if one.error is not None},
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
     parts += [bytes_text(found.content_bytes), count_text(found.packages, "package")]
-    others = [f"{name} is {lag} behind" for name, lag in behind.items()] or ["no subscriber is known"]
     paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
     lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
-    lines.append("; ".join(others))
+    lines += _member_lines(members)
     return Report(document, list(found.first_paths), lambda: lines if found.packages else ["nothing to publish"])
+
+
+def _member_lines(members: Sequence[SubscriberStatusView]) -> Iterator[str]:
+    """Who is up to date or behind, and one line for each subscriber that cannot import now."""
+    fine = [one for one in members if one.error is None]
+    parts = [f"{one.name}: {_lag_text(one.lag)}" for one in fine] if members else ["no subscriber is known"]
+    yield from (["; ".join(parts)] if parts else [])
+    for one in members:
+        if one.error is not None:
+            yield f"{one.name}: {one.state}, {_lag_text(one.lag)}: {error_text(one.error)}"
+
+
+def _lag_text(lag: int | None) -> str:
+    if lag is None:
+        return "no position"
+    return f"{count_text(lag, 'package')} behind" if lag else "up to date"
 
 
 def _replaced_lines(replaced: Sequence[NodePath]) -> Iterator[str]:

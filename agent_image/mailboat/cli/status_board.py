@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mailboat.cli.colours import error_style, state_style
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
+from mailboat.model.identifiers import natural_key
 
 if TYPE_CHECKING:
     from mailboat.agent.control.views import (
@@ -35,7 +35,6 @@ COLUMNS: Final = (
 _FOLLOWS: Final = 8
 _CURRENT: Final = "current"
 
-NaturalKey = tuple[tuple[int, str], ...]
 """Texts and numbers by turns; a text counts as number 0."""
 
 
@@ -85,15 +84,9 @@ def _rows(blocks: Sequence[Block]) -> int:
     return sum(1 if isinstance(one, str) else len(one.rows) + 1 for one in blocks)
 
 
-def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, bool, int, NaturalKey]:
+def _trouble(one: SubscriberStatusView) -> tuple[bool, bool, bool, int, str]:
     """Sorts those that failed first, then those that can't go on, then those that are furthest behind."""
     return one.error is None, one.is_ready is not False, one.state == _CURRENT, -(one.lag or 0), natural_key(one.name)
-
-
-def natural_key(name: str) -> NaturalKey:
-    """Sorts names as people do: g2 before g10."""
-    parts = re.split(r"([0-9]+)", name)
-    return tuple((int(one), one) if number % 2 else (0, one) for number, one in enumerate(parts))
 
 
 def changed_lines(view: StatusView, shown: dict[str, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mailboat.discovery.rates import Rate
-from mailboat.model.identifiers import AgentName, SlingId
+from mailboat.model.identifiers import AgentName, SlingId, natural_key
 from mailboat.model.messages import DiscoveryMessage
 from mailboat.queues.announced import ALIVE_SECONDS
 from mailboat.queues.claims import Claims
@@ -104,7 +104,7 @@ class Topology:
 
     def subscribers(self) -> Sequence[KnownSubscriber]:
         """All that are known, alive or not, by name."""
-        return sorted(self._known.values(), key=lambda one: (one.key.name, one.key.sling_id))
+        return sorted(self._known.values(), key=lambda one: (natural_key(one.key.name), one.key))
 
     def _forget(self, key: AgentKey) -> None:
         self._bytes -= _cost(self._known.pop(key).announcement)

@@ -30,6 +30,7 @@ TopicName = NewType("TopicName", str)
 """A topic of a journal: 1 to 249 of letters, digits, `.`, `_` or `-` (Kafka's rule)."""
 
 _AGENT_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
+_DIGITS: Final = re.compile(r"[0-9]+")
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}\Z")
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
@@ -43,6 +44,11 @@ def parse_agent_name(text: str) -> AgentName:
             f"{text!r} is not an agent name: 1 to 63 letters, digits, '.', '_' or '-', no dash at the ends"
         )
     return AgentName(text)
+
+
+def natural_key(name: str) -> str:
+    """A key that sorts names by the numbers in them: `edge-2` before `edge-10`."""
+    return _DIGITS.sub(lambda found: f"{len(found[0].lstrip('0')):03}{found[0].lstrip('0')}", name)
 
 
 def parse_build_id(text: str) -> BuildId:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mailboat.errors import UsageError
-from mailboat.model.identifiers import AgentName
+from mailboat.model.identifiers import AgentName, natural_key
 from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import ERROR_SUFFIX, parse_queue_name
@@ -58,7 +58,8 @@ class PublisherQueues:
     def subscriber_queues(self) -> list[SubscriberQueue]:
         """The queue of each subscriber, by name; of several standings of one subscriber the last counts."""
         followers = {one.queue_name: one for one in self._standings() if one.publisher == self.publisher}
-        return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in sorted(followers)]
+        names = sorted(followers, key=lambda one: (natural_key(one.agent_name), one))
+        return [SubscriberQueue(followers[name], self._sources.view, self._sources.pages) for name in names]
 
     def all(self) -> list[SubscriberQueue | ErrorQueue]:
         """All queues by name, each error queue after its subscriber's."""

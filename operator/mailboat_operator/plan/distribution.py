@@ -230,8 +230,8 @@ def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str], missed
 
 
 def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
-    name, (reason, message) = next(iter(sorted(failed.items())))
-    return f"given up by {_listed(sorted(failed))}; {name}: {reason}: {message[:300]}"
+    name, (reason, message) = next(iter(failed.items()))
+    return f"given up by {_listed(list(failed))}; {name}: {reason}: {message[:300]}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from mailboat.content.port import Ledger, ReportStarts
 from mailboat.discovery.roster import Roster, RosterFollower
 from mailboat.discovery.topology import AgentKey, KnownSubscriber
 from mailboat.errors import MailboatError, SourceMissingError, StopError
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
 from mailboat.model.positions import Bounds, LogIdentity, Position
 from mailboat.queues.claims import Claims
@@ -156,7 +156,7 @@ class Audience:
         topic = self._workspace.package_topic
         identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)
         judged = [_judged(one, identity, bounds) for one in found.values()]
-        return sorted(judged, key=lambda one: (one.name, one.key.sling_id))
+        return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
 
     def standings(self, publisher: AgentName) -> list[Standing]:
         """Where everybody stands for one publisher who has queues with it."""

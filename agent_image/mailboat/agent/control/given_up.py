@@ -16,7 +16,7 @@ from mailboat.agent.locations import opened_ledger
 from mailboat.content.hook_calls import AfterCall
 from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import PackageMessage
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.names import QueueName
@@ -69,7 +69,7 @@ class GivenUpPackages:
         members = self._audience.members()
         wanted = [one for one in members if subscriber in {None, one.name, str(one.queue_name)}]
         if subscriber is not None and not wanted:
-            known = ", ".join(sorted({one.name for one in members})[:10]) or "nobody"
+            known = ", ".join(dict.fromkeys(one.name for one in members[:10])) or "nobody"
             raise AgentMissingError(f"no subscriber {subscriber[:120]!r} is known; known are: {known}")
         told = self._told_by_targets(wanted)
         names = {one.queue_name for one in wanted} - set(told)
@@ -183,8 +183,10 @@ def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
 
 
 def _key_of(place: GivenUpPlace) -> Key:
+    name = place.queue_name.agent_name
     return (
-        place.queue_name.agent_name,
+        natural_key(name),
+        name,
         place.queue_name.sling_id,
         place.offset,
         place.publisher or "",

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from mailboat.agent.control.page_tokens import Key
 from mailboat.agent.control.views import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import NEXT_PAGE, CurrentCall, Ports, SubscriberNameText, operation, with_headers
+from mailboat.model.identifiers import natural_key
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
 
@@ -35,7 +37,11 @@ def list_subscribers(
 ) -> Sequence[SubscriberStatusView]:
     """All subscribers that announced themselves, by name; no configuration names them."""
     found = ports.control.status().subscribers
-    return page_and_link(found, lambda one: (one.name, one.sling_id or ""), page, max_items, (request, response))
+    return page_and_link(found, _place_of, page, max_items, (request, response))
+
+
+def _place_of(one: SubscriberStatusView) -> Key:
+    return natural_key(one.name), one.name, one.sling_id or ""
 
 
 @router.get("/subscribers/{subscriber}", **operation(Verb.VIEW, "One subscriber", example=SUBSCRIBER, also=(404,)))

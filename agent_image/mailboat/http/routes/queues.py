@@ -31,6 +31,7 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.http.waiting import settled
+from mailboat.model.identifiers import natural_key
 from mailboat.queues.names import ERROR_SUFFIX
 from mailboat.queues.standing import QueueState
 
@@ -81,7 +82,8 @@ def list_queues(
 def _place_of(queue: QueueView) -> Key:
     """By name, each error queue behind its subscriber's."""
     is_error_queue = queue.state == QueueState.PASSIVE
-    return queue.name.removesuffix(ERROR_SUFFIX) if is_error_queue else queue.name, int(is_error_queue)
+    name = queue.name.removesuffix(ERROR_SUFFIX) if is_error_queue else queue.name
+    return natural_key(queue.subscriber), name, int(is_error_queue)
 
 
 @router.get(
