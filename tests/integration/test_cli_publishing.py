@@ -129,7 +129,11 @@ def test_changed_cuts_by_itself(boat: Any, site: Path, option: str) -> None:
 def test_the_other_requests_are_published(boat: Any) -> None:
     boat.do("delete", "/en", "/de/")
     boat.do("invalidate", "/index.html")
-    assert boat.do("ping", "--publisher", "editor").lines[0].endswith("  TEST"), "no path, and no blank for one"
+    typo = boat.run("ping", "--publisher", "editor")
+    assert (typo.code, "error: AgentMissing: there is no publisher editor here" in typo.err) == (2, True)
+    assert [one["name"] for one in boat.json("publishers", "ls")] == ["author"]
+    ran = boat.do("ping", "--publisher", "editor", "--new-publisher")
+    assert ran.lines[0].endswith("  TEST"), "no path, and no blank for one"
     says = [one["summary"].split("   ")[0] for one in boat.json("journal", "show")]
     assert says == ["DELETE /en /de", "INVALIDATE /index.html", "TEST"]
 

@@ -165,7 +165,7 @@ def test_a_subscriber_runs_once_on_a_home(boat: Any, start: Start, tmp_path: Pat
 
 def test_only_the_publishers_that_are_followed_are_imported(boat: Any, site: Path, tmp_path: Path) -> None:
     boat.do("publish", site, "/en", "--publisher", "english")
-    boat.do("publish", site, "/index.html", "--publisher", "other")
+    boat.do("publish", site, "/index.html", "--publisher", "other", "--new-publisher")
     words = ("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     assert boat.do(*words, "--follow", "english").lines == ["web: 1 package imported, stands at 2"]
     assert not (tmp_path / "web" / "index.html").exists()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from mailboat.clock import Clock, SystemClock
 from mailboat.config.document import PackageType, Transfer
-from mailboat.errors import TopicMissingError
+from mailboat.errors import AgentMissingError, TopicMissingError
 from mailboat.folder_handle import make_path
 from mailboat.model.identifiers import AgentName, TopicName, parse_agent_name, parse_topic_name
 from mailboat.model.messages import TopicRole
@@ -169,6 +169,31 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.__exit__(kind, error, trace)
+
+
+def known_publisher(workspace: Workspace, name: str | None, *, is_new: bool = False) -> AgentName:
+    """The publisher that is meant; a mistyped name would publish as a publisher of its own.
+
+    Args:
+        workspace: The home.
+        name: Its name; None is the configured default.
+        is_new: Whether it may be one that is not known. The first that publishes from a home may always be.
+
+    Raises:
+        UsageError: The name can't be one.
+        AgentMissingError: Others have published from this home, and this one has not.
+    """
+    config = workspace.home.config
+    publisher = parse_agent_name(config.publisher.name if name is None else name)
+    known = {*workspace.publisher_names(), *(one.name for one in config.agents.publishers)}
+    is_first = not any(workspace.home.publishers_path.glob("*.db"))
+    if publisher in known or is_first or is_new:
+        return publisher
+    named = ", ".join(sorted(known))
+    raise AgentMissingError(
+        f"there is no publisher {publisher} here; publishers: {named}",
+        next_step="add --new-publisher to publish under a new name",
+    )
 
 
 def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole] = TopicRole) -> Workspace:

@@ -27,6 +27,10 @@ class Ordered(Protocol):
         """Which publisher; None is the configured or only one."""
 
     @property
+    def new_publisher(self) -> bool:
+        """Whether it may be one that has not published before."""
+
+    @property
     def wait(self) -> float | None:
         """Seconds to wait for the subscribers; None does not wait."""
 
@@ -57,7 +61,7 @@ def order_all(session: Session, requests: Sequence[DistributionRequest], deliver
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
-    with session.control(publishing=name) as control:
+    with session.control(publishing=name, is_new=delivery.new_publisher) as control:
         started = clock.monotonic()
         packages = [published_elsewhere(control.distribute(name, _order_of(one))) for one in requests]
         show_published(session, packages, delivery.wait)

@@ -77,21 +77,30 @@ def published_lines(packages: Sequence[Published]) -> Iterator[str]:
     if not packages:
         yield "nothing to publish"
     for one in packages:
-        yield f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}{_counts_text(one)}"
+        remark = "published before, nothing sent" if one.is_repeat else _figures_text([one])
+        line = f"{one.package_id}  offset {one.offset}  {request_text(_action_text(one), one.paths)}"
+        yield f"{line}  {remark}" if remark else line
+    if len(packages) > 1:
+        yield f"{count_text(len(packages), 'package')} in total: {_figures_text(packages) or 'no content'}"
 
 
 def _action_text(one: Published) -> str:
-    """What was sent, for people: an ADD that carries nothing removes what it covers."""
-    return "removes" if one.action == Action.ADD and one.removed and not one.nodes else one.action
+    """What was sent, for people: an ADD also removes what it covers and does not carry."""
+    if one.action != Action.ADD or not one.removed:
+        return one.action
+    return "ADD and DELETE" if one.nodes else "removes"
 
 
-def _counts_text(one: Published) -> str:
-    if one.is_repeat:
-        return "  published before, nothing sent"
-    counts = [count_text(one.nodes, "node")] if one.nodes else []
-    counts += [count_text(one.removed, "delete")] if one.removed else []
-    counts += [bytes_text(one.package_bytes)] if one.package_bytes else []
-    return f"  {', '.join(counts)}" if counts else ""
+def _figures_text(packages: Sequence[Published]) -> str:
+    """How much was sent: content and package are told apart, as large binaries travel beside their package."""
+    nodes, removed = sum(one.nodes or 0 for one in packages), sum(one.removed or 0 for one in packages)
+    content = sum(one.content_bytes or 0 for one in packages)
+    sent = sum(one.package_bytes or 0 for one in packages)
+    figures = [count_text(nodes, "node")] if nodes else []
+    figures += [count_text(removed, "delete")] if removed else []
+    figures += [f"{bytes_text(content)} content"] if content else []
+    figures += [f"{bytes_text(sent)} {'package' if len(packages) == 1 else 'packages'}"] if sent else []
+    return ", ".join(figures)
 
 
 def request_text(action: str, paths: Sequence[str]) -> str:

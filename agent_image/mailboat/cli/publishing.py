@@ -24,7 +24,7 @@ from mailboat.cli.status_board import error_text
 from mailboat.cli.transfer import Transfer, folder_bytes
 from mailboat.content.watched import WatchedSource
 from mailboat.errors import MailboatError, SourceMissingError, UsageError
-from mailboat.model.identifiers import RequestId, parse_agent_name, parse_request_id
+from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 
@@ -93,6 +93,9 @@ class Delivery(NamedTuple):
         typer.Option("--request-id", metavar="ID", help="The same id again is the same request, published once."),
     ] = None
     publisher: PublisherOption = None
+    new_publisher: Annotated[
+        bool, typer.Option("--new-publisher", help="Allow a --publisher that has not published from this home before.")
+    ] = False
     wait: Annotated[
         float | None,
         typer.Option(
@@ -117,6 +120,7 @@ def register(app: typer.Typer) -> None:
 @command
 def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
     """Tell what a publish would ship, and who is behind. Changes nothing."""
+    from mailboat.agent.composition import known_publisher
     from mailboat.agent.locations import open_source
 
     changed = selected.changed
@@ -126,7 +130,7 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
         session.workspace() as workspace,
         closing(open_source(source, workspace.home.known_files_path)) as opened,
     ):
-        agent = workspace.publisher(publisher)
+        agent = workspace.publisher(known_publisher(workspace, publisher))
         request = None if changed else _add(given or _roots_of(opened), selected.shallow)
         found = agent.plan_changed(opened, given or (ROOT,)) if request is None else agent.plan(request, opened)
     with session.control() as control:
@@ -151,7 +155,7 @@ def _plan_report(
         "errors": {one.name: asdict(one.error) for one in members if one.error is not None},
     }
     parts = [count_text(found.files, "file"), count_text(found.nodes, "node"), count_text(found.deletes, "delete")]
-    parts += [bytes_text(found.content_bytes), count_text(found.packages, "package")]
+    parts += [f"{bytes_text(found.content_bytes)} content", count_text(found.packages, "package")]
     paths = [f"  {'-' if path in found.first_removals else '+'} {path}" for path in found.first_paths]
     lines = [", ".join(parts), *paths, *_replaced_lines(replaced)]
     lines += _member_lines(members)
@@ -327,7 +331,9 @@ def _publish(
     session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
     """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
-    name = parse_agent_name(delivery.publisher or workspace.home.config.publisher.name)
+    from mailboat.agent.composition import known_publisher
+
+    name = known_publisher(workspace, delivery.publisher, is_new=delivery.new_publisher)
     clock = workspace.clock
     started = clock.monotonic()
     packages: list[Published] = []

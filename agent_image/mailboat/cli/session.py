@@ -55,11 +55,14 @@ class Session(Frozen):
         return Workspace(self.home())
 
     @contextmanager
-    def control(self, publishing: str | None = None) -> Iterator[Control]:
+    def control(self, publishing: str | None = None, *, is_new: bool = False) -> Iterator[Control]:
         """The verbs, answered by the agent at the URL, else by the home itself.
 
         Args:
             publishing: A publisher that is to publish: on a home it begins to exist with that.
+            is_new: Whether it may be one that has not published from the home before.
+
+        Raises: AgentMissingError for an unknown publisher of the home.
         """
         if self.url is not None:
             from mailboat.http.client import HttpControl
@@ -71,7 +74,9 @@ class Session(Frozen):
 
         with self.workspace() as workspace:
             if publishing is not None:
-                workspace.publisher(publishing)
+                from mailboat.agent.composition import known_publisher
+
+                workspace.publisher(known_publisher(workspace, publishing, is_new=is_new))
             with closing(ControlRoom(workspace)) as room:
                 yield room
 
