@@ -20,6 +20,7 @@ from mailboat.model.messages import (
     DistributedEvent,
     PackageMessage,
     PackageStatus,
+    ReportStart,
     StatusMessage,
     SubscriberState,
     TopicRole,
@@ -53,7 +54,8 @@ def prepare(folder: Path) -> None:
             paths = (NodePath(f"/page-{number}"),)
             _append(journal, PackageMessage(SLING_ID, PackageId(f"p{number}"), Action.ADD, "tree", AUTHOR, paths=paths))
         _append(journal, StatusMessage(SLING_ID, EDGE, AUTHOR, Offset(7), PackageStatus.REMOVED_FAILED))
-        _append(journal, DiscoveryMessage(SLING_ID, EDGE, (SubscriberState(AUTHOR, PACKAGES - 1),)))
+        state = SubscriberState(AUTHOR, PACKAGES - 1, reports=ReportStart(Offset(0)))
+        _append(journal, DiscoveryMessage(SLING_ID, EDGE, (state,)))
 
 
 def raise_events(folder: str, failpoint: Failpoint | None = None, count: int = 1) -> None:
