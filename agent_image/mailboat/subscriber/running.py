@@ -308,9 +308,9 @@ class ImportRun:
             self._has_pending = self._has_pending or outcome.statuses > 0
         else:
             self._skipped += outcome.done
+        self._after_calls.committed(outcome.processed)
         self._reporter.advanced(self._position, outcome, is_committed=is_committed, has_more=bool(self._todo))
         self._glances.take(records[: outcome.done], outcome)
-        self._after_calls.committed(outcome.processed)
 
     def _note_commit(self) -> None:
         self._stored = stored = self._current_position()
@@ -380,8 +380,8 @@ class ImportRun:
                 continue
             self._has_pending = True
             self._note_commit()
-            self._reporter.redriven(redriven.outcome)
             self._after_calls.committed(redriven.outcome.processed)
+            self._reporter.redriven(redriven.outcome)
 
     def _take_commands(self) -> None:
         """Take what was heard, and answer what is over."""
