@@ -55,7 +55,7 @@ DRIVER_PACKAGES: Final = 200
 DRIVER_BYTES: Final = 200 * 1024 * 1024
 """The driver builds up to so much in its own process: a session takes longer to start."""
 
-FIRST_PIECE_BYTES: Final = 16 * 1024 * 1024
+FIRST_PIECE_BYTES: Final = 64 * 1024 * 1024
 LARGEST_PIECE_BYTES: Final = 1024 * 1024 * 1024
 """The weight of a piece for each core: a dead driver loses at most the pieces that were being built."""
 PIECE_SECONDS: Final = 8.0

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 JAVA_END_SECONDS: Final = 20.0
 _JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_UNNAMED: Final = "pyspark-shell"
+"""What PySpark calls an application that nothing else names."""
 _ANY_PYTHON: Final = "python3"
 _LOOPBACK: Final = "127.0.0.1"
 _NAMED: Final = re.compile(r"(Exception|Error): ")
@@ -36,7 +38,6 @@ LOWEST_VERSION: Final = (4, 1)
 """Of PySpark: the first one with `DataSourceArrowWriter`, by which the sink is written."""
 _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     "spark.sql.session.timeZone": "UTC",
@@ -80,6 +81,7 @@ class SessionSettings:
         found = dict(self.properties)
         if self.master is not None:
             found["spark.master"] = self.master
+            found.setdefault("spark.ui.showConsoleProgress", "false")  # PySpark turns it on for machines that it starts
             if self.is_quiet:  # default options: those of the user come behind them
                 found.setdefault(_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
         return found
@@ -180,6 +182,8 @@ def _configuration(settings: SessionSettings) -> SparkConf:
         found.set(key, value)
     for key, value in settings.defaults().items():
         found.setIfMissing(key, value)
+    if found.get("spark.app.name") == _UNNAMED:
+        found.setAppName(settings.name)
     return found
 
 
