@@ -67,7 +67,7 @@ class BuiltNode(NamedTuple):
 
 
 class StoredBinary(NamedTuple):
-    """A binary in the blob store. Executors hand it over: a compiled `Binary` can't be pickled."""
+    """A binary in the blob store, as the rows of executors and manifests describe it."""
 
     digest: bytes
     length_bytes: int
