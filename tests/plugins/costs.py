@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import SERVERS as SHARED
 
 HERE = Path(__file__).resolve().parents[1]
 BUDGETS = tomllib.loads((HERE / "budgets.toml").read_text())
 NO_PROCESSES = "unit"
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"})
 SHOWN = 10
+SERVERS = "servers"
+"""What shared servers cost from their start to their end, which is known only when they end: after the last test."""
 
 
-def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in usages)
+def cpu_seconds(who: int) -> float:
+    """Of this process, or of its children that have ended."""
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 def load_factor() -> float:
@@ -41,7 +44,7 @@ def load_factor() -> float:
 def folder_of(nodeid: str) -> str:
     """The folder below `tests/`."""
     parts = nodeid.partition("::")[0].split("/")
-    return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
+    return parts[1] if len(parts) > 2 and parts[0] == "tests" else SERVERS
 
 
 class Costs:
@@ -51,7 +54,8 @@ class Costs:
         self.config = config
         self.is_worker = hasattr(config, "workerinput")
         self.item: pytest.Item | None = None
-        self.phase = 0.0
+        self.phase = self.own = 0.0
+        self.is_last = False
         self.started: list[str] = []
         self.tests = defaultdict[str, dict[str, float]](dict)
 
@@ -72,11 +76,14 @@ class Costs:
     @contextmanager
     def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
         """Around one phase of a test."""
-        self.item, before = item, cpu_seconds()
+        self.item = item
+        own, children = cpu_seconds(resource.RUSAGE_SELF), cpu_seconds(resource.RUSAGE_CHILDREN)
         try:
             yield
         finally:
-            self.phase, self.item = cpu_seconds() - before, None
+            self.own = cpu_seconds(resource.RUSAGE_SELF) - own
+            self.phase = self.own + cpu_seconds(resource.RUSAGE_CHILDREN) - children
+            self.item = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -89,7 +96,8 @@ class Costs:
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+        self.is_last = nextitem is None
         with self.measuring(item):
             return (yield)
 
@@ -98,7 +106,7 @@ class Costs:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        report.cpu_seconds = self.phase
+        report.cpu_seconds, report.is_end_of_servers = self.phase, call.when == "teardown" and self.is_last
         reason = self.complaint(item, call.when)
         if report.passed and reason:
             report.outcome, report.longrepr = "failed", f"{item.nodeid}: {reason}"
@@ -111,13 +119,17 @@ class Costs:
             return "it started a process, which belongs into tests/integration"
         limit = BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * load_factor()
         is_bound = phase == "call" and limit and self.is_limited and item.get_closest_marker("costly") is None
-        if not is_bound or self.phase <= limit:
+        # a shared server that a test kills has its whole life's CPU counted then
+        spent = self.own if set(SHARED) & set(getattr(item, "fixturenames", ())) else self.phase
+        if not is_bound or spent <= limit:
             return ""
-        return f"{self.phase:.2f} CPU seconds where {limit:.2f} are allowed; make it cheaper, or mark it costly(reason)"
+        return f"{spent:.2f} CPU seconds where {limit:.2f} are allowed; make it cheaper, or mark it costly(reason)"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self.is_worker:
-            self.tests[report.nodeid][report.when] = round(getattr(report, "cpu_seconds", 0.0), 3)
+            name = SERVERS if getattr(report, "is_end_of_servers", False) else report.nodeid
+            phases = self.tests[name]
+            phases[report.when] = round(phases.get(report.when, 0.0) + getattr(report, "cpu_seconds", 0.0), 3)
 
     def sums(self) -> dict[str, float]:
         """CPU seconds by folder."""
