@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mailboat.cli.demo.sample_site import write_site
 from mailboat.cli.main import main
 from mailboat.testing.patience import PATIENCE_SECONDS
 
-SITE = Path(__file__).resolve().parents[2] / "examples" / "site"
 END = "== end of the command: "
 
 
@@ -79,11 +79,16 @@ class Namespace:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_site(tmp_path_factory.mktemp("sample"))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Path:
     """A home with the site published."""
     home = tmp_path_factory.mktemp("published") / "home"
     assert main(["--home", str(home), "init"]) == 0
-    assert main(["--home", str(home), "publish", str(SITE), "/"]) == 0
+    assert main(["--home", str(home), "publish", str(site), "/"]) == 0
     return home
 
 
@@ -109,7 +114,7 @@ KINDS = pytest.mark.parametrize("kind", ["files", "generations", "sqlite"])
 
 @KINDS
 def test_a_full_disk_is_waited_for_and_the_package_is_imported_whole_once_there_is_room(
-    namespace: Namespace, kind: str
+    namespace: Namespace, kind: str, site: Path
 ) -> None:
     namespace.do("mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", "disk")
     namespace.begin(*subscribe(kind))
@@ -117,7 +122,7 @@ def test_a_full_disk_is_waited_for_and_the_package_is_imported_whole_once_there_
     assert "waiting" in namespace.do("timeout", PATIENCE_SECONDS, "bash", "-c", told)
     namespace.do("mount", "-o", "remount,size=40m", "disk")
     assert namespace.end_of_begun() == 0
-    assert namespace.do("mailboat", "content", "diff", SITE, f"{kind}:disk/target") == "no difference"
+    assert namespace.do("mailboat", "content", "diff", site, f"{kind}:disk/target") == "no difference"
 
 
 @KINDS
@@ -134,12 +139,12 @@ def test_a_read_only_disk_is_named_and_nothing_of_the_package_is_lost(namespace:
     assert "/de" not in namespace.do("mailboat", "content", "ls", f"{kind}:disk/target").split()
 
 
-def test_a_full_disk_under_the_publishers_state_is_named_and_costs_nothing(namespace: Namespace) -> None:
+def test_a_full_disk_under_the_publishers_state_is_named_and_costs_nothing(namespace: Namespace, site: Path) -> None:
     namespace.do("mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "disk")
     namespace.do("mailboat", "--home", "disk/home", "init")
     told = namespace.do(
-        "bash", "-c", f"while mailboat --home disk/home publish {SITE} /; do :; done > out 2>&1; cat out | tail -5"
+        "bash", "-c", f"while mailboat --home disk/home publish {site} /; do :; done > out 2>&1; cat out | tail -5"
     )
     assert "StorageFull" in told
     namespace.do("mount", "-o", "remount,size=40m", "disk")
-    namespace.do("mailboat", "--home", "disk/home", "publish", str(SITE), "/")
+    namespace.do("mailboat", "--home", "disk/home", "publish", str(site), "/")
