@@ -132,7 +132,7 @@ def test_a_read_only_disk_is_named_and_nothing_of_the_package_is_lost(namespace:
     namespace.do("mailboat", "--home", "home", "delete", "/de")
     namespace.do("mount", "-o", "remount,ro", "disk")
     code, said = namespace.run(*subscribe(kind))
-    assert code == os.EX_TEMPFAIL
+    assert code == os.EX_NOPERM
     assert "StorageReadOnly" in said
     namespace.do("mount", "-o", "remount,rw", "disk")
     namespace.do(*subscribe(kind))
