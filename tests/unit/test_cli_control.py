@@ -218,7 +218,7 @@ def test_a_distribution_that_somebody_gave_up_is_a_failure_for_those_who_wait(ru
 
 def test_an_agent_publishes_paths_of_its_own_source(run: Any, agent: Client) -> None:
     code, lines = run("publish", "/en", "/de", "--request-id", "r-9")
-    assert (code, lines[0].partition("  ")[2]) == (0, "offset 3  ADD /en /de  100 B")
+    assert (code, lines[0].partition("  ")[2]) == (0, "offset 3  ADD /en /de  100 B package")
     made = agent.distribution("author", "r-9")
     assert (made.paths, made.deep_paths) == (("/en", "/de"), ("/de", "/en"))
     _, lines = run("publish", "/en", "/de", "--request-id", "r-9")

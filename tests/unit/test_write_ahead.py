@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.targets.database import connect_database, create_database
+from mailboat.folder_handle import FolderHandle
 from mailboat.errors import MailboatError
 from mailboat.publisher.database import open_database
 from mailboat.write_ahead import turn_on_write_ahead_log
+
+
+def make_target(file: Path) -> None:
+    with FolderHandle.open(str(file.parent)) as folder:
+        create_database(folder, file.name, "files")
 
 
 def target(file: Path) -> sqlite3.Connection:
@@ -38,7 +44,7 @@ class TestAnotherWritesAFreshDatabase:
     def test_it_is_opened_as_soon_as_the_other_is_done(
         self, opener: Callable[[Path], sqlite3.Connection], file: Path
     ) -> None:
-        create_database(file, "files") if opener is target else file.touch()
+        make_target(file) if opener is target else file.touch()
         with closing(connect(file)) as other:
             other.execute("BEGIN IMMEDIATE")
             timer = threading.Timer(0.2, lambda: other.execute("COMMIT"))
@@ -48,7 +54,7 @@ class TestAnotherWritesAFreshDatabase:
             timer.join()  # it may still be at the other connection, which is closed now
 
     def test_it_fails_as_busy_when_the_other_is_never_done(self, file: Path) -> None:
-        create_database(file, "files")
+        make_target(file)
         with closing(connect(file)) as other, closing(connect(file, timeout=0.01)) as connection:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -57,7 +63,7 @@ class TestAnotherWritesAFreshDatabase:
 
 
 def test_many_who_open_a_fresh_database_at_once_all_may_write(file: Path) -> None:
-    create_database(file, "files")
+    make_target(file)
     together = threading.Barrier(8)
     failures: list[Exception] = []
 
