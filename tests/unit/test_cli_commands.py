@@ -19,7 +19,6 @@ from mailboat.cli.help_page import TOPICS
 from mailboat.cli.main import COMMANDS, build_app, main, named_command
 
 ROOT = Path(__file__).resolve().parents[2]
-explanations()  # which imports every module: no test pays for it
 APPLICATION: Any = typer.main.get_command(build_app())
 
 
@@ -33,6 +32,12 @@ def commands(inner: Any = APPLICATION, path: str = "mailboat") -> Iterator[tuple
 
 
 ALL = dict(commands())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_errors() -> None:
+    """Import every module that has errors, on no test's account."""
+    explanations()
 
 
 def test_every_name_leads_to_a_command_and_back() -> None:
