@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from mailboat.content.targets.database import connect_database, create_database
-from mailboat.folder_handle import FolderHandle
 from mailboat.errors import MailboatError
+from mailboat.folder_handle import FolderHandle
 from mailboat.publisher.database import open_database
 from mailboat.write_ahead import turn_on_write_ahead_log
 
