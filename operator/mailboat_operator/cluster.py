@@ -93,12 +93,25 @@ class Cluster:
                 return None
             raise mapped(error, f"reading {kind} {namespace}/{name}") from error
 
-    async def list(self, kind: str, namespace: str) -> Sequence[Manifest]:
-        """All objects of a kind in a namespace, or in all: `*`.
+    async def list(
+        self,
+        kind: str,
+        namespace: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> Sequence[Manifest]:
+        """All objects of a kind in a namespace, or in all: `*`; with `labels` and `fields` those that have these.
 
         Raises: ClusterConflictError where the kind itself is gone, ClusterUnavailableError, ClusterRefusedError.
         """
-        found = self._client.list(RESOURCES[kind], namespace=namespace, chunk_size=_CHUNK)
+        found = self._client.list(
+            RESOURCES[kind],
+            namespace=namespace,
+            chunk_size=_CHUNK,
+            labels=dict(labels or {}),
+            fields=dict(fields or {}),
+        )
         try:
             async with self._turn():
                 return [dict(one) async for one in found]

@@ -53,6 +53,7 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
         for group, version, kind, plural in (
             ("", "v1", "ConfigMap", "configmaps"),
             ("", "v1", "Event", "events"),
+            ("", "v1", "Pod", "pods"),
             ("", "v1", "Secret", "secrets"),
             ("", "v1", "Service", "services"),
             ("apps", "v1", "StatefulSet", "statefulsets"),

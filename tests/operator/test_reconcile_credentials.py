@@ -71,9 +71,9 @@ def test_a_login_is_missing_then_malformed_then_wrong_then_right_and_rotated(
 ) -> None:
     sasl = {"mechanism": "PLAIN", "credentialsSecretRef": {"name": "login"}}
     harbour.journal(kafka={"bootstrapServers": [kafka_broker.servers("USERS")], "sasl": sasl})
-    assert harbour.look() == ("SecretMissing", "False", "missing: Secret login")
+    assert harbour.look() == ("SecretMissing", "True", "missing: Secret login")
     harbour.secret("login", username="alice", password=b"\xff\xfe no text")
-    assert harbour.look() == ("SecretMissing", "False", "missing: entry password of Secret login")
+    assert harbour.look() == ("SecretMissing", "True", "missing: entry password of Secret login")
     harbour.secret("login", username="alice", password=CANARY)
     reason, _, message = harbour.look()
     assert (reason, "SASL" in message or "uthentication" in message) == ("BrokersUnreachable", True), message
@@ -88,8 +88,8 @@ def test_a_certificate_that_is_none_is_named_and_not_quoted(harbour: Harbour, ka
     tls = {"caSecretRef": {"name": "authority"}}
     harbour.journal(kafka={"bootstrapServers": [kafka_broker.bootstrap_servers], "tls": tls})
     harbour.secret("authority", **{"ca.crt": text})
-    reason, _, message = harbour.look()
-    assert (reason, "authority" in message) == ("SecretMalformed", True), message
+    reason, is_stalled, message = harbour.look()
+    assert (reason, is_stalled, "authority" in message) == ("SecretMalformed", "True", True), message
 
 
 def on_bucket(url: str, bucket: str, broker: Any) -> dict[str, Any]:

@@ -250,11 +250,36 @@ def test_a_name_that_somebody_else_has_is_left_alone(bench: Bench) -> None:
 def test_a_publisher_waits_for_its_journal(bench: Bench) -> None:
     bench.make("Publisher", "author", PUBLISHER)
     bench.reconcile("Publisher", "author")
-    assert bench.condition("Publisher", "author")["reason"] == "JournalMissing"
+    assert bench.condition("Publisher", "author", "Stalled")["reason"] == "JournalMissing"
     assert bench.get("StatefulSet", "author") is None
     bench.make("Journal", "main", JOURNAL)
     bench.reconcile("Publisher", "author")
     assert bench.condition("Publisher", "author")["reason"] == "PodsNotReady"
+
+
+def test_the_cause_of_a_pod_that_does_not_start_is_in_the_condition(boat: Bench) -> None:
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    container = {"name": "mailboat", "image": "mailboat:test", "imageID": "", "ready": False, "restartCount": 0}
+    boat.patch("Pod", "author-0", {"status": {"containerStatuses": [{**container, "state": state}]}}, "/status")
+    boat.reconcile("Publisher", "author")
+    found = boat.condition("Publisher", "author")
+    assert found["reason"] == "ImagePullFailed"
+    assert found["message"].startswith(
+        "0 of 1 publisher ready; author-0: container mailboat: image mailboat:test can't be pulled"
+    )
+
+
+def test_a_pod_that_admission_refuses_is_explained_by_the_event_of_its_workload(bench: Bench) -> None:
+    bench.make("Journal", "main", JOURNAL)
+    template = {"spec": {"priorityClassName": "nothing-like-it"}}
+    bench.make("Publisher", "author", {**PUBLISHER, "template": template})
+
+    def is_said() -> bool:
+        bench.reconcile("Publisher", "author")
+        return bool(bench.condition("Publisher", "author")["reason"] == "PodNotCreated")
+
+    eventually(is_said)
+    assert "no PriorityClass with name nothing-like-it was found" in bench.condition("Publisher", "author")["message"]
 
 
 def test_a_missing_or_malformed_secret_is_named(bench: Bench) -> None:

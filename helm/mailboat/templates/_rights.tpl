@@ -48,7 +48,10 @@
 - apiGroups: [""]  # read by name, never listed
   resources: [secrets]
   verbs: [get, create]
-- apiGroups: [""]
+- apiGroups: [""]  # why a pod does not start: listed by the labels of one workload
+  resources: [pods]
+  verbs: [list]
+- apiGroups: [""]  # listed for one pod or StatefulSet that has not started
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end }}

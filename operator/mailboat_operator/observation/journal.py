@@ -67,7 +67,8 @@ async def connect(sight: Sight, journal: Journal) -> Connection:
 
 def problem_of(error: MailboatError) -> list[Finding]:
     """What to say of one of `UPSTREAM_ERRORS`."""
-    return [*(stalled if isinstance(error, PermanentError) else under_way)(error.name, error.message)]
+    needs_person = isinstance(error, PermanentError | SecretMalformedError | SecretMissingError)
+    return [*(stalled if needs_person else under_way)(error.name, error.message)]
 
 
 def pause_of(error: MailboatError) -> float | None:

@@ -29,7 +29,8 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     keys = pool_keys(pool, has_keda=has_keda)
     around = await sight.surroundings(namespace, pool.spec.journal_ref.name, keys)
     chain = {} if staging is None else await _chain(sight, namespace, staging.wait_for.name)
-    around = replace(around, staging=chain, has_keda=has_keda)
+    pods = await sight.pods(namespace, around.children, pool.metadata.name)
+    around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(sight, pool)
     if is_paused(pool.metadata, suspend=pool.spec.suspend) or not publishers:
         return plan_pool(pool, around)

@@ -29,7 +29,9 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
         for pool in await sight.pools(publisher.metadata.namespace)
         if pool.spec.journal_ref == publisher.spec.journal_ref
     ]
-    around = replace(around, pools=pools)
+    metadata = publisher.metadata
+    pods = await sight.pods(metadata.namespace, around.children, metadata.name)
+    around = replace(around, pools=pools, pods=pods)
     is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
     if not is_left_alone and _is_running(around, publisher.metadata.name):
         around = replace(around, fleet=await sight.fleet([publisher]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from mailboat.errors import AgentRefusedError, AgentUnansweringError, UntrustedInputError
+from mailboat.errors import AgentRefusedError, AgentUnansweringError, ClusterRefusedError, UntrustedInputError
 
 from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.api.build import PackageBuild
@@ -28,7 +28,8 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.fleet import Fleet
-from mailboat_operator.plan.workload import SecretFound, Surroundings
+from mailboat_operator.plan.pods import Pods, present, subject_uid
+from mailboat_operator.plan.workload import SecretFound, Surroundings, is_rolled_out
 from mailboat_operator.sharing import SharedReads
 from mailboat_operator.systems import Systems
 
@@ -127,6 +128,21 @@ class Sight:
         """Those of the names that exist, whoever made them."""
         found = {key: await self.cluster.get(key.kind, namespace, key.name) for key in keys}
         return {key: child for key, child in found.items() if child is not None}
+
+    async def pods(self, namespace: str, children: Live, name: str) -> Pods:
+        """The pods of a workload while not all of them are ready, with the Events of what has not started."""
+        workload = children.get(ChildKey("StatefulSet", name))
+        if workload is None or is_rolled_out(workload):
+            return Pods()
+        try:
+            labels = workload["spec"]["selector"]["matchLabels"]
+            found = present(await self.cluster.list("Pod", namespace, labels=labels))
+            uid = subject_uid(workload, found)
+            events = await self.cluster.list("Event", namespace, fields={"involvedObject.uid": uid}) if uid else []
+        except ClusterRefusedError as error:  # rights of an older chart: everything else works without them
+            _LOG.info("%s: %s", name, error)
+            return Pods()
+        return Pods(found, events)
 
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""

@@ -16,7 +16,7 @@ from mailboat_operator.connections import Connection
 from mailboat_operator.observation.journal import UPSTREAM_ERRORS, connect, pause_of, problem_of
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan, TopicAction, TopicWanted
-from mailboat_operator.plan.conditions import CLUSTER_REPLACED, stalled, suspended, under_way
+from mailboat_operator.plan.conditions import CLUSTER_REPLACED, stalled, suspended
 from mailboat_operator.plan.reclaiming import (
     is_held,
     is_reclaimed,
@@ -51,7 +51,7 @@ async def look_at_topic(sight: Sight, topic: Topic) -> Plan:
         return plan_topic_status(topic, None, None, suspended(suspend=topic.spec.suspend), sight.now)
     journal = await sight.journal(metadata.namespace, name)
     if journal is None:
-        findings = under_way("JournalMissing", f"there is no Journal {name} that can be understood")
+        findings = stalled("JournalMissing", f"there is no Journal {name} that can be understood")
         return plan_topic_status(topic, None, None, findings, sight.now)
     owner = sight.systems.claims.rivals(topic, journal).owner
     hold = plan_hold(topic, is_owner=owner is None)

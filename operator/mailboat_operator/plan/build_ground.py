@@ -19,7 +19,7 @@ from mailboat_operator.manifests.spark import SparkRun, application_name, build_
 from mailboat_operator.manifests.spark_apache import apache_application
 from mailboat_operator.manifests.spark_kubeflow import kubeflow_application
 from mailboat_operator.manifests.workloads import CONFIG_ENDING
-from mailboat_operator.plan.conditions import Finding, stalled, under_way
+from mailboat_operator.plan.conditions import Finding, stalled
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict
 
 APPLICATIONS: Final = MappingProxyType(
@@ -119,7 +119,7 @@ def ground_of(build: PackageBuild, seen: BuildSurroundings) -> Ground | Sequence
     """What the build stands on, or why nothing can be asked for at the moment."""
     name, publisher, journal = build.spec.publisher_ref.name, seen.publisher, seen.around.journal
     if publisher is None:
-        return under_way("PublisherMissing", f"there is no Publisher {name} that can be understood")
+        return stalled("PublisherMissing", f"there is no Publisher {name} that can be understood")
     findings = hindrance(build.metadata, publisher.spec.journal_ref.name, seen.around, (), suspend=False)
     if findings is not None or journal is None:
         return findings or ()

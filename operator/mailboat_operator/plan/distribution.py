@@ -27,6 +27,7 @@ from mailboat_operator.plan.fleet import ordinal_of
 from mailboat_operator.plan.workload import is_paused
 
 DISTRIBUTED: Final = "Distributed"
+_FOR_PERSONS: Final = frozenset({"PublisherMissing"})
 _SHORTEST_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 30.0
 _SHARE: Final = 5.0
@@ -90,7 +91,8 @@ def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tupl
 
 def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: datetime, again: float | None) -> Plan:
     """Say what it waits for; `again` is the wish of who refused, in seconds."""
-    findings = [*under_way(*obstacle), _distributed(Truth.FALSE, *obstacle)]
+    say = stalled if obstacle[0] in _FOR_PERSONS else under_way
+    findings = [*say(*obstacle), _distributed(Truth.FALSE, *obstacle)]
     state = distribution.status.state or DistributionState.PENDING
     plan = _plan(distribution, replace(distribution.status, state=state), findings, now)
     return replace(plan, again_seconds=max(again or 0.0, _pause(distribution.metadata.created_at, now)))

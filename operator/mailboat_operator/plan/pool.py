@@ -16,7 +16,7 @@ from mailboat_operator.manifests.pool import MEMBERS_ENDING, Choice, owner_of_po
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
-from mailboat_operator.plan.conditions import Finding, conditions_after, stalled, under_way
+from mailboat_operator.plan.conditions import Finding, conditions_after, stalled
 from mailboat_operator.plan.fleet import pause_before_asking
 from mailboat_operator.plan.health import health_of, shared_identity
 from mailboat_operator.plan.scaling import Step, most_replicas, next_step
@@ -72,14 +72,14 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
         *plan_children(children, live),
     ]
     findings = step.findings or _keda_problem(pool, around)
-    return _plan(pool, around, actions, findings or roll_out(live, metadata.name, spec.replicas, "members"))
+    return _plan(pool, around, actions, findings or roll_out(pool, around))
 
 
 def _keda_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
     wanted = pool.spec.autoscaling
     if wanted is None or wanted.trigger is None or around.has_keda:
         return None
-    return under_way(
+    return stalled(
         "KedaMissing", "autoscaling.trigger is KEDA's, and KEDA is not installed, or out of the operator's sight"
     )
 
@@ -94,7 +94,7 @@ def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Fin
             return stalled("StagingCycle", f"the pools {', '.join(sorted(passed))} wait for each other")
         golden = around.staging.get(name)
         if golden is None:
-            return under_way("StagingMissing", f"there is no SubscriberPool {name} that can be waited for")
+            return stalled("StagingMissing", f"there is no SubscriberPool {name} that can be waited for")
         if not golden.is_editable:
             return stalled("StagingNotEditable", f"SubscriberPool {name} confirms nothing: it must be editable")
         if golden.waits_for is None:

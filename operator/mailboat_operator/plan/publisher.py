@@ -58,7 +58,7 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
     ]  # a token of ours that is used no more goes with the Publisher: no right to delete Secrets is needed
-    return _plan(publisher, around, actions, roll_out(live, owner.name_of(), 1, "publisher"))
+    return _plan(publisher, around, actions, roll_out(publisher, around))
 
 
 def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:

@@ -11,6 +11,7 @@ from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.manifests.children import ChildKey, Manifest, digest_of
 from mailboat_operator.manifests.configuration import SecretMount, journal_mounts
 from mailboat_operator.manifests.names import PAUSED
@@ -18,6 +19,14 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.plan.children import Live, taken_name
 from mailboat_operator.plan.conditions import CONFLICTS, STALLED, Finding, ready, stalled, suspended, under_way
 from mailboat_operator.plan.fleet import Fleet
+from mailboat_operator.plan.pods import (
+    DEADLINE_EXCEEDED,
+    MISCONFIGURED,
+    PROGRESS_DEADLINE,
+    Pods,
+    is_progress_over,
+    trouble_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class Surroundings:
         fleet: Everybody on the journal; None where no agent could be asked.
         has_keda: Whether KEDA is installed.
         pools: The pools on a publisher's journal.
+        pods: Those of the workload; none while all are ready.
     """
 
     journal: Journal | None
@@ -71,6 +81,7 @@ class Surroundings:
     fleet: Fleet | None = None
     has_keda: bool = False
     pools: Sequence[SubscriberPool] = ()
+    pods: Pods = field(default_factory=Pods)
 
 
 def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
@@ -98,12 +109,12 @@ def hindrance(
     if is_paused(metadata, suspend=suspend):
         return suspended(suspend=suspend)
     if around.journal is None:
-        return under_way("JournalMissing", f"there is no Journal {journal_name} that can be understood")
+        return stalled("JournalMissing", f"there is no Journal {journal_name} that can be understood")
     conflict = _conflict_of(around.journal)
     if conflict is not None:
         return conflict
     missing = list(_missing_entries([*mounts, *journal_mounts(around.journal.spec)], around.secrets))
-    return under_way("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
+    return stalled("SecretMissing", f"missing: {', '.join(missing)}") if missing else None
 
 
 def _conflict_of(journal: Journal) -> Sequence[Finding] | None:
@@ -137,17 +148,41 @@ def name_conflict(wanted: Sequence[Manifest], around: Surroundings, uid: str) ->
     return stalled("NameTaken", message)
 
 
-def roll_out(live: Live, name: str, replicas: int, members: str) -> Sequence[Finding]:
-    """How far the pods are."""
-    found = live.get(ChildKey("StatefulSet", name), {})
-    status = found.get("status") or {}
-    is_seen = status.get("observedGeneration", 0) >= found.get("metadata", {}).get("generation", 1)
-    is_current = status.get("updateRevision") == status.get("currentRevision")
+def roll_out(resource: Publisher | SubscriberPool, around: Surroundings) -> Sequence[Finding]:
+    """How far the pods are, and why they are no further."""
+    is_pool = isinstance(resource, SubscriberPool)
+    replicas = resource.spec.replicas if isinstance(resource, SubscriberPool) else 1
+    workload = around.children.get(ChildKey("StatefulSet", resource.metadata.name), {})
+    status = workload.get("status") or {}
     count = int(status.get("readyReplicas") or 0)
-    text = f"{count} of {replicas} {members} ready"
-    if count < replicas or int(status.get("replicas") or 0) != replicas:
-        return under_way("PodsNotReady", text)
-    return ready(text) if is_seen and is_current else under_way("RollingOut", text)
+    text = f"{count} of {replicas} {'members' if is_pool else 'publisher'} ready"
+    if is_rolled_out(workload, replicas):
+        return ready(text)
+    trouble = trouble_of(around.pods)
+    text = text if trouble is None else f"{text}; {trouble.message}"
+    if trouble is not None and trouble.reason == MISCONFIGURED:
+        return stalled(*trouble._replace(message=text))
+    if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=is_pool):
+        return stalled(DEADLINE_EXCEEDED, f"{text}. No progress for {PROGRESS_DEADLINE.seconds // 60} minutes")
+    if trouble is not None:
+        return under_way(*trouble._replace(message=text))
+    is_short = count < replicas or int(status.get("replicas") or 0) != replicas
+    return under_way("PodsNotReady" if is_short else "RollingOut", text)
+
+
+def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
+    """Whether all pods of a StatefulSet are ready and of its present template.
+
+    Args:
+        workload: The StatefulSet; empty where there is none.
+        replicas: How many there should be; None takes what the StatefulSet says.
+    """
+    spec, status = workload.get("spec") or {}, workload.get("status") or {}
+    wanted = int(spec.get("replicas") or 0) if replicas is None else replicas
+    is_seen = status.get("observedGeneration", 0) >= workload.get("metadata", {}).get("generation", 1)
+    is_current = status.get("updateRevision") == status.get("currentRevision")
+    has_all = int(status.get("readyReplicas") or 0) >= wanted and int(status.get("replicas") or 0) == wanted
+    return bool(workload) and is_seen and is_current and has_all
 
 
 def count_of(live: Live, name: str, key: str) -> int:

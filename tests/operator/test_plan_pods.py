@@ -1,0 +1,181 @@
+"""Why pods do not run, as conditions of Publishers and SubscriberPools, and the deadline for progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.manifests.children import ChildKey
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.plan.conditions import READY, STALLED
+from mailboat_operator.plan.pods import Pods, present, subject_uid, trouble_of
+from mailboat_operator.plan.pool import plan_pool
+from mailboat_operator.plan.publisher import plan_publisher
+from mailboat_operator.plan.workload import Surroundings
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+POOL = {"journalRef": {"name": "main"}, "replicas": 2, "target": {"files": {"volume": {"size": "5Gi"}}}}
+RUNS = {"name": "mailboat", "started": True, "ready": False, "state": {"running": {}}}
+READY_AGENT = {**RUNS, "ready": True}
+CRASHED = {"exitCode": 2, "reason": "Error"}
+
+
+def stored(kind: str, name: str, spec: dict[str, Any], status: Any = None) -> Any:
+    head = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "generation": 1}
+    manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": kind, "metadata": head, "spec": spec}
+    return decode(manifest if status is None else {**manifest, "status": status})
+
+
+JOURNAL = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}})
+
+
+def pod(number: int = 0, *containers: dict[str, Any], age: float = 0.0, **status: Any) -> dict[str, Any]:
+    made = (NOW - timedelta(minutes=age)).isoformat()
+    metadata = {"name": f"edge-{number}", "uid": f"uid-edge-{number}", "creationTimestamp": made}
+    return {"metadata": metadata, "status": {"containerStatuses": list(containers), **status}}
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"name": "web", "image": "nginx:nope", "ready": False, "state": state, **more}
+
+
+def event(reason: str, message: str, time: str = "2026-11-21T11:59:00Z") -> dict[str, Any]:
+    subject = {"name": "edge-0"}
+    return {"type": "Warning", "reason": reason, "message": message, "involvedObject": subject, "lastTimestamp": time}
+
+
+def workload(name: str = "edge", replicas: int = 2) -> dict[ChildKey, Any]:
+    metadata = {"uid": f"uid-{name}", "ownerReferences": [{"uid": f"uid-{name}", "controller": True}]}
+    status = {"replicas": replicas, "readyReplicas": 0, "observedGeneration": 1}
+    return {ChildKey("StatefulSet", name): {"metadata": metadata, "spec": {"replicas": replicas}, "status": status}}
+
+
+def said(plan: Any) -> tuple[str, bool, str]:
+    """Reason, whether it is stalled, and the message."""
+    found = {one["type"]: one for one in plan.status["conditions"]}
+    return found[READY]["reason"], found[STALLED]["status"] == "True", found[READY]["message"]
+
+
+def planned(*pods: dict[str, Any], at: datetime = NOW, before: Any = None, events: Any = ()) -> Any:
+    around = Surroundings(JOURNAL, {}, workload(), AgentImage("mailboat:1"), at)
+    around = replace(around, pods=Pods(present(pods), events))
+    return plan_pool(stored("SubscriberPool", "edge", POOL, before), around)
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": 'persistentvolumeclaim "site" not found'}
+TROUBLE = [
+    (pod(0, conditions=[UNSCHEDULABLE]), "PodUnschedulable", 'edge-0: no node takes the pod: persistentvolumeclaim "s'),
+    (
+        pod(0, waiting("ErrImagePull", "x")),
+        "ImagePullFailed",
+        "edge-0: container web: image nginx:nope can't be pulled",
+    ),
+    (pod(0, waiting("CrashLoopBackOff", lastState={"terminated": CRASHED})), "ContainerCrashing", "exit code 2; see `"),
+    (
+        pod(0, {**RUNS, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),
+        "ContainerCrashing",
+        "exit code 137, OOMKilled; see `kubectl logs edge-0 -c mailboat --previous`",
+    ),
+    (pod(0, phase="Failed", reason="Evicted", message="low on memory"), "PodFailed", "edge-0: Evicted: low on memory"),
+]
+
+
+@pytest.mark.parametrize(("seen", "reason", "text"), TROUBLE)
+def test_the_cause_of_a_pod_that_does_not_run_is_in_the_condition(seen: Any, reason: str, text: str) -> None:
+    found, is_stalled, message = said(planned(seen, pod(1, READY_AGENT)))
+    assert (found, is_stalled) == (reason, False)
+    assert message.startswith("0 of 2 members ready; ")
+    assert text in message
+
+
+def test_a_container_that_can_not_be_created_is_stalled_at_once() -> None:
+    text = "container has runAsNonRoot and image will run as root"
+    reason, is_stalled, message = said(planned(pod(0, waiting("CreateContainerConfigError", text))))
+    assert (reason, is_stalled) == ("ContainerMisconfigured", True)
+    assert message.endswith(f"edge-0: container web: CreateContainerConfigError: {text}")
+
+
+def test_the_two_reasons_of_an_image_that_can_not_be_pulled_have_one_message() -> None:
+    first = said(planned(pod(0, waiting("ErrImagePull", "not found"))))
+    assert said(planned(pod(0, waiting("ImagePullBackOff", "Back-off pulling image")))) == first
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "text"),
+    [
+        (event("FailedCreate", "exceeded quota: compute"), "PodNotCreated", "exceeded quota: compute"),
+        (event("FailedMount", 'configmap "web" not found'), "VolumeNotMounted", 'edge-0: configmap "web" not found'),
+    ],
+)
+def test_an_event_says_why_a_pod_was_not_created_or_not_started(seen: Any, reason: str, text: str) -> None:
+    found = said(planned(events=[event("Unhealthy", "old", "2026-11-21T11:00:00Z"), seen]))
+    assert found == (reason, False, f"0 of 2 members ready; {text}")
+
+
+def test_events_are_asked_for_of_the_object_that_has_not_started() -> None:
+    [stateful_set] = workload().values()
+    assert subject_uid(stateful_set, []) == "uid-edge"
+    assert subject_uid(stateful_set, [pod(0), pod(1, waiting("ContainerCreating"))]) == "uid-edge-1"
+    assert subject_uid(stateful_set, [pod(0), pod(1)]) is None
+
+
+def test_without_progress_for_ten_minutes_a_pool_is_stalled_with_the_cause() -> None:
+    broken = (pod(0, waiting("ImagePullBackOff")), pod(1, waiting("ImagePullBackOff")))
+    first = planned(*broken).status
+    early = planned(*broken, at=NOW + timedelta(minutes=9), before=first)
+    assert early.status is None
+    late = planned(*broken, at=NOW + timedelta(minutes=10), before=first)
+    reason, is_stalled, message = said(late)
+    assert (reason, is_stalled) == ("ProgressDeadlineExceeded", True)
+    assert message.startswith("0 of 2 members ready; edge-0: container web: image nginx:nope can't be pulled")
+    assert message.endswith(". No progress for 10 minutes")
+    assert planned(*broken, at=NOW + timedelta(minutes=20), before=late.status).status is None
+
+
+def test_a_new_pod_begins_the_deadline_again() -> None:
+    old = pod(0, waiting("ImagePullBackOff"), age=60)
+    first = planned(old).status
+    stalled = planned(old, at=NOW + timedelta(minutes=11), before=first).status
+    fresh = pod(0, waiting("ImagePullBackOff"), age=-15)
+    assert said(planned(fresh, at=NOW + timedelta(minutes=16), before=stalled))[:2] == ("ImagePullFailed", False)
+
+
+def test_a_pod_whose_readiness_changed_is_progress() -> None:
+    broken = pod(1, waiting("ImagePullBackOff"), age=60)
+    first = planned(broken).status
+    turned = {"type": "Ready", "status": "True", "lastTransitionTime": (NOW + timedelta(minutes=12)).isoformat()}
+    ready = pod(0, READY_AGENT, conditions=[turned], age=60)
+    assert planned(ready, broken, at=NOW + timedelta(minutes=15), before=first).status is None
+    assert said(planned(broken, at=NOW + timedelta(minutes=15), before=first))[1]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [pod(0, RUNS, age=600), pod(0, waiting("PodInitializing"), initContainerStatuses=[{**RUNS, "name": "seed"}])],
+)
+def test_a_member_that_catches_up_or_restores_a_snapshot_has_no_deadline(member: Any) -> None:
+    first = planned(member).status
+    assert planned(member, at=NOW + timedelta(hours=5), before=first).status is None
+
+
+def test_a_publisher_whose_agent_runs_and_is_not_ready_has_the_deadline() -> None:
+    spec = {"journalRef": {"name": "main"}}
+    around = Surroundings(JOURNAL, {}, workload("author", 1), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
+    first = plan_publisher(stored("Publisher", "author", spec), around)
+    assert said(first)[:2] == ("PodsNotReady", False)
+    later = replace(around, now=NOW + timedelta(minutes=10))
+    assert said(plan_publisher(stored("Publisher", "author", spec, first.status), later))[:2] == (
+        "ProgressDeadlineExceeded",
+        True,
+    )
+
+
+def test_pods_that_are_being_deleted_or_that_wait_for_nothing_are_no_trouble() -> None:
+    going = pod(0, waiting("ImagePullBackOff"))
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:00Z"
+    assert trouble_of(Pods(present([going, pod(1, waiting("ContainerCreating")), pod(10), pod(2, RUNS)]))) is None
+    assert [one["metadata"]["name"] for one in present([going, pod(10), pod(2)])] == ["edge-2", "edge-10"]
