@@ -40,6 +40,7 @@ BUILT = BuildReport(
     stage_seconds={"cut": 0.2, "build": 95.0, "close": 0.01, "publish": 1.5},
 )
 EDGE = BuildFollowerView("edge-1", 40, "current")
+WEST = BuildFollowerView("west", 37, "importing", dropped=2)
 
 
 def lines_of(report: Report) -> list[str]:
@@ -118,11 +119,13 @@ def test_of_very_many_problems_the_first_are_shown_and_all_are_in_the_document()
 def test_status_shows_each_build_and_how_far_everybody_is() -> None:
     builds = [
         BuildView("release-7", "author", "published", 40, 40, 3_000_000, 0, 39, 1, 2, (EDGE,)),
+        BuildView("release-9", "author", "incomplete", 40, 40, 90, 0, 39, 1, 2, (EDGE, WEST)),
         BuildView("release-8", "author", "publishing", 1_200, 4_000, 90, 40, 1_239, 3, 4),
     ]
     assert lines_of(status_report(builds)) == [
         "BUILD       PUBLISHER   STATE          PUBLISHED     SIZE   IMPORTED",
         "release-7   author      published          40/40   3.0 MB   edge-1 40 (current)",
+        "release-9   author      incomplete         40/40     90 B   edge-1 40 (current); west 37, 2 dropped (importing)",
         "release-8   author      publishing   1,200/4,000     90 B   -",
     ]
     assert lines_of(status_report([])) == ["the log holds no build"]

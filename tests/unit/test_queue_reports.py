@@ -128,6 +128,23 @@ def test_trimmed_packages_cost_nothing() -> None:
     assert (offsets_in(reports, 100, Report.GIVEN_UP), reports.range_count) == ([90, 92, 94, 96, 98], 5)
 
 
+def test_trimmed_packages_are_never_taken_for_imported() -> None:
+    reports = PackageReports()
+    hear_all(reports, (2, FAILED), (9, IMPORTED))
+    reports.trim(5)
+    assert [reports.find(AUTHOR, EDGE, one).are_complete for one in (2, 4, 5)] == [False, False, True]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.sampled_from([REMOVED, IMPORTED, FAILED])), max_size=30))
+def test_answers_change_at_edges_only(statuses: list[tuple[int, PackageStatus]]) -> None:
+    reports = PackageReports(max_ranges=4)
+    hear_all(reports, *statuses)
+    edges = reports.edges(AUTHOR, EDGE, 3, 17)
+    for offset in range(4, 18):
+        before, at = (reports.find(AUTHOR, EDGE, one) for one in (offset - 1, offset))
+        assert offset in edges or before == at
+
+
 def test_other_messages_mean_nothing_and_clear_forgets_all() -> None:
     reports = PackageReports()
     reports.hear(PingMessage())

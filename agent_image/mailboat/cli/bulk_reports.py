@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.build_views import BuildView
+    from mailboat.agent.control.build_views import BuildFollowerView, BuildView
     from mailboat.bulk.library import Build
     from mailboat.bulk.plan import CutPlan
     from mailboat.bulk.records import Problem
@@ -156,7 +156,7 @@ def _status_blocks(found: Sequence[BuildView], unfinished: Sequence[Build]) -> I
             one.state,
             f"{one.published:,}/{one.total:,}",
             bytes_text(one.package_bytes),
-            ", ".join(f"{each.name} {each.imported:,} ({each.state})" for each in one.subscribers) or ABSENT,
+            "; ".join(map(_follower_text, one.subscribers)) or ABSENT,
         )
         for one in found
     ]
@@ -167,6 +167,12 @@ def _status_blocks(found: Sequence[BuildView], unfinished: Sequence[Build]) -> I
             f"{one.build_id} is unfinished ({one.state}): {count_text(one.bins, 'package')} of {one.recipe.source};"
             " run its command again, or: mailboat bulk forget ID"
         )
+
+
+def _follower_text(one: BuildFollowerView) -> str:
+    missed = {"skipped": one.skipped, "dropped": one.dropped, "given up": one.given_up, "unknown": one.unknown}
+    counts = [f"{one.imported:,}", *(f"{count:,} {name}" for name, count in missed.items() if count)]
+    return f"{one.name} {', '.join(counts)} ({one.state})"
 
 
 def differences_report(found: Sequence[TargetDifference], targets: Sequence[str]) -> Report:

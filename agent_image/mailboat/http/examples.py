@@ -99,7 +99,7 @@ BUILD: Final[Document] = asdict(
         4_331,
         1_767_225_600_000,
         1_767_225_660_000,
-        (BuildFollowerView("edge-1", 4_100, "importing"),),
+        (BuildFollowerView("edge-1", 4_090, "importing", pending=100, dropped=10),),
     )
 )
 PUBLISHER: Final[Document] = asdict(_PUBLISHER)

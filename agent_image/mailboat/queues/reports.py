@@ -106,7 +106,8 @@ class _Queue:
             self._delete(0, places)
 
     def trim(self, before: int) -> None:
-        """Nobody asks about packages below an offset any more."""
+        """Packages below an offset are left in no log; asked about all the same, they are unknown, never imported."""
+        self.complete_from = max(self.complete_from, before)
         self._delete(0, bisect_left(self.lasts, before))
 
     def _insert(self, place: int, first: int, last: int, report: int) -> None:
@@ -180,6 +181,16 @@ class PackageReports:
             place = queue.place_of(offset)
             report = None if place is None else Report(queue.reports[place])
             return QueueReports(report, queue.golden, queue.first, queue.last, offset >= queue.complete_from)
+
+    def edges(self, publisher: AgentName, queue_name: QueueName, first: int, last: int) -> list[int]:
+        """Offsets at which `find` may change its answer, for packages between two offsets, both included."""
+        with self._lock:
+            queue = self._queues.get((publisher, queue_name))
+            if queue is None:
+                return []
+            begin, end = bisect_left(queue.lasts, first), bisect_right(queue.firsts, last)
+            ranges = [*queue.firsts[begin:end], *(one + 1 for one in queue.lasts[begin:end])]
+            return [queue.complete_from, queue.first, queue.last + 1, *ranges]
 
     def last(self, publisher: AgentName, queue_name: QueueName) -> int:
         """The highest offset that the subscriber has sent a status about; -1 when none."""

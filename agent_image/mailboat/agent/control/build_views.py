@@ -7,17 +7,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BuildFollowerView:
-    """How far a subscriber is with a build.
+    """What became of a build's packages at a subscriber. Each package that the log holds is in exactly one count.
 
     Attributes:
         name: The subscriber.
-        imported: Packages of the build before its position.
+        imported: Packages that it imported.
         state: One of the subscriber's phases, or `silent`, `new`.
+        pending: Packages that it has still to import.
+        skipped: Packages that it passed because its golden subscriber did not import them, or that are older than its
+            subscription.
+        dropped: Packages that a clear command dropped.
+        given_up: Packages in its error queue.
+        unknown: Packages that it passed, where an import cannot be known.
     """
 
     name: str
     imported: int
     state: str
+    pending: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    given_up: int = 0
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +38,9 @@ class BuildView:
     Attributes:
         build_id: The build.
         publisher: Who publishes it.
-        state: `publishing` until its last package stands in the log, then `published`; `distributed` when all known
-            subscribers of the publisher are past it.
+        state: `publishing` until its last package stands in the log, then `published` while a subscriber of the
+            publisher has packages to import; then `distributed` if all imported all of them, else `incomplete`.
+            `failed` as soon as a subscriber gave up one of them.
         published: How many of its packages stand in the log.
         total: How many it has.
         package_bytes: Of those that stand in the log.
@@ -36,7 +48,7 @@ class BuildView:
         last_offset: Where the last of them stands so far.
         first_published_ms: When the log took the first one.
         last_published_ms: When it took the last one so far.
-        subscribers: How far everybody is who follows the publisher.
+        subscribers: What became of it at each subscriber that follows the publisher.
     """
 
     build_id: str

@@ -80,7 +80,7 @@ class ControlRoom:
         self._queues = QueueDesk(self._picture, self._audience, workspace.clock)
         self._distributions = Distributions(workspace, self._picture, self._audience)
         self._progress = BuildProgress(workspace)
-        self._builds = BuildsSeen(workspace, self._audience)
+        self._builds = BuildsSeen(workspace, self._picture, self._audience)
         self._commands = CommandOffice(workspace, self._picture)
         self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
 
@@ -151,6 +151,7 @@ class ControlRoom:
     def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
         """See `Control`."""
         self._hear_announcements()
+        self._hear_statuses()
         return self._builds.list() if build_id is None else [self._builds.find(build_id)]
 
     def queues(self, publisher: str) -> Sequence[QueueView]:

@@ -1,0 +1,106 @@
+"""What the control room shows of bulk builds: what became of their packages at each subscriber."""
+
+from __future__ import annotations
+
+import pytest
+from mailboat.agent.control.build_views import BuildFollowerView, BuildView
+from mailboat.agent.control.port import BuildMissingError
+from mailboat.agent.control.room import ControlRoom
+from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
+from mailboat.model.messages import Action, BulkPart, PackageMessage, ReportStart, TopicRole
+from mailboat.model.paths import NodePath
+from mailboat.testing.control_harbour import (
+    AUTHOR,
+    FAILED,
+    IMPORTED,
+    OTHER,
+    REMOVED,
+    SLING_ID,
+    Harbour,
+    publish,
+    settle,
+)
+
+TOTAL = 4
+
+
+def publish_part(harbour: Harbour, sequence: int) -> None:
+    message = PackageMessage(
+        pub_sling_id=SLING_ID,
+        package_id=PackageId(f"part-{sequence}"),
+        action=Action.DELETE,
+        package_type="tree",
+        pub_agent_name=AUTHOR,
+        paths=(NodePath(f"/content/{sequence}"),),
+        bulk=BulkPart(BuildId("release-7"), sequence, TOTAL),
+    )
+    harbour.append(TopicRole.PACKAGE, message)
+
+
+def publish_build(harbour: Harbour, room: ControlRoom) -> None:
+    """At offsets 1 to 4, between other packages."""
+    publish(room)
+    for sequence in range(TOTAL):
+        publish_part(harbour, sequence)
+    publish(room)
+
+
+def shown(harbour: Harbour, room: ControlRoom) -> tuple[str, dict[str, BuildFollowerView]]:
+    settle(harbour, room)
+    (found,) = room.builds("release-7")
+    assert isinstance(found, BuildView)
+    return found.state, {one.name: one for one in found.subscribers}
+
+
+def test_each_package_of_a_build_is_in_exactly_one_count(harbour: Harbour, room: ControlRoom) -> None:
+    publish_build(harbour, room)
+    golden = AgentName("golden")
+    harbour.subscriber("behind").announce(2)
+    harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(5)
+    harbour.subscriber("failing").tell(2, FAILED)
+    harbour.subscriber("foreign", reports=None).announce(5)
+    harbour.subscriber("skipping").tell(3, REMOVED, golden=golden)
+    harbour.subscriber("later", reports=ReportStart(Offset(3), is_first=True)).announce(5)
+    for offset in (2, 3, 4):
+        harbour.subscriber("dropping", is_editable=True).tell(offset, REMOVED)
+    for name in ("dropping", "failing", "importing", "skipping"):
+        harbour.subscriber(name, is_editable=name == "dropping").announce(5)
+    state, found = shown(harbour, room)
+    assert state == "failed"
+    assert found == {
+        "behind": BuildFollowerView("behind", 2, "importing", pending=2),
+        "dropping": BuildFollowerView("dropping", 1, "importing", dropped=3),
+        "failing": BuildFollowerView("failing", 3, "importing", given_up=1),
+        "foreign": BuildFollowerView("foreign", 0, "importing", unknown=4),
+        "importing": BuildFollowerView("importing", 4, "importing"),
+        "later": BuildFollowerView("later", 2, "importing", skipped=2),
+        "skipping": BuildFollowerView("skipping", 3, "importing", skipped=1),
+    }
+
+
+def test_a_build_is_distributed_only_if_all_imported_all_of_it(harbour: Harbour, room: ControlRoom) -> None:
+    publish_build(harbour, room)
+    assert shown(harbour, room)[0] == "published"
+    edge = harbour.subscriber(is_editable=True)
+    edge.announce(3)
+    assert shown(harbour, room)[0] == "published"
+    edge.tell(4, REMOVED)
+    edge.announce(5)
+    assert shown(harbour, room)[0] == "incomplete"
+    edge.tell(4, IMPORTED)
+    assert shown(harbour, room)[0] == "distributed"
+
+
+def test_packages_that_the_log_holds_no_more_are_not_counted(harbour: Harbour, room: ControlRoom) -> None:
+    publish_build(harbour, room)
+    edge = harbour.subscriber()
+    edge.tell(1, FAILED)
+    edge.announce(5)
+    assert shown(harbour, room)[1]["edge"].given_up == 1
+    journal, topic = harbour.workspace.journal, harbour.workspace.package_topic
+    journal.truncate(topic, Offset(3))
+    state, found = shown(harbour, room)
+    assert (state, found["edge"]) == ("distributed", BuildFollowerView("edge", 2, "importing"))
+    journal.truncate(topic, Offset(6))
+    with pytest.raises(BuildMissingError):
+        room.builds("release-7")
