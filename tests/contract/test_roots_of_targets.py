@@ -6,7 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mailboat.content.locations import TARGET_KINDS
+from mailboat.agent.snapshots import restore_snapshot, take_snapshot
+from mailboat.clock import SystemClock
+from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.publisher.requests import DistributionRequest, add_request
@@ -36,3 +38,21 @@ def test_only_content_within_the_roots_is_ever_written(tmp_path: Path, kind: str
         position = target.ledger.position()
         assert position is not None
         assert position.next_offset == 8
+
+
+@pytest.mark.parametrize("kind", TARGET_KINDS)
+def test_only_content_within_the_roots_is_restored_from_a_snapshot(tmp_path: Path, kind: str) -> None:
+    with Engine(tmp_path / "home") as engine:
+        source = page_source("/site/de/a", "/site/fr/a", "/other/a")
+        engine.publisher().publish(add_request([NodePath("/")]), source)
+        with closing(engine.target("sqlite")) as whole:
+            engine.subscriber(whole).run(Until.CAUGHT_UP)
+        location = f"sqlite:{engine.folder / 'edge-sqlite/content.db'}"
+        take_snapshot(location, tmp_path / "snap", SystemClock())
+    into = f"{kind}:{tmp_path / ('new.db' if kind == 'sqlite' else 'new')}"
+    roots = tuple(map(NodePath, ("/site/de/a", "/site/de", "/missing")))
+    taken = restore_snapshot(tmp_path / "snap", into, None, roots=roots)
+    with closing(open_target(into)) as target:
+        assert [node.path for node in content_of(target)] == ["/site", "/site/de", "/site/de/a"]
+        assert target.ledger.position() == taken.head.position
+    assert taken.roots == roots

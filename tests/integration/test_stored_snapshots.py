@@ -155,6 +155,22 @@ def test_a_machine_with_a_configuration_alone_seeds_a_target(home: Path, command
     assert (tmp_path / "new/a.txt").read_text() == "one"
 
 
+@pytest.mark.parametrize("extra", [["--seed"], []], ids=["seed", "restore"])
+def test_only_content_within_the_roots_of_the_subscriber_is_restored(
+    home: Path, boat: Any, tmp_path: Path, extra: list[str]
+) -> None:
+    boat.do("content", "snapshot", f"generations:{tmp_path / 'second'}", "blob:edge")
+    document = yaml.safe_load((home / "mailboat.yaml").read_text()) or {}
+    member = {"name": "edge-9", "target": f"files:{tmp_path / 'new'}", "roots": ["/b.txt"]}
+    document["agents"] = {"subscribers": [member]}
+    (home / "mailboat.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "link").symlink_to(tmp_path)
+    into = f"files:{tmp_path / 'link/new'}"
+    found = boat.json("content", "restore", "blob:edge", "--into", into, *extra)
+    assert (found["roots"], found["next_offset"]) == (["/b.txt"], 2)
+    assert [one.name for one in (tmp_path / "new").iterdir() if not one.name.startswith(".")] == ["b.txt"]
+
+
 def test_what_a_killed_restore_left_behind_goes_with_the_next(home: Path, boat: Any, tmp_path: Path) -> None:
     left = home / "snapshots" / "left"
     left.mkdir(parents=True)

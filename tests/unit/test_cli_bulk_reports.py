@@ -40,7 +40,7 @@ BUILT = BuildReport(
     stage_seconds={"cut": 0.2, "build": 95.0, "close": 0.01, "publish": 1.5},
 )
 EDGE = BuildFollowerView("edge-1", 40, "current")
-WEST = BuildFollowerView("west", 37, "importing", dropped=2)
+WEST = BuildFollowerView("west", 37, "new", dropped=2)
 
 
 def lines_of(report: Report) -> list[str]:
@@ -125,7 +125,7 @@ def test_status_shows_each_build_and_how_far_everybody_is() -> None:
     assert lines_of(status_report(builds)) == [
         "BUILD       PUBLISHER   STATE          PUBLISHED     SIZE   IMPORTED",
         "release-7   author      published          40/40   3.0 MB   edge-1 40 (current)",
-        "release-9   author      incomplete         40/40     90 B   edge-1 40 (current); west 37, 2 dropped (importing)",
+        "release-9   author      incomplete         40/40     90 B   edge-1 40 (current); west 37, 2 dropped (new)",
         "release-8   author      publishing   1,200/4,000     90 B   -",
     ]
     assert lines_of(status_report([])) == ["the log holds no build"]

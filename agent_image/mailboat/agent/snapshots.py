@@ -30,10 +30,11 @@ from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName
-from mailboat.model.paths import ROOT
+from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.roots import Roots
 
 _EVERYTHING: Final = WorkspaceFilter((FilterSet(ROOT),))
 _NO_LIMITS: Final = PackageLimits(
@@ -51,11 +52,19 @@ class TargetNotEmptyError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A snapshot that was taken, or restored."""
+    """A snapshot that was taken, or restored.
+
+    Attributes:
+        head: What it stands for.
+        tail: What its package came to.
+        total_bytes: Its length.
+        roots: What was restored of it, each path with all below it; empty: all.
+    """
 
     head: SnapshotHead
     tail: SnapshotTail
     total_bytes: int
+    roots: tuple[NodePath, ...] = ()
 
 
 def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> Taken:
@@ -80,7 +89,13 @@ def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = N
     return Taken(head, tail, file.stat().st_size)
 
 
-def restore_snapshot(file: Path, target: str, workspace: Workspace | None, watch: Watch | None = None) -> Taken:
+def restore_snapshot(
+    file: Path,
+    target: str,
+    workspace: Workspace | None,
+    watch: Watch | None = None,
+    roots: tuple[NodePath, ...] = (),
+) -> Taken:
     """Make a new target of a snapshot.
 
     Args:
@@ -88,6 +103,7 @@ def restore_snapshot(file: Path, target: str, workspace: Workspace | None, watch
         target: Where to; missing, or empty.
         workspace: Whose log the position must fit; None when that is left to the subscriber's start.
         watch: Told of the bytes of content that went by.
+        roots: Those of the target's subscriber: nothing outside is restored; empty: all is.
 
     Raises:
         SnapshotCorruptError: Before anything was written.
@@ -103,8 +119,8 @@ def restore_snapshot(file: Path, target: str, workspace: Workspace | None, watch
             _check_is_empty(target)
         with closing(open_target(target)) as opened:
             _check_empty_ledger(opened, target)
-            _apply(snapshot, opened, file, watch)
-        return Taken(snapshot.head, snapshot.tail, file.stat().st_size)
+            _apply(snapshot, opened, file, watch, roots)
+        return Taken(snapshot.head, snapshot.tail, file.stat().st_size, roots)
 
 
 def check_position(head: SnapshotHead, workspace: Workspace) -> None:
@@ -127,7 +143,7 @@ def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> Sna
     return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
 
 
-def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None) -> None:
+def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None, roots: tuple[NodePath, ...]) -> None:
     reader = TreeCodec().open(snapshot.package, _NO_LIMITS, None)
     try:
         change = reader.change()
@@ -135,7 +151,8 @@ def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None) 
             raise SnapshotCorruptError(f"{file} holds a part of a tree only", file=file)
         with target.batch() as batch:
             records = change.records if watch is None else watched_records(change.records, watch)
-            batch.apply(TreeChange(change.filter, records), snapshot.head.position.next_offset)
+            part = Roots(roots).part_of(records) if roots else TreeChange(change.filter, records)
+            batch.apply(part, snapshot.head.position.next_offset)
             for entry in snapshot.head.given_up:
                 batch.give_up(entry)
             batch.pass_over(snapshot.head.passed_over)

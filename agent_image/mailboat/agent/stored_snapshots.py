@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from mailboat.agent.composition import Workspace
+from mailboat.agent.roots import roots_of_target
 from mailboat.agent.snapshots import Taken, check_position, restore_snapshot, take_snapshot
 from mailboat.blobs.port import BlobStore
 from mailboat.content.failures import TranslatedFailures
@@ -146,7 +147,8 @@ def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: 
     Args:
         name: Of the snapshot.
         target: Where to; missing, or empty.
-        workspace: Whose blob store and, where `is_checked`, whose log the position must fit.
+        workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
+            to which roots the target's subscriber is limited.
         is_checked: Whether it must.
 
     Raises:
@@ -159,7 +161,8 @@ def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: 
     with _room(workspace) as folder:
         file = folder / "snapshot"
         _fetch(workspace.blobs, stored, file)
-        return restore_snapshot(file, target, workspace if is_checked else None)
+        roots = roots_of_target(workspace.home, target)
+        return restore_snapshot(file, target, workspace if is_checked else None, roots=roots)
 
 
 def seed(name: str, target: str, workspace: Workspace) -> Seeded:

@@ -17,7 +17,7 @@ from mailboat.agent.hooks import Hooks
 from mailboat.agent.locations import open_target
 from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
-from mailboat.config.document import Config, Expose, HooksConfig
+from mailboat.config.document import Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
 from mailboat.discovery.announcements import states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
@@ -286,11 +286,6 @@ def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
         hooks=config.hooks,
         roots=tuple(map(parse_path, config.roots)),
     )
-
-
-def configured_roots(config: Config, name: AgentName) -> tuple[NodePath, ...]:
-    """The roots that the configuration gives a subscriber of that name: they hold for a start by hand, too."""
-    return next((tuple(map(parse_path, one.roots)) for one in config.agents.subscribers if one.name == name), ())
 
 
 def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +17,7 @@ from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
+    from mailboat.agent.home import Home
     from mailboat.agent.snapshots import Taken
     from mailboat.agent.stored_snapshots import StoredSnapshot
 
@@ -90,7 +90,8 @@ def restore(
 ) -> None:
     """Make a new target of a snapshot: a subscriber on it goes on where the snapshot stands.
 
-    The position must fit the journal of the home, if there is one. With --seed a target that has a position, a name
+    The position must fit the journal of the home, if there is one. Of a target whose subscriber has `roots` in the
+    configuration, only what lies below them is restored. With --seed a target that has a position, a name
     without a snapshot and a snapshot that does not fit the journal change nothing, and the exit code is 0: run it
     before each start of a subscriber.
     """
@@ -200,12 +201,18 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, *, is_checked: bool) -> None:
+    from mailboat.agent.composition import Workspace
+    from mailboat.agent.roots import roots_of_target
     from mailboat.agent.snapshots import restore_snapshot
 
     file, into = what
-    with _journal_to_fit(session, config, is_wanted=is_checked) as workspace, Transfer(sys.stderr) as transfer:
+    home = _home_if_any(session, config)
+    roots = () if home is None else roots_of_target(home, into)
+    with ExitStack() as opened:
+        workspace = opened.enter_context(Workspace(home)) if home is not None and is_checked else None
+        transfer = opened.enter_context(Transfer(sys.stderr))
         transfer.begin("restoring", file_bytes(file))
-        taken = restore_snapshot(file, into, workspace, transfer.advance if transfer.is_shown else None)
+        taken = restore_snapshot(file, into, workspace, transfer.advance if transfer.is_shown else None, roots)
     _show_restored(session, taken, str(file), into)
     if workspace is None:
         session.note("whether the position fits the journal is seen when a subscriber starts on it")
@@ -213,7 +220,8 @@ def _restore_file(session: Session, what: tuple[Path, str], config: Path | None,
 
 def _show_restored(session: Session, taken: Taken, place: str, into: str) -> None:
     offset = taken.head.position.next_offset
-    session.show(_report(taken, place, f"{into} has what {place} held, and goes on at {offset}"))
+    below = f" below {', '.join(taken.roots)}" if taken.roots else ""
+    session.show(_report(taken, place, f"{into} has what {place} held{below}, and goes on at {offset}"))
     if taken.head.given_up:
         session.note(
             f"it lacks {count_text(len(taken.head.given_up), 'package')} that had been given up:"
@@ -229,22 +237,17 @@ def _workspace(session: Session, config: Path | None) -> Workspace:
     return Workspace(configuration(session, config))
 
 
-@contextmanager
-def _journal_to_fit(session: Session, config: Path | None, *, is_wanted: bool) -> Iterator[Workspace | None]:
+def _home_if_any(session: Session, config: Path | None) -> Home | None:
+    """The home, or what the configuration says; None without either, unless one was named."""
     from mailboat.agent.home import HomeMissingError
+    from mailboat.cli.configuring import configuration
 
-    if not is_wanted:
-        yield None
-        return
     try:
-        workspace = _workspace(session, config)
+        return configuration(session, config)
     except HomeMissingError:
         if session.is_home_given:
             raise
-        yield None
-        return
-    with workspace:
-        yield workspace
+        return None
 
 
 def _row(name: str, stored: StoredSnapshot) -> dict[str, Any]:
@@ -271,8 +274,10 @@ def _report(taken: Taken, place: str, line: str) -> Report:
         "nodes": taken.tail.node_count,
         "tree_digest": taken.tail.tree_digest,
         "given_up": len(taken.head.given_up),
+        "roots": list(taken.roots),
     }
     figures = (
+        f"{'of the snapshot: ' if taken.roots else ''}"
         f"{count_text(taken.tail.node_count, 'node')}, {bytes_text(taken.total_bytes)},"
         f" digest {taken.tail.tree_digest[:8]}, taken {document['taken_at']}"
     )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.agent.locations import absolute_target
-from mailboat.agent.subscribing import SubscriberProcess, Subscription, configured_roots
+from mailboat.agent.roots import configured_roots
+from mailboat.agent.subscribing import SubscriberProcess, Subscription
 from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
