@@ -72,6 +72,9 @@ class PermanentError(MailboatError):
     """The same input would fail in the same way again. Change the input or the configuration."""
 
     exit_code = 1
+    is_of_package: ClassVar[bool] = False
+    """Whether one package is the reason: a subscriber gives up that package. For any other reason it stops before it,
+    as the next package would fail as well."""
 
 
 class StopError(MailboatError):
@@ -117,6 +120,7 @@ class UntrustedInputError(PermanentError):
     """
 
     exit_code = 4
+    is_of_package = True
 
 
 # ------------------------------------------------------------------------------------------------- named states

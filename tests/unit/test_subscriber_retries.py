@@ -40,14 +40,6 @@ ENDLESS_PAUSES = replace(POLICY, max_retries=None)
 
 OF_A_PACKAGE = {"BlobMissing", "BlobCorrupt", "ImportTimeout", "ProcessorFailed", "UnknownPackageType"}
 OF_A_REDRIVE = {"PackageGone", "PackageNotFollowed", "PackageSuperseded"}
-NEVER_OF_AN_IMPORT = {
-    "AccessDenied",
-    "AgentDefect",
-    "BuildIncomplete",
-    "DemoFailed",
-    "KubectlFailed",
-    "QueueNotClearable",
-}
 
 
 def jitter() -> random.Random:
@@ -78,11 +70,19 @@ def bare(kind: type[MailboatError]) -> MailboatError:
 def test_only_what_is_of_a_package_ever_gives_one_up(error: MailboatError) -> None:
     may_give_up = (
         isinstance(error, UntrustedInputError)
-        or type(error) in {MailboatError, PermanentError}
-        or error.name in OF_A_PACKAGE | OF_A_REDRIVE | NEVER_OF_AN_IMPORT
+        or type(error) is MailboatError
+        or error.name in OF_A_PACKAGE | OF_A_REDRIVE
     )
     assert isinstance(decide_retry(error, 1000, POLICY, jitter()), GiveUp) is may_give_up
     assert not (may_give_up and is_infrastructure(error))
+
+
+def test_an_error_class_that_is_not_known_to_be_of_a_package_stops_before_it() -> None:
+    class ForeignError(PermanentError):
+        """Of code that has nothing to do with importing."""
+
+    assert isinstance(decide_retry(ForeignError("x"), 1000, POLICY, jitter()), Stop)
+    assert is_infrastructure(ForeignError("x"))
 
 
 @pytest.mark.parametrize("kind", sorted(set(DECISIONS.values()), key=lambda kind: kind.__name__))

@@ -24,6 +24,7 @@ class UnknownPackageTypeError(PermanentError):
     """
 
     exit_code = 4
+    is_of_package = True
 
 
 class PackageRegistry(Mapping[str, PackageCodec]):

@@ -32,12 +32,16 @@ _MANY: Final = ReadLimits(max_records=500)
 class PackageGoneError(PermanentError):
     """The package to re-drive is not in the journal any more: retention has removed it. Publish the content again."""
 
+    is_of_package = True
+
 
 class PackageNotFollowedError(PermanentError):
     """The package to re-drive is of a publisher that this subscriber does not follow now. It stays given up.
 
     Start the subscriber so that it follows that publisher, too, and re-drive the package again.
     """
+
+    is_of_package = True
 
 
 class PackageSupersededError(PermanentError):
@@ -46,6 +50,8 @@ class PackageSupersededError(PermanentError):
     Publish these paths again where the target lacks what should be there. The newer package counts whoever published
     it, as the subscriber may have followed others when it came.
     """
+
+    is_of_package = True
 
 
 class Redriven(NamedTuple):

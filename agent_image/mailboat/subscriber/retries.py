@@ -1,12 +1,12 @@
 """What happens after a failure: a pure decision over the error, the attempts so far and the policy.
 
-    StopError; a journal that refuses or is missing,
-    a configuration that can't be meant              stop before the package: it is good, and waiting does not help
+    StopError, and PermanentErrors of no package     stop before the package: it is good, and waiting does not help
     RetryableError, and OSError of the system        wait, without end and without counting: the package is good
-    other PermanentErrors (and so UntrustedInput)    give up at once: the package would fail in the same way again
+    PermanentErrors of a package (`is_of_package`)   give up at once: the package would fail in the same way again
     of a package's blob, hook or time; all else      count; try again after a growing pause; give up when it is used up
 
-A RetryableError is taken for trouble of the house unless it is known to be of a package.
+An error is taken for trouble of the house unless it is known to be of a package: so an error class that is new, or that
+comes up where it was not expected, never costs a package.
 
 A policy without end never gives up. The original keeps its counter when it gives up, so that the next failing package
 is dropped at its first failure; here the count belongs to one offset and is forgotten with it.
@@ -21,19 +21,12 @@ from mailboat.errors import (
     BlobCorruptError,
     BlobMissingError,
     ImportTimeoutError,
-    JournalAccessDeniedError,
-    MessageTooLargeError,
     PermanentError,
     ProcessorFailedError,
     RetryableError,
     StopError,
-    TopicMissingError,
-    UsageError,
 )
 from mailboat.frozen import Frozen
-
-_HOUSE: Final = (UsageError, JournalAccessDeniedError, TopicMissingError, MessageTooLargeError)
-"""Permanent states of the journal and the configuration, which no package is the reason for."""
 
 _PASSING_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
 """All that may pass and is of one package; any other RetryableError is of the journal, a store or this machine."""
@@ -85,7 +78,7 @@ def decide_retry(
         jitter: Pauses are between a half and the whole of their length, so that many subscribers don't retry as one.
         uncounted: Attempts before this one that do not count. They make the pause longer, and nothing else.
     """
-    if isinstance(error, (StopError, *_HOUSE)):
+    if isinstance(error, StopError) or _is_permanent_of_house(error):
         return Stop()
     pause_seconds = _pause_seconds(error, failures + uncounted, policy, jitter)
     if is_infrastructure(error) or isinstance(error, OSError):
@@ -99,7 +92,11 @@ def decide_retry(
 def is_infrastructure(error: Exception) -> bool:
     """Whether the failure says nothing about the package: another one would have failed as well."""
     is_passing = isinstance(error, RetryableError) and not isinstance(error, _PASSING_OF_A_PACKAGE)
-    return is_passing or isinstance(error, _HOUSE)
+    return is_passing or _is_permanent_of_house(error)
+
+
+def _is_permanent_of_house(error: Exception) -> bool:
+    return isinstance(error, PermanentError) and not error.is_of_package
 
 
 def _pause_seconds(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> float:
