@@ -198,6 +198,32 @@ def test_uncovered_ancestors_are_made_with_their_types(jackrabbit: Any, tmp_path
     assert dumped(jackrabbit, "/content")["/content"][0] == "sling:OrderedFolder"
 
 
+def test_a_file_with_properties_keeps_them_and_its_mime_type(jackrabbit: Any, tmp_path: Path) -> None:
+    image, content = NodePath(f"{ROOT}/x.png"), NodePath(f"{ROOT}/x.png/jcr:content")
+    data = Property(DATA_PROPERTY, (Binary(b"png"),), PropertyType.BINARY)
+    inner = Node(content, "nt:unstructured", (), (data, Property("stEvt:action", ("saved",))))
+    package = write(tmp_path / "package.zip", [Node(ROOT, "sling:Folder"), Node(image, "nt:file"), inner])
+    assert jackrabbit.ask("import", package) == []
+    found = {node["path"]: node["properties"] for node in jackrabbit.ask("dump", ROOT)}[content]
+    assert found["jcr:mimeType"][2] == ["image/png"]
+    assert found["stEvt:action"][2] == ["saved"]
+    assert found[DATA_PROPERTY][2] == [Binary(b"png").digest.hex()]
+
+
+def test_two_elements_of_one_name_are_read_as_jackrabbit_imports_them(jackrabbit: Any, tmp_path: Path) -> None:
+    package = tmp_path / "package.zip"
+    kind = 'jcr:primaryType="nt:unstructured"'
+    twice = f'<a {kind} v="1" w="1"><gone {kind}/></a><b {kind}/><a {kind} v="2"><new {kind}/></a>'
+    head = '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0"'
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr(
+            "META-INF/vault/filter.xml", f'<workspaceFilter version="1.0"><filter root="{ROOT}"/></workspaceFilter>'
+        )
+        archive.writestr(f"jcr_root{ROOT}/.content.xml", f"{head} {kind}>{twice}</jcr:root>")
+    assert jackrabbit.ask("import", package) == []
+    assert_same(dumped(jackrabbit), read(package.read_bytes()))
+
+
 # ------------------------------------------------------------------------------------------------- what we read
 
 

@@ -19,13 +19,15 @@ from mailboat.errors import (
     SourceMissingError,
     UnknownRequiredFeatureError,
     UntrustedInputError,
+    UsageError,
 )
 from mailboat.model.filters import filter_for
-from mailboat.model.nodes import Binary, Node, PropertyType
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
+from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents, PackageLimits
@@ -195,6 +197,16 @@ def test_a_directory_that_is_only_on_the_way_is_no_ancestor_to_make() -> None:
     assert list(read({"c/": b"", "c/d/e/x.txt": b""}, only_below)) == ["/c", "/c/d/e", "/c/d/e/x.txt"]
 
 
+@pytest.mark.parametrize("own", [{}, {"c/x.txt": b""}], ids=["one document", "documents and files"])
+def test_the_second_of_two_elements_of_one_name_is_imported_over_the_first(own: dict[str, str | bytes]) -> None:
+    """As in FileVault: Adobe's examples of core components have such documents."""
+    inner = f'<a {UNSTRUCTURED} v="1" w="1"><gone {UNSTRUCTURED}/></a><b {UNSTRUCTURED}/><a {UNSTRUCTURED} v="2"/><a/>'
+    found = read({"c/.content.xml": document(UNSTRUCTURED, inner), **own})
+    assert [(one.name, one.values) for one in found["/c/a"].properties] == [("v", ("2",)), ("w", ("1",))]
+    assert found["/c"].child_order == ("a", "b")
+    assert "/c/a/gone" not in found
+
+
 # ------------------------------------------------------------------------------------------------------- refusals
 
 NESTED = "<a>" * 200 + "</a>" * 200
@@ -217,7 +229,6 @@ REFUSED: dict[str, tuple[dict[str, str | bytes], str]] = {
     "slash": ({"c/.content.xml": document(UNSTRUCTURED, '<a_x002f_b c="1"/>')}, "has a slash"),
     "dots": ({"c/.content.xml": document(UNSTRUCTURED, '<_x002e__x002e_ c="1"/>')}, "is not a content path"),
     "order": ({"c/.content.xml": document(UNSTRUCTURED, "<_x002e__x002e_/>")}, "can't name a node"),
-    "same name": ({"c/.content.xml": document(UNSTRUCTURED, "<a/><a/>")}, "have one name"),
     "property": ({"c/.content.xml": document(f'{UNSTRUCTURED} a_x002f_b="1"')}, "is not a property's name"),
     "type": ({"c/.content.xml": document('jcr:primaryType=""')}, "is not a node type"),
     "two documents": ({"c/a.xml": document(UNSTRUCTURED), "c/a/.content.xml": document(UNSTRUCTURED)}, "two documents"),
@@ -378,6 +389,7 @@ def test_a_checkout_without_metadata_is_read_too(tmp_path: Path) -> None:
     assert source.filter is None
     assert [node.path for node in source.walk(ROOT)] == ["/c", "/c/large.bin", "/c/page"]
     assert source.namespaces() == {"acme": "urn:acme"}
+    assert source.package_properties() == {}
     large = source.node(NodePath("/c/large.bin"))
     assert large is not None
     assert large.data is not None
@@ -393,6 +405,33 @@ def test_namespaces_are_given_on(tmp_path: Path) -> None:
     assert b'xmlns:acme="urn:acme"' in zipfile.ZipFile(into).read("jcr_root/c/.content.xml")
     FilevaultCodec(FilevaultSettings(namespaces={"acme": "urn:2"})).write(PackageContents(workspace, [node]), into)
     assert b'xmlns:acme="urn:2"' in zipfile.ZipFile(into).read("jcr_root/c/.content.xml")
+
+
+def test_a_prefix_without_a_namespace_is_refused() -> None:
+    node = Node(NodePath("/c"), "nt:unstructured", properties=(Property("acme:a", ("1",)),))
+    with pytest.raises(UsageError, match="the prefix 'acme' has no namespace") as caught:
+        FilevaultCodec().write(PackageContents(filter_for((), [node.path]), [node]), io.BytesIO())
+    assert caught.value.where == {"path": "/c"}
+
+
+def test_a_mere_directory_defines_no_node(tmp_path: Path) -> None:
+    """FileVault chooses the type of such nodes: `/home/groups` can't be an nt:folder."""
+    (tmp_path / "jcr_root/home/groups").mkdir(parents=True)
+    (tmp_path / "jcr_root/home/.content.xml").write_text(document('jcr:primaryType="rep:AuthorizableFolder"'))
+    (tmp_path / "jcr_root/home/groups/a.txt").write_bytes(b"")
+    source = open_checkout_source(tmp_path)
+    described = [source.defined(NodePath(path)) for path in ("/home", "/home/groups", "/home/groups/a.txt", "/x")]
+    assert [node and node.primary_type for node in described] == ["rep:AuthorizableFolder", None, "nt:file", None]
+
+
+def test_properties_that_change_an_import_are_given_on(tmp_path: Path) -> None:
+    (tmp_path / "jcr_root").mkdir()
+    metadata = tmp_path / "META-INF/vault"
+    metadata.mkdir(parents=True)
+    held = {"name": "acme", "version": "3", "acHandling": "merge", "packageType": "application", "dependencies": "a:b"}
+    (metadata / "properties.xml").write_text(format_properties(held))
+    kept = {"acHandling": "merge", "packageType": "application", "dependencies": "a:b"}
+    assert open_checkout_source(tmp_path).package_properties() == kept
 
 
 def test_a_link_out_of_a_checkout_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from mailboat.content.digest import tree_digest
 from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter, filter_for
-from mailboat.model.nodes import Binary, Node
+from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
@@ -98,3 +98,65 @@ def test_parents_come_before_their_children_and_subtrees_together(nodes: list[No
 def test_a_node_that_the_filter_does_not_cover_is_refused() -> None:
     with pytest.raises(UsageError, match="/content is not covered"):
         Exchange().write([trees.a_folder("/content")], filter_for((), [NodePath("/other")]))
+
+
+IMAGE = NodePath("/content/x.png")
+CONTENT_OF_IMAGE = NodePath(f"{IMAGE}/jcr:content")
+PNG = Property("jcr:data", (Binary(b"png"),), PropertyType.BINARY)
+
+
+def a_rendition(content_type: str = "oak:Resource") -> list[Node]:
+    mime = Property("jcr:mimeType", ("image/png",))
+    return [
+        Node(CONTENT, "sling:Folder"),
+        Node(IMAGE, "nt:file"),
+        Node(CONTENT_OF_IMAGE, content_type, (), (PNG, mime)),
+    ]
+
+
+@pytest.mark.parametrize("content_type", ["oak:Resource", "nt:resource"])
+def test_a_file_with_properties_is_laid_out_as_filevault_does(content_type: str) -> None:
+    """Its importer keeps the MIME type of a plain entry, and its validator knows no `_jcr_data.binary` there."""
+    nodes = a_rendition(content_type)
+    exchange = Exchange()
+    payload, _ = exchange.write(nodes, is_self_contained=True)
+    archive = zipfile.ZipFile(io.BytesIO(payload))
+    content = [name for name in archive.namelist() if name.startswith("jcr_root/content/")]
+    assert content == [
+        "jcr_root/content/x.png",
+        "jcr_root/content/x.png.dir/.content.xml",
+        "jcr_root/content/.content.xml",
+    ]
+    assert archive.read("jcr_root/content/x.png") == b"png"
+    assert b"jcr:data" not in archive.read("jcr_root/content/x.png.dir/.content.xml")
+    assert exchange.read(payload) == nodes
+
+
+def test_a_file_with_a_mixin_is_laid_out_as_filevault_does() -> None:
+    nodes = [Node(CONTENT, "sling:Folder"), Node(IMAGE, "nt:file", ("mix:title",), (PNG,))]
+    exchange = Exchange()
+    payload, _ = exchange.write(nodes)
+    assert zipfile.ZipFile(io.BytesIO(payload)).read("jcr_root/content/x.png") == b"png"
+    assert exchange.read(payload) == nodes
+
+
+def test_namespaces_may_come_to_light_with_the_nodes() -> None:
+    found: dict[str, str] = {}
+
+    def nodes() -> Iterator[Node]:
+        found["acme"] = "urn:acme"
+        yield Node(CONTENT, "acme:Thing")
+
+    into = io.BytesIO()
+    FilevaultCodec().write(PackageContents(filter_for((), [CONTENT]), nodes(), namespaces=found), into)
+    assert b'xmlns:acme="urn:acme"' in zipfile.ZipFile(into).read("jcr_root/content/.content.xml")
+
+
+@pytest.mark.parametrize("size", [2_000_000, 6_000_000], ids=["in memory", "spooled"])
+def test_what_packs_too_well_is_packed_less_so_that_readers_take_it(size: int) -> None:
+    zeros = [Node(CONTENT, "sling:Folder"), trees.a_file(f"{CONTENT}/zeros.bin", bytes(size))]
+    exchange = Exchange()
+    payload, _ = exchange.write(zeros, is_self_contained=True)
+    assert len(payload) < size / 50
+    assert exchange.read(payload) == zeros
+    assert zipfile.ZipFile(io.BytesIO(payload)).testzip() is None

@@ -70,7 +70,7 @@ class Workspace:
     @cached_property
     def codecs(self) -> Mapping[str, PackageCodec]:
         """The package formats by package type, each loaded when it is first needed."""
-        return CodecsOnDemand(codec_names(self.home.config))
+        return CodecsOnDemand(codec_names(self.home.config), namespaces_of(self.home.config))
 
     @cached_property
     def limits(self) -> PackageLimits:
@@ -255,17 +255,28 @@ def codec_names(config: Config) -> Mapping[str, PackageType]:
     return dict.fromkeys(called, PackageType.FILEVAULT) | {str(kind): kind for kind in PackageType}
 
 
+def namespaces_of(config: Config) -> Mapping[str, str]:
+    """The namespaces that the configuration names, by prefix."""
+    return {one.prefix: one.uri for one in config.publisher.namespaces}
+
+
 class CodecsOnDemand(Mapping[str, "PackageCodec"]):
     """All formats, imported one by one: a subscriber that meets tree packages only never loads the other one."""
 
-    def __init__(self, names: Mapping[str, PackageType]) -> None:
-        """Nothing loaded; `names` is what messages may call the formats."""
+    def __init__(self, names: Mapping[str, PackageType], namespaces: Mapping[str, str] | None = None) -> None:
+        """Load nothing yet.
+
+        Args:
+            names: What messages may call the formats.
+            namespaces: Of prefixes in FileVault packages, beyond those that are generally known.
+        """
         self._names = names
+        self._namespaces = namespaces or {}
         self._loaded: dict[str, PackageCodec] = {}
 
     def __getitem__(self, package_type: str) -> PackageCodec:
         if package_type not in self._loaded:
-            self._loaded[package_type] = _load_codec(self._names[package_type])
+            self._loaded[package_type] = _load_codec(self._names[package_type], self._namespaces)
         return self._loaded[package_type]
 
     def __iter__(self) -> Iterator[str]:
@@ -275,14 +286,14 @@ class CodecsOnDemand(Mapping[str, "PackageCodec"]):
         return len(self._names)
 
 
-def _load_codec(package_type: PackageType) -> PackageCodec:
+def _load_codec(package_type: PackageType, namespaces: Mapping[str, str]) -> PackageCodec:
     if package_type is PackageType.TREE:
         from mailboat.packages.tree import TreeCodec
 
         return TreeCodec()
-    from mailboat.packages.filevault.codec import FilevaultCodec
+    from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 
-    return FilevaultCodec()
+    return FilevaultCodec(FilevaultSettings(namespaces=namespaces))
 
 
 def package_registry() -> PackageRegistry:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 from mailboat.agent.home import translated_writes
 from mailboat.content.digest import TreeHash, record_digest
 from mailboat.content.port import Source, Target
-from mailboat.content.watched import Watch, watched_records
+from mailboat.content.watched import Watch, description_of, watched_records
 from mailboat.durable_file import replaced_file
 from mailboat.errors import (
     BlobMissingError,
@@ -94,7 +94,13 @@ class PackageFiles:
         check_request(request)
         shipment = shipment_of(request, source)
         contents = PackageContents(
-            shipment.filter, shipment.nodes, shipment.ancestors, is_self_contained=True, properties=properties
+            _with_modes(shipment.filter, source),
+            shipment.nodes,
+            shipment.ancestors,
+            is_self_contained=True,
+            properties={**shipment.properties, **properties},
+            namespaces=shipment.namespaces,
+            is_for_repositories=package_type == FILEVAULT,
         )
         codec = self._codecs.codec_for(package_type)
         with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
@@ -195,6 +201,16 @@ class PackageFiles:
                 yield codec.package_type, reader
             finally:
                 reader.close()
+
+
+def _with_modes(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
+    """The filter with the modes that the source's own filter has for its roots."""
+    described = description_of(source)
+    own = None if described is None else described.filter
+    if own is None:
+        return owned
+    found = [(one, own.set_for(one.root)) for one in owned.sets]
+    return WorkspaceFilter(tuple(one if kept is None else one._replace(mode=kept.mode) for one, kept in found))
 
 
 class _Total:

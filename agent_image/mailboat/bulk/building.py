@@ -21,10 +21,12 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, ListedSource, Unlisted, listed_node
 from mailboat.content.port import Source
+from mailboat.content.watched import description_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
+from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.packaging import ancestors_in
 from mailboat.publisher.storing import with_stored_binaries
 
@@ -56,6 +58,8 @@ class BinBuilder:
         self._ports = ports
         whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
         self._above = ancestors_in(filter_of(whole), ports.source)
+        described = description_of(ports.source)
+        self._namespaces: Mapping[str, str] = {} if described is None else described.namespaces()
 
     def build(self, one: Bin) -> BinResult:
         """Build and store a package; what is wrong with its content is told and not raised.
@@ -81,15 +85,17 @@ class BinBuilder:
                 yield node
 
         with TranslatedFailures("the folder for temporary files"), SpooledTemporaryFile(_SPOOL_BYTES) as spool:
-            stream = cast("BinaryIO", spool)
+            stream, codec = cast("BinaryIO", spool), self._ports.codecs[recipe.package_type]
             contents = PackageContents(
                 filter_of(one),
                 self._stored(noted(self._walk(one)), large),
                 self._above,
                 inline_binary_bytes=recipe.inline_binary_bytes,
                 are_collisions_refused=recipe.are_collisions_refused,
+                namespaces=self._namespaces,
+                is_for_repositories=codec.package_type == FILEVAULT,
             )
-            summary = self._ports.codecs[recipe.package_type].write(contents, stream)
+            summary = codec.write(contents, stream)
             _check_message(large)
             self._check_unchanged(one, listed if not is_listed else None)
             stream.seek(0)

@@ -78,6 +78,13 @@ class ThrottleConfig(Section):
     max_delay_seconds: Annotated[float, Setting("The longest delay of one request.", minimum=0)] = 20.0
 
 
+class NamespaceConfig(Section):
+    """The namespace of one prefix."""
+
+    prefix: Annotated[str, Setting("Prefix, as in names of nodes and properties.")]
+    uri: Annotated[str, Setting("Namespace that the prefix stands for.")]
+
+
 class PublisherConfig(Section):
     """Defaults of every publisher, and of `publish`, `delete`, `invalidate` and `ping`."""
 
@@ -90,6 +97,13 @@ class PublisherConfig(Section):
             "builder is."
         ),
     ] = "filevault"
+    namespaces: Annotated[
+        tuple[NamespaceConfig, ...],
+        Setting(
+            "Namespaces of prefixes in packages of the format `filevault`, beyond those of JCR, Sling and AEM and of a "
+            "FileVault source. A prefix without a namespace is refused."
+        ),
+    ] = ()
     transfer: Annotated[
         Transfer,
         Setting(

@@ -15,6 +15,7 @@ from mailboat.content.commands import CommandLedger, OpenCommand
 from mailboat.content.hook_calls import HookCallLedger
 from mailboat.frozen import Frozen
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
+from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
 from mailboat.model.nodes import Node
@@ -53,6 +54,24 @@ class DigestedSource(Protocol):
 
     def digests(self, path: NodePath) -> Iterator[tuple[NodePath, bytes]]:
         """Path and `node_digest` of every node of a subtree: parents first, siblings by name."""
+
+
+@runtime_checkable
+class DescribedSource(Protocol):
+    """A source whose documents say more than its nodes do: FileVault checkouts and zips."""
+
+    @property
+    def filter(self) -> WorkspaceFilter | None:
+        """What its own filter covers; None when it has none."""
+
+    def defined(self, path: NodePath) -> Node | None:
+        """The node at `path` if a document or a file defines it; None where there is a mere directory, or nothing."""
+
+    def namespaces(self) -> Mapping[str, str]:
+        """The namespaces of prefixes that are not generally known; grows while nodes are read."""
+
+    def package_properties(self) -> Mapping[str, str]:
+        """What of `properties.xml` changes how the content is imported; a package of the content keeps it."""
 
 
 class Attempt(Frozen):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from mailboat.content.binaries import content_bytes_of, with_binaries
-from mailboat.content.port import Source
+from mailboat.content.port import DescribedSource, Source
 from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
 
@@ -31,6 +31,11 @@ class WatchedSource:
         self._on_node = on_node
 
     @property
+    def description(self) -> DescribedSource | None:
+        """What the documents of the source say beyond its nodes."""
+        return description_of(self._source)
+
+    @property
     def uri(self) -> str:
         """See `Source`."""
         return self._source.uri
@@ -49,6 +54,13 @@ class WatchedSource:
     def close(self) -> None:
         """See `Source`."""
         self._source.close()
+
+
+def description_of(source: Source) -> DescribedSource | None:
+    """What the documents of a source say beyond its nodes; None where there are none."""
+    if isinstance(source, WatchedSource):
+        return source.description
+    return source if isinstance(source, DescribedSource) else None
 
 
 def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:

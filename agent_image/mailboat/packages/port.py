@@ -7,7 +7,7 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
 
@@ -53,6 +53,8 @@ class PackageContents:
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
         are_collisions_refused: Refuse two names in one folder as readers do, see `PackageLimits`.
         properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …
+        namespaces: Of prefixes that are not generally known; may grow while `nodes` are read.
+        is_for_repositories: Refuse names and values that a JCR repository can't hold.
     """
 
     filter: WorkspaceFilter
@@ -62,6 +64,8 @@ class PackageContents:
     is_self_contained: bool = False
     are_collisions_refused: bool = False
     properties: dict[str, str] = field(default_factory=dict)
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    is_for_repositories: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ spooled to a temporary file or cut into pieces as it is written, and only one th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -17,6 +17,7 @@ from mailboat.blobs.references import BlobReference
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
+from mailboat.content.watched import description_of
 from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter
@@ -25,6 +26,7 @@ from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
+from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
 from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
@@ -33,6 +35,7 @@ from mailboat.tracing import context_of_package, parse_trace_parent
 from mailboat.wire.messages import encode_package
 
 _SPOOL_BYTES: Final = 1024 * 1024
+_SHIPPED_PROPERTIES: Final = ("acHandling",)  # the others are for those who install a package by hand
 _FRAME_BYTES: Final = 64  # tags, lengths and headers around the payload
 
 ObserveNode = Callable[[Node], None]
@@ -47,11 +50,21 @@ class BuiltPackage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a package will carry: the filter, the covered nodes (parents first, read once), and the nodes above."""
+    """What a package will carry.
+
+    Attributes:
+        filter: What it owns.
+        nodes: The covered nodes, parents first, read once.
+        ancestors: The nodes above.
+        namespaces: Of the source's prefixes; complete once the nodes were read.
+        properties: What the source says of how its content is imported.
+    """
 
     filter: WorkspaceFilter
     nodes: Iterable[Node]
     ancestors: tuple[Node, ...] = ()
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class PackageBuilder:
@@ -136,6 +149,9 @@ class PackageBuilder:
             inline_binary_bytes=self._settings.inline_binary_bytes,
             is_self_contained=self._is_self_contained,
             are_collisions_refused=self._settings.are_collisions_refused,
+            is_for_repositories=self._codec().package_type == FILEVAULT,
+            properties={key: shipment.properties[key] for key in _SHIPPED_PROPERTIES if key in shipment.properties},
+            namespaces=shipment.namespaces,
         )
 
     def _with_stored_binaries(self, nodes: Iterable[Node], large: dict[bytes, Binary]) -> Iterable[Node]:
@@ -241,14 +257,30 @@ def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNo
     for path in request.paths:
         if path != ROOT and source.node(path) is None:
             raise _missing(path, source)
-    return Shipment(owned, _walk(owned, source, observe), ancestors_in(owned, source))
+    return shipment_from(source, owned, _walk(owned, source, observe))
+
+
+def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node]) -> Shipment:
+    """These nodes of the source, with what else it says of them."""
+    ancestors = ancestors_in(owned, source)
+    described = description_of(source)
+    if described is None:
+        return Shipment(owned, nodes, ancestors)
+    return Shipment(owned, nodes, ancestors, described.namespaces(), described.package_properties())
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:
-    """The nodes of the source above the filter's roots, from the top down, without those that the filter covers."""
+    """The nodes of the source above the filter's roots, from the top down, without those that the filter covers.
+
+    Mere folders are left out: whoever lacks them makes folders, of the type that fits there (in a repository,
+    `/home/groups` can't be an nt:folder).
+    """
     above = {path for one in owned.sets for path in ancestors_of(one.root)}
-    nodes = (source.node(path) for path in sorted(above, key=key_of) if not owned.covers(path))
-    return tuple(node for node in nodes if node is not None)
+    paths = [path for path in sorted(above, key=key_of) if not owned.covers(path)]
+    described = description_of(source)
+    if described is not None:
+        return tuple(node for node in map(described.defined, paths) if node is not None)
+    return tuple(node for node in map(source.node, paths) if node is not None and not node.is_plain_folder)
 
 
 def _walk(owned: WorkspaceFilter, source: Source, observe: ObserveNode | None) -> Iterator[Node]:

@@ -15,7 +15,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.publisher.appending import Appender, Prepared
 from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
-from mailboat.publisher.packaging import PackageBuilder, Shipment, ancestors_in
+from mailboat.publisher.packaging import PackageBuilder, shipment_from
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.receipts import Receipt, receipt_of
 from mailboat.publisher.requests import DistributionRequest
@@ -75,7 +75,7 @@ class ChangeShipper:
                 staged.add(StagedNode(removal.path, None))
             for node, digest in zip(nodes, digests, strict=True):
                 staged.add(StagedNode(node.path, digest))
-        shipment = Shipment(group.filter, nodes, ancestors_in(group.filter, source))
+        shipment = shipment_from(source, group.filter, nodes)
         built = self._builder.build(request, package_id, shipment)
         placed = self._appender.append([Prepared(built.message, request.fingerprint, True, (source_id,))])
         return receipt_of(request, request_id, placed[0], built, removed=len(group.removals))

@@ -17,7 +17,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Final, NamedTuple
 
-from mailboat.agent.composition import CodecsOnDemand, codec_names
+from mailboat.agent.composition import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.agent.stores import open_blobs
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.building import BinBuilder, BuildPorts
@@ -268,7 +268,9 @@ def built_rows(place: WorkPlace, recipe: Recipe, bins: Sequence[Bin]) -> Iterato
             closing(source_of(recipe)) as source,
             closing(open_blobs(home, SystemClock(), lambda: recipe.log)) as blobs,
         ):
-            builder = BinBuilder(recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config))))
+            builder = BinBuilder(
+                recipe, BuildPorts(source, blobs, CodecsOnDemand(codec_names(home.config), namespaces_of(home.config)))
+            )
             for one in bins:
                 yield build_row(one.signature, _patiently(builder, one))
     except MailboatError as error:

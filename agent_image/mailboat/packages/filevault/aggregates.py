@@ -8,7 +8,7 @@ differ only in the files that they offer. Called by `reader.py` and `source.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from unicodedata import normalize
@@ -83,11 +83,13 @@ class Expanded:
         said: The node's text; None where there is no node, only something below.
         is_implied: The node is there only because something is below it, or a directory is.
         children: The places below, in the order of the document, then of the directory.
+        is_defined: A document or file says what the node is; Jackrabbit chooses the type of a mere directory.
     """
 
     said: NodeText | None
     is_implied: bool
     children: dict[str, Place] = field(default_factory=dict)
+    is_defined: bool = True
 
 
 MakeBinary = Callable[[VaultFile], Binary]
@@ -129,9 +131,9 @@ class Aggregates:
                 _add_directory(place, children, platform, below)
         return list(children.values())
 
-    def bindings(self) -> dict[str, str]:
-        """Prefixes met so far that are not generally known, with their namespaces."""
-        return dict(self._documents.bindings)
+    def bindings(self) -> Mapping[str, str]:
+        """Prefixes met so far that are not generally known, with their namespaces; grows while documents are read."""
+        return self._documents.bindings
 
     def root(self, directory: VaultDirectory) -> Place:
         """The place of `/`: the folder `jcr_root`."""
@@ -184,11 +186,13 @@ class Aggregates:
     def _around(self, place: Place, defining: Sequence[Element]) -> _Found:
         children: dict[str, Place] = {}
         binaries: list[PropertyFile] = []
-        elements = [child for one in defining for child in one.children]
-        names = tuple([self._resolve(element.name, place.entry) for element in elements])
-        if len(set(names)) != len(names):
-            raise PackageCorruptError("two elements within have one name", entry=place.entry, path=place.path)
-        for name, element in zip(names, elements, strict=True):
+        elements: dict[str, Element] = {}
+        for one in defining:
+            for element in one.children:
+                name = self._resolve(element.name, place.entry)
+                before = elements.get(name)
+                elements[name] = element if before is None else _imported_over(before, element)
+        for name, element in elements.items():
             if element.attributes or element.children:
                 _child(place, children, name, place.entry).element = element
             else:
@@ -197,7 +201,7 @@ class Aggregates:
             self._list(place, place.directory, children, binaries)
         if self.are_collisions_refused and len(children) > 1:
             refuse_collisions(place.path, children)
-        return _Found(names, children, binaries)
+        return _Found(tuple(elements), children, binaries)
 
     def _list(
         self, place: Place, directory: VaultDirectory, children: dict[str, Place], binaries: list[PropertyFile]
@@ -259,7 +263,7 @@ class Aggregates:
         if place.path != ROOT:
             said = NodeText(place.path, place.entry, TYPE_ONLY, (FOLDER_TYPE,), found.binaries)
         is_explicit = place.directory is not None and place.directory.is_explicit
-        return Expanded(said, is_implied=not is_explicit, children=found.children)
+        return Expanded(said, is_implied=not is_explicit, children=found.children, is_defined=bool(found.binaries))
 
     def _with_data(self, file: VaultFile, said: NodeText, children: dict[str, Place]) -> NodeText:
         """Bytes beside a document belong to the jcr:content of a file, and to any other node itself."""
@@ -316,6 +320,17 @@ def refuse_collisions(path: NodePath, names: Iterable[str]) -> None:
             raise PathRefusedError(
                 f"{name!r} and {other!r} differ in case or Unicode form only", path=path, limit="are_collisions_refused"
             )
+
+
+def _imported_over(before: Element, element: Element) -> Element:
+    """A repeated element as FileVault imports it: over the node before, whose children go and whose properties stay."""
+    if not element.attributes and not element.children:
+        return before
+    attributes = dict(zip(before.attributes[::2], before.attributes[1::2], strict=True))
+    attributes |= zip(element.attributes[::2], element.attributes[1::2], strict=True)
+    merged = Element(element.name, [text for pair in attributes.items() for text in pair])
+    merged.children, merged.marks = element.children, element.marks
+    return merged
 
 
 def _child(place: Place, children: dict[str, Place], name: str, entry: str) -> Place:

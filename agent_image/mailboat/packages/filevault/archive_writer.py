@@ -26,12 +26,15 @@ from mailboat.packages.filevault.archive_layout import (
     LOCAL,
     LOCAL_SIGNATURE,
 )
+from mailboat.packages.port import PackageLimits
 
 LEVEL: Final = 1
 CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 256
 """Shorter content is stored: a packer takes longer to begin than all else that is done for the entry."""
 SPOOL_BYTES: Final = 4 * 1024 * 1024
+MAX_RATIO: Final = int(PackageLimits().max_ratio)
+"""Readers refuse what is packed better than that, as they can't tell it from an attack."""
 STORED_SUFFIXES: Final = (
     ".7z", ".aac", ".avi", ".avif", ".br", ".bz2", ".docx", ".epub", ".flac", ".gif", ".gz", ".heic", ".jar", ".jpeg",
     ".jpg", ".m4a", ".m4v", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".ogg", ".ogv", ".opus", ".png", ".pptx",
@@ -64,9 +67,37 @@ class PackedContent(NamedTuple):
         """Pack, unless it is too short to be worth it; the level 0 is not at all."""
         is_worth_it = level and len(content) >= SMALL_BYTES
         shrunk = zlib.compress(content, level, -zlib.MAX_WBITS) if is_worth_it else content
+        if len(shrunk) * MAX_RATIO < len(content):
+            packer = _Packer(level, len(content))
+            shrunk = packer.pack(content) + packer.finish()
         if len(shrunk) < len(content):
             return cls(DEFLATED, shrunk, zlib.crc32(content), len(content))
         return cls(STORED, content, zlib.crc32(content), len(content))
+
+
+class _Packer:
+    """Deflates with the start of the content left unpacked, so that the ratio stays below what readers accept."""
+
+    def __init__(self, level: int, size_bytes: int) -> None:
+        self._level = level
+        self._plain_bytes = -(-size_bytes // MAX_RATIO)
+        self._packer = zlib.compressobj(0, zlib.DEFLATED, -zlib.MAX_WBITS)
+
+    def pack(self, piece: bytes) -> bytes:
+        if not self._plain_bytes:
+            return self._packer.compress(piece)
+        plain = self._packer.compress(piece[: self._plain_bytes])
+        rest = piece[self._plain_bytes :]
+        self._plain_bytes -= len(piece) - len(rest)
+        if self._plain_bytes:
+            return plain
+        # A full flush ends at a whole byte, so that another packer can go on in the same stream.
+        plain += self._packer.flush(zlib.Z_FULL_FLUSH)
+        self._packer = zlib.compressobj(self._level, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return plain + self._packer.compress(rest)
+
+    def finish(self) -> bytes:
+        return self._packer.flush()
 
 
 class ArchiveWriter:
@@ -144,6 +175,12 @@ class ArchiveWriter:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             crc = _checked(name, binary, lambda piece: spool.write(packer.compress(piece)))
             spool.write(packer.flush())
+            if spool.tell() * MAX_RATIO < binary.length_bytes:
+                sparing = _Packer(self._level, binary.length_bytes)
+                spool.seek(0)
+                spool.truncate()
+                _checked(name, binary, lambda piece: spool.write(sparing.pack(piece)))
+                spool.write(sparing.finish())
             self._begin(name, DEFLATED, crc, spool.tell(), binary.length_bytes)
             spool.seek(0)
             while piece := spool.read(CHUNK_BYTES):

@@ -8,9 +8,10 @@ entries may be lost at any time.
 from __future__ import annotations
 
 import io
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.content.digest import TreeHash, node_digest
@@ -21,6 +22,7 @@ from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
 from mailboat.packages.filevault.filters import FILTER_XML, format_filter
+from mailboat.packages.filevault.jcr_rules import check_node
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import (
@@ -72,18 +74,24 @@ class FilevaultCodec:
         """Write a package. Properties `xmlns:<prefix>` name namespaces, the others go into `properties.xml`.
 
         Raises:
-            UsageError: A node is not covered by the filter, or the filter has no form in FileVault.
+            UsageError: A node is not covered by the filter, the filter has no form in FileVault, a prefix has no
+                namespace, or a repository can't hold a node.
             SourceChangedError: A binary's bytes are not those of its digest.
             LimitExceededError: Names collide that must not.
         """
         archive = ArchiveWriter(into, self._settings.level)
         self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
-        layout = Layout(archive, LayoutSettings(self._namespaces(contents), self._settings.references, largest))
+        namespaces = self._namespaces(contents)
+        layout = Layout(archive, LayoutSettings(namespaces, self._settings.references, largest))
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
         total = _Total(contents)
+        for ancestor in contents.ancestors if contents.is_for_repositories else ():
+            check_node(ancestor, namespaces)
         for node, has_children in _with_lookahead(contents.nodes):
+            if contents.is_for_repositories:
+                check_node(node, namespaces)
             total.add(node)
             layout.add(node, has_children=has_children)
         layout.finish()
@@ -139,13 +147,14 @@ class FilevaultCodec:
         archive.add_packed(PROPERTIES_XML, packed)
         archive.add(FILTER_XML, format_filter(contents.filter).encode())
 
-    def _namespaces(self, contents: PackageContents) -> Namespaces:
+    def _namespaces(self, contents: PackageContents) -> Mapping[str, str]:
         given = {
             key.removeprefix(NAMESPACE_KEY): uri
             for key, uri in contents.properties.items()
             if key.startswith(NAMESPACE_KEY)
         }
-        return Namespaces({**self._settings.namespaces, **given}) if given else self._reading.namespaces
+        # Those of the source grow while its nodes are read, hence no copy.
+        return ChainMap(given, dict(self._reading.namespaces.by_prefix), cast("dict[str, str]", contents.namespaces))
 
 
 class _Total:

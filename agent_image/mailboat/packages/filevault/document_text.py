@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from mailboat.errors import UsageError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE
 from mailboat.packages.filevault.document import INSTRUCTION, ROOT_NAME
 from mailboat.packages.filevault.docview import format_values
 from mailboat.packages.filevault.markup import XML_HEAD, escape
 from mailboat.packages.filevault.names import xml_name
-from mailboat.packages.filevault.namespaces import Namespaces
 
 _DECLARED_BY_XML: Final = "xml"
 _PRIMARY: Final = -1
@@ -104,10 +104,21 @@ def dedent(element: str, levels: int) -> str:
     return element.replace("\n" + _INDENT * levels, "\n")
 
 
-def format_document(root: str, prefixes: Iterable[str], namespaces: Namespaces) -> str:
-    """A whole document from the text of its root element, which lacks the declarations of `prefixes` yet."""
+def format_document(root: str, prefixes: Iterable[str], namespaces: Mapping[str, str]) -> str:
+    """A whole document from the text of its root element, which lacks the declarations of `prefixes` yet.
+
+    Raises:
+        UsageError: A prefix has no namespace.
+    """
+    unknown = sorted(prefix for prefix in prefixes if prefix not in namespaces)
+    if unknown:
+        raise UsageError(
+            f"the prefix {unknown[0]!r} has no namespace",
+            next_step="name it in the configuration: `publisher.namespaces`;"
+            f" of one package: mailboat packages build --property xmlns:{unknown[0]}=URI",
+        )
     declared = [
-        f' xmlns:{prefix}="{escape(namespaces.namespace_of(prefix))}"'
+        f' xmlns:{prefix}="{escape(namespaces[prefix])}"'
         for prefix in sorted({"jcr", *prefixes})
         if prefix != _DECLARED_BY_XML
     ]

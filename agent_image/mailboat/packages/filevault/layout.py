@@ -8,11 +8,12 @@ not on the size of the tree. What can't be told by FileVault's layout alone is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.blobs.references import BlobReference, ReferenceCodec
+from mailboat.errors import UsageError
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -37,6 +38,7 @@ from mailboat.packages.filevault.document_text import (
 from mailboat.packages.filevault.elements import UNORDERED_TYPES
 from mailboat.packages.filevault.names import (
     CONTENT_XML,
+    DIRECTORY_SUFFIX,
     XML_SUFFIX,
     directory_name,
     is_reserved_file,
@@ -44,7 +46,6 @@ from mailboat.packages.filevault.names import (
     property_file_name,
     xml_name,
 )
-from mailboat.packages.filevault.namespaces import Namespaces
 
 DOCUMENT_BYTES: Final = 256 * 1024
 _ATTRIBUTE_BYTES: Final = 8  # what stands around name and text, about
@@ -60,7 +61,7 @@ class LayoutSettings:
         largest_carried_bytes: Binaries up to this size travel in the package; None means all do.
     """
 
-    namespaces: Namespaces
+    namespaces: Mapping[str, str]
     references: ReferenceCodec
     largest_carried_bytes: int | None
 
@@ -77,7 +78,8 @@ class _Document:
 class _Open:
     """A node whose children may still come.
 
-    `document` is None for a plain folder, which needs none; `depth` counts the elements around it in its document.
+    `document` is None for a plain folder, which needs none; `depth` counts the elements around it in its document;
+    `file` is the entry that the bytes of its jcr:content may have, beside its directory.
     """
 
     node: Node
@@ -88,6 +90,7 @@ class _Open:
     marks: list[str]
     inlined: dict[str, str] = field(default_factory=dict)
     has_entries: bool = False
+    file: str | None = None
 
 
 class Layout:
@@ -111,20 +114,25 @@ class Layout:
         is_file = not has_children and _is_simple_file(node)
         # Directly below the root, Jackrabbit would make a mere directory nt:unstructured.
         is_folder = node.is_plain_folder and parent_of(node.path) != ROOT
+        is_unfolded = has_children and node.primary_type == FILE_TYPE and _has_file_name(node)
         if (
             not is_file
             and not is_folder
+            and not is_unfolded
             and parent is not None
             and parent.document is not None
             and _takes_in(parent, node)
         ):
-            self._open.append(self._opened(node, platform, parent.document, parent.depth + 1))
+            self._add_element(node, platform, parent, parent.document)
             return
         self._detach_open()
         if is_file:
             self._add_file(node, platform, parent)
         elif is_folder:
             self._open.append(_Open(node, platform, None, 0, [], []))
+        elif is_unfolded:
+            self._open.append(self._opened(node, _beside_file(platform, node), _Document(), 0))
+            self._open[-1].file = f"{platform[: platform.rfind('/')]}/{platform_name(name_of(node.path))}"
         else:
             self._open.append(self._opened(node, platform, _Document(), 0))
 
@@ -140,8 +148,8 @@ class Layout:
         if data is not None and node.is_plain_file and node.child_order is None and not self._is_special(name, data):
             folder = platform[: platform.rfind("/")]
             self._archive.add_binary(f"{folder}/{platform_name(name)}", data, name)
-        else:
-            self._add_unfolded(node, platform)
+        elif data is not None:
+            self._add_unfolded(node, platform, data)
         if parent is not None:
             parent.has_entries = True
 
@@ -151,18 +159,31 @@ class Layout:
             return True
         return name.endswith(XML_SUFFIX) and is_docview(_head(data))
 
-    def _add_unfolded(self, node: Node, platform: str) -> None:
+    def _add_unfolded(self, node: Node, platform: str, data: Binary) -> None:
         """Write a file as the document of nt:file and its jcr:content."""
+        name = name_of(node.path)
         held = tuple(one for one in node.properties if one.name != DATA_PROPERTY)
-        data = tuple(one for one in node.properties if one.name == DATA_PROPERTY)
+        kept = tuple(one for one in node.properties if one.name == DATA_PROPERTY)
+        if node.primary_type == FILE_TYPE and not self._is_special(name, data):
+            self._archive.add_binary(f"{platform[: platform.rfind('/')]}/{platform_name(name)}", data, name)
+            platform, kept = _beside_file(platform, node), ()
         outer = Node(node.path, node.primary_type, node.mixin_types, held, node.child_order)
-        inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), data)
+        inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), kept)
         document = _Document()
         opened = self._opened(outer, platform, document, 0)
         self._open.append(opened)
         content = self._opened(inner, f"{platform}/{platform_name(CONTENT_NODE)}", document, 1)
         opened.inlined[CONTENT_NODE] = format_element(CONTENT_NODE, content.attributes, (), (), 1)
         self._close()
+
+    def _add_element(self, node: Node, platform: str, parent: _Open, document: _Document) -> None:
+        """Write a node into its parent's document; the bytes of a file go beside its directory."""
+        if parent.file is not None and name_of(node.path) == CONTENT_NODE:
+            name, data = name_of(parent.node.path), _bytes_of(node)
+            if data is not None and not self._is_special(name, data):
+                self._archive.add_binary(parent.file, data, name)
+                node = replace(node, properties=tuple(one for one in node.properties if one.name != DATA_PROPERTY))
+        self._open.append(self._opened(node, platform, document, parent.depth + 1))
 
     # -------------------------------------------------------------------------------------------------- documents
 
@@ -234,12 +255,33 @@ class Layout:
         if closed.depth and parent is not None:
             parent.inlined[name] = text
             return
-        document = format_document(text, closed.document.prefixes, self._settings.namespaces)
+        try:
+            document = format_document(text, closed.document.prefixes, self._settings.namespaces)
+        except UsageError as error:
+            error.where["path"] = closed.node.path
+            raise
         self._archive.add(f"{closed.platform}/{CONTENT_XML}", document.encode())
 
 
 def _below(parent: _Open, node: Node) -> str:
     return f"{parent.platform}/{directory_name(name_of(node.path))}"
+
+
+def _beside_file(platform: str, node: Node) -> str:
+    """The directory of a node whose bytes are an entry of its name."""
+    return platform if name_of(node.path).endswith(DIRECTORY_SUFFIX) else platform + DIRECTORY_SUFFIX
+
+
+def _has_file_name(node: Node) -> bool:
+    return not is_reserved_file(name_of(node.path))
+
+
+def _bytes_of(content: Node) -> Binary | None:
+    """The bytes of a jcr:content, where they are one value."""
+    for one in content.properties:
+        if one.name == DATA_PROPERTY and one.type is PropertyType.BINARY and not one.is_multiple:
+            return one.values[0] if isinstance(one.values[0], Binary) else None
+    return None
 
 
 def _is_simple_file(node: Node) -> bool:

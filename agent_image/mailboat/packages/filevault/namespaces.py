@@ -1,8 +1,8 @@
 """Prefixes and namespaces: the model's names have prefixes, XML and JCR have namespaces.
 
-The prefixes below are those of JCR, Jackrabbit, Sling and AEM, so that what we write means there what it means here.
-Any other prefix gets the namespace that was configured, or given with the package, or one made from the prefix; reading
-takes the prefix that a document uses.
+The prefixes below are those of JCR, Jackrabbit, Sling, AEM and the metadata of images and documents, so that what we
+write means there what it means here. Any other prefix needs the namespace that the source, the configuration or the
+package's properties name: a prefix without one is refused. Reading takes the prefix that a document uses.
 """
 
 from __future__ import annotations
@@ -44,9 +44,31 @@ KNOWN: Final[Mapping[str, str]] = MappingProxyType(
         "photoshop": "http://ns.adobe.com/photoshop/1.0/",
         "pdf": "http://ns.adobe.com/pdf/1.3/",
         "fd": "http://www.adobe.com/aemfd/fd/1.0",
+        "xsi": "http://www.w3.org/2001/XMLSchema-instance",
+        "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+        "stEvt": "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#",
+        "stRef": "http://ns.adobe.com/xap/1.0/sType/ResourceRef#",
+        "stDim": "http://ns.adobe.com/xap/1.0/sType/Dimensions#",
+        "stFnt": "http://ns.adobe.com/xap/1.0/sType/Font#",
+        "stVer": "http://ns.adobe.com/xap/1.0/sType/Version#",
+        "stJob": "http://ns.adobe.com/xap/1.0/sType/Job#",
+        "stMfs": "http://ns.adobe.com/xap/1.0/sType/ManifestItem#",
+        "xmpBJ": "http://ns.adobe.com/xap/1.0/bj/",
+        "xmpDM": "http://ns.adobe.com/xmp/1.0/DynamicMedia/",
+        "xmpG": "http://ns.adobe.com/xap/1.0/g/",
+        "xmpNote": "http://ns.adobe.com/xmp/note/",
+        "xmpTPg": "http://ns.adobe.com/xap/1.0/t/pg/",
+        "crs": "http://ns.adobe.com/camera-raw-settings/1.0/",
+        "exifEX": "http://cipa.jp/exif/1.0/",
+        "psAux": "http://ns.adobe.com/exif/1.0/aux/",
+        "illustrator": "http://ns.adobe.com/illustrator/1.0/",
+        "lr": "http://ns.adobe.com/lightroom/1.0/",
+        "pdfx": "http://ns.adobe.com/pdfx/1.3/",
+        "Iptc4xmpCore": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+        "Iptc4xmpExt": "http://iptc.org/std/Iptc4xmpExt/2008-02-29/",
+        "plus": "http://ns.useplus.org/ldf/xmp/1.0/",
     }
 )
-_MADE: Final = "urn:mailboat:namespace:"
 MAX_CACHED_NAMES: Final = 20_000
 MAX_CACHED_PLANS: Final = 2_000
 MAX_CACHED_WIDTH: Final = 64
@@ -63,9 +85,10 @@ class Namespaces:
         self.plans: dict[tuple[str, ...], AttributePlan] = {}
         self.interned: dict[str, str] = {}
 
-    def namespace_of(self, prefix: str) -> str:
-        """What to declare for a prefix in what we write."""
-        return self._by_prefix.get(prefix) or f"{_MADE}{prefix}"
+    @property
+    def by_prefix(self) -> Mapping[str, str]:
+        """The known namespaces."""
+        return self._by_prefix
 
     def check_binding(self, prefix: str, uri: str, seen: dict[str, str], entry: str) -> None:
         """Take note of a declaration. Raises: PackageCorruptError where one prefix stands for two namespaces."""

@@ -18,6 +18,13 @@ MAX_PROPERTIES_BYTES: Final = 1024 * 1024
 FORMAT_VERSION: Final = 2
 NAMESPACE_KEY: Final = "xmlns:"
 """Keys of `PackageContents.properties` that name a namespace are for the writer, not for `properties.xml`."""
+KEPT_PROPERTIES: Final = frozenset(
+    {
+        "acHandling", "allowIndexDefinitions", "dependencies", "dependencies-locations", "noIntermediateSaves",
+        "overwritePrimaryTypesOfFolders", "packageType", "requiresRestart", "requiresRoot", "subPackageHandling",
+    }
+)  # fmt: skip
+"""What changes how a package is imported. Its name, group and version are not kept: a part is another package."""
 
 _HEAD: Final = (
     '<?xml version="1.0" encoding="UTF-8" standalone="no"?>\n'

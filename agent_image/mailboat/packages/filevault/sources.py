@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +26,13 @@ from mailboat.packages.filevault.checkout import CheckoutDirectory, checkout_bin
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, DocumentReader
 from mailboat.packages.filevault.filters import FILTER_XML, MAX_FILTER_BYTES, parse_filter
 from mailboat.packages.filevault.namespaces import Namespaces
+from mailboat.packages.filevault.properties import (
+    KEPT_PROPERTIES,
+    MAX_PROPERTIES_BYTES,
+    PROPERTIES_XML,
+    check_properties,
+    parse_properties,
+)
 from mailboat.packages.filevault.reader import (
     INLINE_BINARY_BYTES,
     ReadingSettings,
@@ -45,6 +52,7 @@ class VaultSource:
         """Read below `directory`; `stream` is closed with the source."""
         self.uri = uri
         self.filter: WorkspaceFilter | None = None
+        self.properties: Mapping[str, str] = {}
         self._aggregates = aggregates
         self._directory = directory
         self._stream = stream
@@ -74,9 +82,21 @@ class VaultSource:
         order = None if expansion.said is None else self._aggregates.node(expansion.said).child_order
         return ordered_names(order, list(expansion.children))
 
-    def namespaces(self) -> dict[str, str]:
-        """Prefixes met so far that are not generally known, with their namespaces: give them on when writing."""
+    def defined(self, path: NodePath) -> Node | None:
+        """See `DescribedSource.defined`."""
+        place = self._find(path)
+        if place is None:
+            return None
+        expanded = self._aggregates.expand(place)
+        return self._aggregates.node(expanded.said) if expanded.said is not None and expanded.is_defined else None
+
+    def namespaces(self) -> Mapping[str, str]:
+        """See `DescribedSource.namespaces`."""
         return self._aggregates.bindings()
+
+    def package_properties(self) -> Mapping[str, str]:
+        """See `DescribedSource.package_properties`."""
+        return {key: text for key, text in self.properties.items() if key in KEPT_PROPERTIES}
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -110,7 +130,11 @@ def open_checkout_source(folder: Path) -> VaultSource:
 
     aggregates = Aggregates(documents, make_binary, refer_to(ReferenceCodec(), None), are_collisions_refused=False)
     source = VaultSource(str(folder), aggregates, CheckoutDirectory(CONTENT_ROOT, root, root), None)
-    source.filter = _filter_of(folder)
+    content = _metadata_of(folder, FILTER_XML, MAX_FILTER_BYTES)
+    source.filter = None if content is None else parse_filter(content)
+    content = _metadata_of(folder, PROPERTIES_XML, MAX_PROPERTIES_BYTES)
+    source.properties = {} if content is None else parse_properties(content)
+    check_properties(source.properties)
     return source
 
 
@@ -133,22 +157,23 @@ def open_archive_source(
         package = VaultPackage(open_archive(stream, wanted), wanted, settings)
         source = VaultSource(str(file), package.aggregates(open_blob), package.content(), stream)
         source.filter = package.filter()
+        source.properties = package.properties
     except BaseException:
         stream.close()
         raise
     return source
 
 
-def _filter_of(folder: Path) -> WorkspaceFilter | None:
+def _metadata_of(folder: Path, name: str, largest: int) -> bytes | None:
     root = os.path.realpath(folder)
-    disk = f"{root}/{FILTER_XML}"
+    disk = f"{root}/{name}"
     with (
         readable_source(disk),
         suppress(FileNotFoundError, NotADirectoryError),
         closed_folders(root) as folders,
     ):
-        content = folders.read(folders.look(disk)[0], MAX_FILTER_BYTES)
+        content = folders.read(folders.look(disk)[0], largest)
         if content is None:
-            raise LimitExceededError("a filter is too long", entry=disk, limit=MAX_FILTER_BYTES)
-        return parse_filter(content.data or b"")
+            raise LimitExceededError(f"{name} is too long", entry=disk, limit=largest)
+        return content.data or b""
     return None

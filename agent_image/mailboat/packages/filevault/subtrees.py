@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mailboat.errors import PackageCorruptError
 from mailboat.model.nodes import FILE_TYPE, NodeRecord
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.packages.filevault.aggregates import Aggregates, Place, refuse_bad_name, refuse_collisions
@@ -57,7 +56,8 @@ class SubtreeReader:
             return
         names = tuple([self._resolve(child.name, entry) for child in element.children])
         if len(set(names)) != len(names):
-            raise PackageCorruptError("two elements within have one name", entry=entry, path=path)
+            taken += self._take_place(Place(path, entry, element))
+            return
         said = NodeText(path, entry, plan, texts, (), names, element.marks)
         taken.append(build_record(said, self._aggregates.refer))
         self._take_children(element, names, path, entry, taken)

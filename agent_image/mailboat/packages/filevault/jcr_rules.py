@@ -1,0 +1,93 @@
+"""What a JCR repository can't hold, though our content can: names, paths and values that Oak refuses.
+
+A package with one such node is refused as a whole where it is imported, and a Sling queue is then blocked for ever. So
+it is refused when it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from mailboat.errors import UsageError
+from mailboat.model.nodes import Node, Property, PropertyType
+from mailboat.model.paths import ROOT, name_of
+
+_FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
+_PREFIX: Final = re.compile(r"[^\W\d][\w.-]*\Z")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
+"""The days between the Julian and the Gregorian calendar, which Java's does not have."""
+_STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
+
+
+def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
+    """Refuse a node that a repository can't hold. Raises: UsageError."""
+    reason = None if node.path == ROOT else reason_against_jcr_name(name_of(node.path), namespaces)
+    if reason is not None:
+        raise _refused(node, f"its name is refused there, as {reason}")
+    for name in (node.primary_type, *node.mixin_types):
+        reason = reason_against_jcr_name(name, namespaces)
+        if reason is not None:
+            raise _refused(node, f"its type {name!r} is refused there, as {reason}")
+    for one in node.properties:
+        reason = reason_against_jcr_name(one.name, namespaces)
+        if reason is not None:
+            raise _refused(node, f"the property name {one.name!r} is refused there, as {reason}")
+        reason = _reason_against_values(one, namespaces)
+        if reason is not None:
+            raise _refused(node, f"a value of {one.name} is refused there, as {reason}")
+
+
+def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | None:
+    """Why a name can't be one of JCR; None when it can."""
+    found = _FORBIDDEN.search(name)
+    if found is not None:
+        return f"it has {found[0]!r}"
+    prefix, colon, local = name.partition(":")
+    if not colon:
+        local = prefix
+    elif not _PREFIX.match(prefix) or not local or ":" in local:
+        return "a colon stands between a prefix and a name only"
+    elif prefix not in namespaces:
+        return f"the prefix {prefix!r} has no namespace"
+    if local[0].isspace() or local[-1].isspace():
+        return "it begins or ends with a space"
+    return None
+
+
+def _reason_against_values(one: Property, namespaces: Mapping[str, str]) -> str | None:
+    if one.type is PropertyType.NAME:
+        reasons = (reason_against_jcr_name(str(value), namespaces) for value in one.values)
+        return next((reason for reason in reasons if reason is not None), None)
+    if one.type is PropertyType.PATH:
+        reasons = (_reason_against_path(str(value), namespaces) for value in one.values)
+        return next((reason for reason in reasons if reason is not None), None)
+    if one.type in (PropertyType.REFERENCE, PropertyType.WEAK_REFERENCE):
+        found = next((value for value in one.values if not _UUID.match(str(value))), None)
+        return None if found is None else f"{found!r:.80} is not a UUID"
+    if one.type is PropertyType.DATE:
+        found = next((value for value in one.values if _IN_GAP.match(str(value))), None)
+        return None if found is None else f"the day of {found} is not in the calendar"
+    return None
+
+
+def _reason_against_path(path: str, namespaces: Mapping[str, str]) -> str | None:
+    if path == ROOT:
+        return None
+    for step in path.removeprefix("/").split("/"):
+        if step in (".", ".."):
+            return f"the path {path!r:.80} has the step {step!r}"
+        reason = "it has an empty step" if not step else reason_against_jcr_name(_STEP_INDEX.sub("", step), namespaces)
+        if reason is not None:
+            return f"of the path {path!r:.80} {reason}"
+    return None
+
+
+def _refused(node: Node, reason: str) -> UsageError:
+    return UsageError(
+        f"a JCR repository can't hold {node.path}: {reason}",
+        next_step="rename it in the source, leave its path out, or publish with `package_type: tree`",
+        path=node.path,
+    )
