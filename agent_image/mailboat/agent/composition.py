@@ -296,11 +296,11 @@ def _load_codec(package_type: PackageType, namespaces: Mapping[str, str]) -> Pac
     return FilevaultCodec(FilevaultSettings(namespaces=namespaces))
 
 
-def package_registry() -> PackageRegistry:
-    """The package formats that this version reads and writes."""
+def package_registry(namespaces: Mapping[str, str] | None = None) -> PackageRegistry:
+    """The package formats that this version reads and writes; `namespaces` as in `CodecsOnDemand`."""
     from mailboat.packages.registry import PackageRegistry
 
-    return PackageRegistry(map(_load_codec, PackageType))
+    return PackageRegistry(_load_codec(kind, namespaces or {}) for kind in PackageType)
 
 
 def package_limits(limits: LimitsConfig) -> PackageLimits:

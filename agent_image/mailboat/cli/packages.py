@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 @contextmanager
 def _package_files(session: Session) -> Iterator[PackageFiles]:
     """With the blobs and limits of the home, where there is one."""
-    from mailboat.agent.composition import Workspace, package_limits, package_registry
+    from mailboat.agent.composition import Workspace, namespaces_of, package_limits, package_registry
     from mailboat.agent.home import Home, HomeMissingError
     from mailboat.agent.package_files import PackageFiles
     from mailboat.config.document import LimitsConfig
@@ -51,7 +51,7 @@ def _package_files(session: Session) -> Iterator[PackageFiles]:
         yield PackageFiles(package_registry(), package_limits(LimitsConfig()))
         return
     with Workspace(home) as workspace:
-        yield PackageFiles(package_registry(), workspace.limits, workspace.open_blob)
+        yield PackageFiles(package_registry(namespaces_of(home.config)), workspace.limits, workspace.open_blob)
 
 
 @command

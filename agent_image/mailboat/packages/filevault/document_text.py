@@ -114,8 +114,8 @@ def format_document(root: str, prefixes: Iterable[str], namespaces: Mapping[str,
     if unknown:
         raise UsageError(
             f"the prefix {unknown[0]!r} has no namespace",
-            next_step="name it in the configuration: `publisher.namespaces`;"
-            f" of one package: mailboat packages build --property xmlns:{unknown[0]}=URI",
+            next_step="add it to `publisher.namespaces` of the configuration; for one package, pass"
+            f" `--property xmlns:{unknown[0]}=URI`",
         )
     declared = [
         f' xmlns:{prefix}="{escape(namespaces[prefix])}"'
