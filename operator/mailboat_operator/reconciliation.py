@@ -48,6 +48,7 @@ from mailboat_operator.plan.actions import (
     Severity,
 )
 from mailboat_operator.plan.invalid import plan_invalid
+from mailboat_operator.resources import is_of_going_namespace
 from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
@@ -170,7 +171,7 @@ class Reconciler:
         try:
             await self._cluster.report(owner, report)
         except (ClusterConflictError, ClusterRefusedError) as error:
-            _LOG.warning("no Event: %s", error)
+            _LOG.log(logging.INFO if is_of_going_namespace(error) else logging.WARNING, "no Event: %s", error)
 
 
 def _now() -> datetime:

@@ -106,6 +106,13 @@ def is_invalid(error: BaseException | None) -> bool:
     return isinstance(error, ApiError) and _code_of(error) == _INVALID
 
 
+def is_of_going_namespace(error: MailboatError) -> bool:
+    """Whether a request was refused because its namespace is being deleted, in which nothing can be created."""
+    cause = error.__cause__
+    details = cause.status.details if isinstance(cause, ApiError) else None
+    return any(one.reason == "NamespaceTerminating" for one in (details.causes if details is not None else None) or ())
+
+
 def is_out_of_sight(error: Exception) -> bool:
     """Whether there is no such kind, or none that we may see: the API knows no words for a path that nobody serves."""
     return _code_of(error) == _FORBIDDEN or (_code_of(error) == _NOT_FOUND and not isinstance(error, ApiError))

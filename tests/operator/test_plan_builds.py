@@ -305,6 +305,24 @@ def test_suspending_takes_the_pods_and_going_on_begins_where_it_stopped() -> Non
     assert (again["metadata"]["name"], again["spec"]["arguments"]) == ("first-1", application["spec"]["arguments"])
 
 
+def test_a_suspended_build_says_that_its_application_is_removed() -> None:
+    one, application = started()
+    held = replace(one, spec=replace(one.spec, suspend=True))
+    message = condition(plan_build(held, seen(told(application, "RUNNING", **RUNNING))))["message"]
+    assert message == "spec.suspend is true: its SparkApplication is removed; what is built stays in the bucket"
+
+
+def test_a_build_without_figures_does_not_claim_that_the_journal_is_empty() -> None:
+    one, application = started()
+    message = condition(plan_build(one, seen(told(application, "COMPLETED"), is_asked=False)))["message"]
+    assert message.startswith("complete, as its driver says; the publisher's agent does not tell how many packages")
+
+
+def test_a_variable_in_a_path_reaches_the_builder_as_it_is() -> None:
+    (application,) = applications(plan_build(build(roots=["/$(SPARK_USER)/x"]), seen()))
+    assert "/$$(SPARK_USER)/x" in application["spec"]["arguments"]
+
+
 def test_what_finished_goes_when_its_time_is_over() -> None:
     one = build({"finished_at": NOW}, ttlSecondsAfterFinished=60)
     assert plan_build(one, seen(now=NOW + timedelta(seconds=20))).again_seconds == 40

@@ -364,3 +364,66 @@ def test_roots_of_a_pool_are_those_of_its_members() -> None:
 def test_a_target_that_shows_every_package_refuses_to_show_builds_as_a_whole() -> None:
     with pytest.raises(ResourceInvalidError, match="expose build takes a target generations"):
         pool(expose="build")
+
+
+AUTOSCALED = {"autoscaling": {"maxReplicas": 9, "cpuPercent": 70}, **PROMISED}
+
+
+def condition_of(plan: Any, kind: str) -> Any:
+    return next((one for one in plan.status["conditions"] if one["type"] == kind), None)
+
+
+def autoscaled(kind: str, *conditions: dict[str, str]) -> Any:
+    live = {ChildKey(kind, "edge"): {"metadata": {"uid": "u"}, "status": {"conditions": list(conditions)}}}
+    return plan_pool(pool(**AUTOSCALED), around(children=live))
+
+
+@pytest.mark.parametrize(
+    ("kind", "conditions", "status", "reason"),
+    [
+        ("HorizontalPodAutoscaler", [("AbleToScale", "True", "A"), ("ScalingActive", "False", "B")], "False", "B"),
+        ("HorizontalPodAutoscaler", [("ScalingActive", "False", "ScalingDisabled")], "True", "Working"),
+        ("HorizontalPodAutoscaler", [("ScalingLimited", "False", "Desired")], "True", "Working"),
+        ("HorizontalPodAutoscaler", [], "Unknown", "NotReportedYet"),
+        ("ScaledObject", [("Ready", "False", "Check"), ("Active", "False", "Idle")], "False", "Check"),
+    ],
+)
+def test_trouble_of_an_autoscaler_is_a_condition_of_the_pool(
+    kind: str, conditions: Any, status: str, reason: str
+) -> None:
+    said = [{"type": one, "status": two, "reason": three, "message": "no scaler"} for one, two, three in conditions]
+    plan = autoscaled(kind, *said)
+    found = condition_of(plan, "AutoscalerReady")
+    assert (found["status"], found["reason"]) == (status, reason)
+    reports = [one.reason for one in plan.actions if isinstance(one, Report)]
+    assert (reason in reports) is (status == "False")
+    if status == "False":
+        assert found["message"] == f"{kind} edge: no scaler"
+
+
+def test_a_pool_without_autoscaling_has_no_condition_of_it() -> None:
+    plan = plan_pool(pool(), around())
+    assert (condition_of(plan, "AutoscalerReady"), condition_of(plan, "PublishersFound")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "status"),
+    [
+        ({"nobody"}, None, "True"),
+        (set(), Fleet(100, {"nobody": NOW}, ()), "True"),
+        (set(), Fleet(100, {"author": NOW}, ()), "False"),
+        (set(), None, "Unknown"),
+    ],
+)
+def test_a_pool_says_that_a_publisher_it_follows_does_not_exist(known: Any, seen: Any, status: str) -> None:
+    plan = plan_pool(pool(publishers=["nobody"]), around(publishers=frozenset(known), fleet=seen))
+    found = condition_of(plan, "PublishersFound")
+    assert (found["status"], found["message"].startswith("nobody: no such Publisher")) == (status, status != "True")
+    again = plan_pool(pool(plan.status, publishers=["nobody"]), around(publishers=frozenset(known), fleet=seen))
+    assert "PublisherMissing" not in [one.reason for one in again.actions if isinstance(one, Report)]
+
+
+def test_a_seed_without_a_bucket_is_stalled_and_the_members_are_made_all_the_same() -> None:
+    plan = plan_pool(pool(seed={"snapshot": "edge"}), around())
+    assert (condition_of(plan, "Stalled")["status"], condition_of(plan, "Ready")["reason"]) == ("True", "BucketMissing")
+    assert pod_of(plan)

@@ -135,6 +135,14 @@ def test_a_timetable_that_never_comes_stalls(schedule: dict[str, str]) -> None:
     assert (condition(plan)["reason"], condition(plan, "Stalled")["status"]) == ("ScheduleImpossible", "True")
 
 
+@pytest.mark.parametrize("zone", ["Europe", "Nowhere/Land"])
+def test_a_zone_that_does_not_exist_is_named_without_a_file_of_the_operator(zone: str) -> None:
+    plan = plan_timetable(nightly(timeZone=zone), [], NIGHT)
+    assert condition(plan)["reason"] == "ScheduleImpossible"
+    assert "/usr" not in condition(plan)["message"]
+    assert "site-packages" not in condition(plan)["message"]
+
+
 @given(minutes=st.integers(min_value=0, max_value=3 * 24 * 60))
 def test_looking_at_any_moment_and_again_makes_each_run_once(minutes: int) -> None:
     one, now = nightly({"last_schedule_at": NIGHT}), NIGHT + timedelta(minutes=minutes)

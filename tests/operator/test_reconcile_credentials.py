@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -122,3 +123,58 @@ def test_an_s3_server_that_does_not_answer_is_asked_again(harbour: Harbour, kafk
     reason, is_stalled, message = harbour.look()
     assert (reason, is_stalled) == ("BucketUnreachable", "False")
     assert message.startswith("asking 127.0.0.1:9 for bucket any: ")
+
+
+PEM = f"-----BEGIN CERTIFICATE-----\n{CANARY}\n-----END CERTIFICATE-----\n"
+SPOILT = (f"{CANARY}", f"{CANARY}\n", f"{CANARY}\n{CANARY}", f"{CANARY}\x00", f"{CANARY}é", f"\ufeff{PEM}", PEM, "\n")
+KEYS = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
+LOGIN = {"username": "alice", "password": "alice-secret"}
+
+
+def with_login(broker: Any, mechanism: str = "PLAIN", **more: Any) -> dict[str, Any]:
+    sasl = {"mechanism": mechanism, "credentialsSecretRef": {"name": "spoilt"}, **more}
+    return {"kafka": {"bootstrapServers": [broker.servers("USERS")], "sasl": sasl}}
+
+
+def with_tls(broker: Any, field: str) -> dict[str, Any]:
+    return {"kafka": {"bootstrapServers": [broker.bootstrap_servers], "tls": {field: {"name": "spoilt"}}}}
+
+
+def with_bucket(broker: Any, s3_server: Any, **more: Any) -> dict[str, Any]:
+    spec = on_bucket(s3_server.url, s3_server.bucket, broker)
+    spec["blobs"]["s3"] |= {"credentialsSecretRef": {"name": "spoilt"}, **more}
+    return spec
+
+
+FIELDS: dict[str, tuple[Any, dict[str, str], str]] = {
+    "a user": (lambda broker, _: with_login(broker), LOGIN, "username"),
+    "a password": (lambda broker, _: with_login(broker), LOGIN, "password"),
+    "a SCRAM password": (lambda broker, _: with_login(broker, "SCRAM-SHA-512"), LOGIN, "password"),
+    "an authority": (lambda broker, _: with_tls(broker, "caSecretRef"), {}, "ca.crt"),
+    "a certificate": (lambda broker, _: with_tls(broker, "certificateSecretRef"), {"tls.key": PEM}, "tls.crt"),
+    "a private key": (lambda broker, _: with_tls(broker, "certificateSecretRef"), {"tls.crt": PEM}, "tls.key"),
+    "a key id": (with_bucket, KEYS, "accessKeyId"),
+    "a secret key": (with_bucket, KEYS, "secretAccessKey"),
+    "a bucket's authority": (lambda *servers: with_bucket(*servers, caSecretRef={"name": "spoilt"}), KEYS, "ca.crt"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_failure_of_a_credential_quotes_it(
+    name: str, harbour: Harbour, kafka_broker: Any, s3_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each value is refused somewhere else: before it is used, by a client library, or by the server."""
+    caplog.set_level(logging.DEBUG)
+    spec, others, key = FIELDS[name]
+    harbour.journal(**spec(kafka_broker, s3_server))
+    reasons = set()
+    for value in SPOILT:
+        harbour.secret("spoilt", **{**others, key: value})
+        reason, _, message = harbour.look()  # checks the whole object
+        reasons.add(reason)
+        assert message
+    events = harbour.server.http.get(f"/api/v1/namespaces/{harbour.namespace}/events").text
+    assert CANARY not in events
+    assert CANARY not in caplog.text
+    assert "SecretMalformed" in reasons
+    assert reasons <= {"SecretMalformed", "BrokersUnreachable", "BrokersRefused", "BucketRefused", "TopicsNotReady"}

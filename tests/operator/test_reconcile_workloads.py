@@ -321,6 +321,37 @@ def test_no_secret_appears_in_what_is_written(bench: Bench, caplog: pytest.LogCa
     assert not [text for text in texts if CANARY in text or token in text]
 
 
+def test_no_credential_of_any_secret_field_is_rendered_reported_or_logged(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    tls = {"caSecretRef": {"name": "authority"}, "certificateSecretRef": {"name": "client"}}
+    keys = {"credentialsSecretRef": {"name": "keys"}, "caSecretRef": {"name": "authority"}}
+    s3 = {"bucket": "mailboat", "endpointUrl": "https://s3.example", **keys}
+    bench.make("Journal", "main", {"kafka": {**LOGIN["kafka"], "tls": tls}, "blobs": {"s3": s3}})
+    caller = {"name": "news", "secretRef": {"name": "caller"}}
+    hook = {"url": "https://hooks.example/", "tokenSecretRef": {"name": "hook"}}
+    http = {"tokenSecretRef": {"name": "admin"}, "tokens": [caller]}
+    bench.make("Publisher", "author", {**PUBLISHER, "http": http, "events": {"webhook": hook}})
+    bench.make("SubscriberPool", "edge", POOL)
+    entries = {
+        "login": ("username", "password"),
+        "authority": ("ca.crt",),
+        "client": ("tls.crt", "tls.key"),
+        "keys": ("accessKeyId", "secretAccessKey"),
+        **dict.fromkeys(("caller", "hook", "admin"), ("token",)),
+    }
+    for name, found in entries.items():
+        bench.secret(name, **{key: f"{CANARY}-{key}\n{CANARY}" for key in found})
+    for kind, name in [("Publisher", "author"), ("SubscriberPool", "edge")]:
+        bench.reconcile(kind, name)
+        assert bench.condition(kind, name)["reason"] != "SecretMissing"
+    written = [bench.get(kind, name) for kind, name in PUBLISHER_CHILDREN + POOL_CHILDREN if kind != "Secret"]
+    written += [bench.found("Publisher", "author"), bench.found("SubscriberPool", "edge"), *bench.events()]
+    assert all(written)
+    assert CANARY not in json.dumps(written) + caplog.text
+
+
 def test_a_suspended_publisher_is_left_as_it_is(boat: Bench) -> None:
     boat.patch("Publisher", "author", {"spec": {"suspend": True}})
     assert boat.reconcile("Publisher", "author") == 1

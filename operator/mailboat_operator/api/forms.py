@@ -63,6 +63,14 @@ DURATION_OR_ZERO: Final = Form(
 DRAIN: Final = Form(
     r"^(0s|[1-9][0-9]{0,2}s)$", "whole seconds up to 999s", 4, parse_duration, format_seconds, "_seconds"
 )
+SCALE_DOWN: Final = Form(
+    r"^(0s|([1-9][0-9]{0,2}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|([1-9]|[1-5][0-9]|60)m|1h)$",
+    "whole seconds or minutes of at most 1h, the longest that Kubernetes takes",
+    5,
+    parse_duration,
+    format_duration,
+    "_seconds",
+)
 SIZE: Final = Form(SIZE_PATTERN, "a positive size such as 500Mi or 5Gi", 14, parse_size, format_size, "_bytes")
 CPU: Final = Form(r"^([1-9][0-9]{0,5}m|[1-9][0-9]{0,3}(\.[0-9]{1,3})?|0\.[0-9]{1,3})$", "CPU: 250m or 2", 8)
 BROKER: Final = Form(

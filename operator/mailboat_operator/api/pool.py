@@ -19,6 +19,7 @@ from mailboat_operator.api.forms import (
     DURATION_OR_ZERO,
     LABEL,
     LABEL_KEY,
+    SCALE_DOWN,
     SIZE,
     VARIABLE,
     can_be_content,
@@ -210,7 +211,7 @@ class Autoscaling:
     external: Annotated[ExternalMetric | None, Field("Another metric.")] = None
     trigger: Annotated[Trigger | None, Field("A trigger of KEDA's, which must be installed.")] = None
     scale_down_after_seconds: Annotated[
-        float, Field("Demand must be lower for so long before members go.", form=DURATION_OR_ZERO)
+        float, Field("Demand must be lower for so long before members go.", form=SCALE_DOWN)
     ] = 300.0
 
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from mailboat.config.storage import ConsumptionPolicy
 
-from mailboat_operator.api.fields import Field
+from mailboat_operator.api.fields import Field, Rule
 from mailboat_operator.api.forms import DURATION, DURATION_OF_SECONDS, DURATION_OR_ZERO, SIZE
+
+
+def _duration_in_cel(holder: str) -> str:
+    """Whole seconds of a duration in CEL, which knows no days; a text that is put together would cost too much."""
+    days = f"int({holder}.substring(0, {holder}.size() - 1)) * 86400"
+    return f"({holder}.endsWith('d') ? {days} : duration({holder}).getSeconds())"
 
 
 @dataclass(frozen=True)
 class Consumption:
     """Packages go once everybody who matters has them."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.max) || {_duration_in_cel('self.min')} <= {_duration_in_cel('self.max')}",
+            "min must not be longer than max",
+            ".min",
+            lambda one: one.max_seconds is None or int(one.min_seconds) <= int(one.max_seconds),
+        ),
+    )
 
     policy: Annotated[
         ConsumptionPolicy,

@@ -91,7 +91,7 @@ class SparkRun:
             "bulk",
             "build",
             self.source_folder,
-            *spec.roots,
+            *(root.replace("$", "$$") for root in spec.roots),  # the kubelet replaces $(NAME) in arguments
             f"--into={CONFIG_FOLDER}/{CONFIG_FILE}",
             f"--home={HOME_FOLDER}",
             f"--build-id={self.build_id}",

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from mailboat.errors import AgentRefusedError, AgentUnansweringError
@@ -16,7 +17,7 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import APPLICATIONS, BuildProgress, BuildSurroundings, build_keys
+from mailboat_operator.plan.build_ground import APPLICATIONS, BuildSurroundings, build_keys
 from mailboat_operator.plan.finishing import plan_finished
 from mailboat_operator.plan.timetable import plan_timetable, run_of
 
@@ -36,20 +37,23 @@ async def look_at_build(sight: Sight, build: PackageBuild) -> Plan:
     is_served = await sight.cluster.has_kind(APPLICATIONS[build.spec.engine], namespace)
     journal_name = "" if publisher is None else publisher.spec.journal_ref.name
     around = await sight.surroundings(namespace, journal_name, build_keys(build, is_served=is_served))
-    progress = None if publisher is None else await _progress(sight, build, publisher)
-    return plan_build(build, BuildSurroundings(around, publisher, is_served, progress, sight.systems.spark_image))
+    seen = BuildSurroundings(around, publisher, is_served, image=sight.systems.spark_image)
+    return plan_build(build, seen if publisher is None else await _with_progress(sight, build, publisher, seen))
 
 
-async def _progress(sight: Sight, build: PackageBuild, publisher: Publisher) -> BuildProgress | None:
-    """What the publisher's agent tells of the build; None where it tells nothing, or is not there."""
+async def _with_progress(
+    sight: Sight, build: PackageBuild, publisher: Publisher, seen: BuildSurroundings
+) -> BuildSurroundings:
+    """With what the publisher's agent reports of the build, and whether it answered at all."""
     if build.status.build_id is None or build.status.application is None:
-        return None
+        return seen
     try:
         address = await sight.address(publisher)
-        return None if address is None else await sight.agents.build(address, build.status.build_id)
+        if address is not None:
+            return replace(seen, progress=await sight.agents.build(address, build.status.build_id))
     except (AgentUnansweringError, AgentRefusedError) as error:
         _LOG.info("%s: %s", build.metadata.name, error)
-        return None
+    return replace(seen, is_asked=False)
 
 
 async def _look_at_timetable(sight: Sight, build: PackageBuild) -> Plan:

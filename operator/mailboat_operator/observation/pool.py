@@ -32,21 +32,20 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     pods = await sight.pods(namespace, around.children, pool.metadata.name)
     around = replace(around, staging=chain, has_keda=has_keda, pods=pods)
     publishers = await _publishers(sight, pool)
-    if is_paused(pool.metadata, suspend=pool.spec.suspend) or not publishers:
+    around = replace(around, publishers=frozenset(one.metadata.name for one in publishers))
+    ready = [one for one in publishers if is_ready(one.status.conditions)]
+    if is_paused(pool.metadata, suspend=pool.spec.suspend) or not ready:
         return plan_pool(pool, around)
-    around = replace(around, fleet=await sight.fleet(publishers))
+    around = replace(around, fleet=await sight.fleet(ready))
     for name in departed(pool, around.children, around.fleet):
-        await sight.forget(publishers, name)
+        await sight.forget(ready, name)
     return plan_pool(pool, around)
 
 
 async def _publishers(sight: Sight, pool: SubscriberPool) -> Sequence[Publisher]:
-    """Whom to ask for its members: the ready publishers of its journal, as each knows everybody there."""
-    return [
-        one
-        for one in await sight.publishers(pool.metadata.namespace)
-        if one.spec.journal_ref == pool.spec.journal_ref and is_ready(one.status.conditions)
-    ]
+    """The publishers of its journal in its namespace; a ready one is asked for the members, as each knows them all."""
+    found = await sight.publishers(pool.metadata.namespace)
+    return [one for one in found if one.spec.journal_ref == pool.spec.journal_ref]
 
 
 async def _chain(sight: Sight, namespace: str, name: str) -> Mapping[str, GoldenPool]:

@@ -72,9 +72,8 @@ def _blocked(build: PackageBuild, seen: BuildSurroundings, findings: Sequence[Fi
 def _suspended(build: PackageBuild, seen: BuildSurroundings) -> Plan:
     """The pods go; the time that it is suspended counts for no deadline."""
     status = replace(build.status, phase=BuildPhase.SUSPENDED, application=None, started_at=None, retry_at=None)
-    return replace(
-        _plan(build, status, suspended(suspend=build.spec.suspend), seen), actions=tuple(_removed(build, seen))
-    )
+    findings = suspended(suspend=True, effect="its SparkApplication is removed; what is built stays in the bucket")
+    return replace(_plan(build, status, findings, seen), actions=tuple(_removed(build, seen)))
 
 
 def _started(ground: Ground, seen: BuildSurroundings, attempt: int) -> Plan:
@@ -148,7 +147,7 @@ def _waiting(status: PackageBuildStatus, application: str) -> Sequence[Finding]:
 
 def _completed(build: PackageBuild, seen: BuildSurroundings, status: PackageBuildStatus) -> Plan:
     """It succeeded; figures that are not those of all packages are not what it came to."""
-    text = _success(status, seen.progress)
+    text = _success(status, seen)
     if status.packages_done != status.packages_total:
         status = replace(status, packages_done=None, packages_total=None, packages=None)
     status = replace(status, phase=BuildPhase.COMPLETED, finished_at=_seconds(seen.around.now))
@@ -228,10 +227,11 @@ def _packages(status: PackageBuildStatus) -> str:
     return f"{status.packages_done} of {status.packages_total} packages in the journal"
 
 
-def _success(status: PackageBuildStatus, progress: BuildProgress | None) -> str:
+def _success(status: PackageBuildStatus, seen: BuildSurroundings) -> str:
     """What a build came to whose driver succeeded; the tree of one that was overtaken is that of another build."""
-    if status.packages_done == status.packages_total:
+    if status.packages_done == status.packages_total and (seen.is_asked or status.packages_done is not None):
         return f"complete: {_packages(status)}"
+    progress = seen.progress
     if progress is None:
         return "complete, as its driver says; the publisher's agent does not tell how many packages are in the journal"
     return (

@@ -58,6 +58,7 @@ class BuildSurroundings:
         publisher: In whose name it is built; None when there is none that can be understood.
         is_served: Whether the Spark operator that it asks for is installed.
         progress: What its packages are; None where nobody could be asked, or none is published yet.
+        is_asked: Whether a publisher's agent answered, if one had to be asked.
         image: What driver and executors run where the build names nothing; None for no such setting.
     """
 
@@ -65,6 +66,7 @@ class BuildSurroundings:
     publisher: Publisher | None
     is_served: bool = True
     progress: BuildProgress | None = None
+    is_asked: bool = True
     image: AgentImage | None = None
 
 

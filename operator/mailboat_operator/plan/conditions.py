@@ -56,10 +56,10 @@ def stalled(reason: str, message: str) -> Sequence[Finding]:
     return _standing(Finding(READY, Truth.FALSE, reason, message), moving=False, stuck=True)
 
 
-def suspended(*, suspend: bool) -> Sequence[Finding]:
+def suspended(*, suspend: bool, effect: str = "nothing is made, changed or corrected") -> Sequence[Finding]:
     """Nobody looks after it, as was asked for: by `spec.suspend`, or else by the annotation."""
     cause = "spec.suspend is true" if suspend else f'the annotation {PAUSED} is "true"'
-    message = f"{cause}: nothing is made, changed or corrected"
+    message = f"{cause}: {effect}"
     return _standing(Finding(READY, Truth.UNKNOWN, "Suspended", message), moving=False, stuck=False)
 
 

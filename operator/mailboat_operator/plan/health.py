@@ -1,4 +1,4 @@
-"""How a pool's members are, as conditions and Events: lagging, blocked, two of one name.
+"""How a pool's members, autoscaler and publishers are, as conditions and Events.
 
 Lagging begins at `spec.laggingFrom` packages and ends at half of it, and speaks of members that serve: one that is new
 has everything before it, and `CaughtUp` tells of that. Where nobody can be asked, what was known stays.
@@ -7,13 +7,16 @@ has everything before it, and `CaughtUp` tells of that. Where nobody can be aske
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.pool import SubscriberPool
+from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
+from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.plan.actions import Report, Severity
+from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.conditions import Finding, stalled
 from mailboat_operator.plan.fleet import Fleet, Member, coarse, max_lag
 
@@ -21,6 +24,12 @@ LAGGING: Final = "Lagging"
 BLOCKED: Final = "Blocked"
 LAG_FIGURE: Final = "pool_lag_packages"
 BLOCKED_FIGURE: Final = "pool_blocked_members"
+AUTOSCALER_READY: Final = "AutoscalerReady"
+PUBLISHERS_FOUND: Final = "PublishersFound"
+_WORKING: Final = frozenset({"AbleToScale", "Ready", "ScalingActive"})
+"""Conditions of a HorizontalPodAutoscaler and of a ScaledObject that are False when it can't scale."""
+_OFF: Final = "ScalingDisabled"
+"""Kubernetes' reason while a pool has no member: nothing is wrong."""
 _SHOWN: Final = 5
 _LONGEST_ERROR: Final = 400
 
@@ -67,6 +76,50 @@ def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
         reports=tuple(_reports(findings, known)),
         figures={LAG_FIGURE: float(max_lag(members) or 0), BLOCKED_FIGURE: float(len(blocked))},
     )
+
+
+def autoscaler_health(pool: SubscriberPool, live: Live) -> Sequence[Finding]:
+    """Whether the HorizontalPodAutoscaler or ScaledObject works, by its own conditions; nothing without autoscaling."""
+    if pool.spec.autoscaling is None:
+        return ()
+    keys = (ChildKey(kind, pool.metadata.name) for kind in (SCALED_OBJECT, AUTOSCALER))
+    found = next(((key, live[key]) for key in keys if key in live), None)
+    conditions = () if found is None else (found[1].get("status") or {}).get("conditions") or ()
+    if found is None or not conditions:
+        return (Finding(AUTOSCALER_READY, Truth.UNKNOWN, "NotReportedYet", "the autoscaler has no conditions yet"),)
+    broken = [
+        one
+        for one in conditions
+        if one.get("type") in _WORKING and one.get("status") == "False" and one.get("reason") != _OFF
+    ]
+    if not broken:
+        return (Finding(AUTOSCALER_READY, Truth.TRUE, "Working", ""),)
+    text = f"{found[0].kind} {found[0].name}: {broken[0].get('message') or 'the autoscaler gives no cause'}"
+    return (Finding(AUTOSCALER_READY, Truth.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),)
+
+
+def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: Fleet | None) -> Sequence[Finding]:
+    """Whether the publishers that the pool names exist: an object beside it, or a package in the journal."""
+    if not pool.spec.publishers:
+        return ()
+    published = () if fleet is None else fleet.published_at
+    missing = [name for name in pool.spec.publishers if name not in known and name not in published]
+    if not missing:
+        return (Finding(PUBLISHERS_FOUND, Truth.TRUE, "AllFound", ""),)
+    text = f"{', '.join(missing[:_SHOWN])}: no such Publisher here"
+    if fleet is None:
+        text = f"{text}, and no publisher could be asked whether the journal has packages of that name"
+        return (Finding(PUBLISHERS_FOUND, Truth.UNKNOWN, "PublisherMissing", text),)
+    text = f"{text}, and no package of that name in the journal; correct spec.publishers"
+    return (Finding(PUBLISHERS_FOUND, Truth.FALSE, "PublisherMissing", text),)
+
+
+def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) -> Iterator[Report]:
+    """A warning for each condition that turned False."""
+    known = {one.type: one.status for one in before}
+    for one in findings:
+        if one.status is Truth.FALSE and known.get(one.type) is not Truth.FALSE:
+            yield Report(Severity.WARNING, one.reason, one.message)
 
 
 def shared_identity(pool: SubscriberPool, fleet: Fleet | None) -> Sequence[Finding] | None:

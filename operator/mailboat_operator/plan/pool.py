@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.journal import JournalSpec
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.manifests.children import ChildKey
@@ -18,7 +19,13 @@ from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled
 from mailboat_operator.plan.fleet import pause_before_asking
-from mailboat_operator.plan.health import health_of, shared_identity
+from mailboat_operator.plan.health import (
+    autoscaler_health,
+    followed_publishers,
+    health_of,
+    shared_identity,
+    trouble_reports,
+)
 from mailboat_operator.plan.scaling import Step, most_replicas, next_step
 from mailboat_operator.plan.workload import (
     Surroundings,
@@ -71,7 +78,7 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
         *plan_secret(secret, live),
         *plan_children(children, live),
     ]
-    findings = step.findings or _keda_problem(pool, around)
+    findings = step.findings or _keda_problem(pool, around) or _seed_problem(pool, journal)
     return _plan(pool, around, actions, findings or roll_out(pool, around))
 
 
@@ -82,6 +89,15 @@ def _keda_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Findin
     return stalled(
         "KedaMissing", "autoscaling.trigger is KEDA's, and KEDA is not installed, or out of the operator's sight"
     )
+
+
+def _seed_problem(pool: SubscriberPool, journal: JournalSpec) -> Sequence[Finding] | None:
+    """That a snapshot is asked for, and no bucket can have it: members begin at the journal's beginning."""
+    if pool.spec.seed is None or journal.blobs is not None:
+        return None
+    name = pool.spec.journal_ref.name
+    message = f"seed needs a bucket, and Journal {name} has none: give it blobs, or remove seed"
+    return stalled("BucketMissing", message)
 
 
 def _staging_problem(pool: SubscriberPool, around: Surroundings) -> Sequence[Finding] | None:
@@ -108,7 +124,11 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
     health = health_of(pool, around.fleet)
     ready_count = count_of(live, metadata.name, "readyReplicas")
     caught_up = min(max(ready_count, health.caught_up or 0), pool.spec.replicas)
-    said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings]
+    around_it = [
+        *autoscaler_health(pool, live),
+        *followed_publishers(pool, around.publishers, around.fleet),
+    ]
+    said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(
         pool.status,
         observed_generation=metadata.generation,
@@ -124,7 +144,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
     )
     is_settled = findings[0].status is Truth.TRUE
     return Plan(
-        (*actions, *health.reports),
+        (*actions, *health.reports, *trouble_reports(around_it, pool.status.conditions)),
         None if status == pool.status else encode(status),
         pause_before_asking(around.fleet, status.conditions[0].last_transition_at, around.now) if is_settled else None,
         health.figures,

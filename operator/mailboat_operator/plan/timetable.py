@@ -80,7 +80,9 @@ def plan_timetable(build: PackageBuild, runs: Sequence[Run], now: datetime) -> P
     try:
         times = times_around(build, build.spec.schedule, runs, now)
     except (CronSimError, StopIteration, KeyError, OSError, ValueError) as error:
-        message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {error}"
+        # the text of an OSError names a file of the operator
+        cause = "there is no such time zone" if isinstance(error, OSError) else str(error)
+        message = f"schedule {build.spec.schedule.cron} in {build.spec.schedule.time_zone} never comes: {cause}"
         return _plan(build, build.status, runs, stalled("ScheduleImpossible", message), now)
     actions, status, findings = _decided(build, build.spec.schedule, runs, times, now)
     plan = _plan(build, replace(status, next_schedule_at=times.next), runs, findings, now)

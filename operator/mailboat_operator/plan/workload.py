@@ -69,6 +69,7 @@ class Surroundings:
         fleet: Everybody on the journal; None where no agent could be asked.
         has_keda: Whether KEDA is installed.
         pools: The pools on a publisher's journal.
+        publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
     """
 
@@ -81,6 +82,7 @@ class Surroundings:
     fleet: Fleet | None = None
     has_keda: bool = False
     pools: Sequence[SubscriberPool] = ()
+    publishers: frozenset[str] = frozenset()
     pods: Pods = field(default_factory=Pods)
 
 
