@@ -34,6 +34,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from yardstick import slowness
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
@@ -98,19 +100,20 @@ class Passed:
 # ---------------------------------------------------------------------------------------------------------- decisions
 
 
-def excess(cpu: float, wall: float, others: float) -> str:
+def excess(cpu: float, wall: float, others: float, slow: float = 1.0) -> str:
     """Which budget the run exceeded, or an empty text.
 
     Args:
         cpu: CPU seconds of the budgeted stages.
         wall: Their wall seconds.
         others: Share of the machine's cores that other processes used meanwhile, 0 to 1.
+        slow: How much slower this machine is than the one where the budgets were measured.
     """
-    allowance = 1.0 if others <= QUIET_SHARE else 1.3 if others <= 0.5 else 1.9
-    if cpu > CPU_BUDGET_SECONDS * allowance:
-        return f"CPU budget exceeded: {cpu:.0f} s of {CPU_BUDGET_SECONDS * allowance:.0f} s"
-    if others <= QUIET_SHARE and wall > WALL_BUDGET_SECONDS:
-        return f"time budget exceeded on a quiet machine: {wall:.0f} s of {WALL_BUDGET_SECONDS:.0f} s"
+    allowed = CPU_BUDGET_SECONDS * slow * (1.0 if others <= QUIET_SHARE else 1.3 if others <= 0.5 else 1.9)
+    if cpu > allowed:
+        return f"CPU budget exceeded: {cpu:.0f} s of {allowed:.0f} s"
+    if others <= QUIET_SHARE and wall > WALL_BUDGET_SECONDS * slow:
+        return f"time budget exceeded on a quiet machine: {wall:.0f} s of {WALL_BUDGET_SECONDS * slow:.0f} s"
     return ""
 
 
@@ -239,7 +242,7 @@ def run_test(workers: int) -> int:
         f"{', '.join(BUDGETED)}: {cpu:.0f} s of CPU (budget {CPU_BUDGET_SECONDS:.0f} s), {wall:.0f} s of wall time; "
         f"other processes used up to {share:.0%} of the cores"
     )
-    trouble = excess(cpu, wall, share)
+    trouble = excess(cpu, wall, share, slowness())
     return _refuse(trouble) if trouble else 0
 
 

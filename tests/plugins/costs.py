@@ -1,7 +1,7 @@
 """Counts the CPU seconds of every test, with those of its processes, and holds tests and folders to `budgets.toml`.
 
 What a run cost is written to `test-costs.json` and summed up at its end. CPU time, too, grows on a busy machine, as
-processes share caches and cores: limits grow with the load.
+processes share caches and cores, and on a slower one: limits grow with the load and with `tools/yardstick.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from servers import SERVERS as SHARED
+from yardstick import slowness
 
 HERE = Path(__file__).resolve().parents[1]
 BUDGETS = tomllib.loads((HERE / "budgets.toml").read_text())
@@ -38,7 +39,7 @@ def cpu_seconds(who: int) -> float:
 def load_factor() -> float:
     """How much more than on a quiet machine a test may cost."""
     load = os.getloadavg()[0]
-    return next((one["factor"] for one in BUDGETS["load"] if load >= one["from"]), 1.0)
+    return slowness() * next((one["factor"] for one in BUDGETS["load"] if load >= one["from"]), 1.0)
 
 
 def folder_of(nodeid: str) -> str:
