@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.blobs.memory import MemoryBlobStore
+from mailboat.bulk import fencing
 from mailboat.bulk.assembly import BuildWish
 from mailboat.bulk.assembly import recipe_for as recipe_of_home
 from mailboat.bulk.fencing import BuildClaim, Driver, claimed_build, claimed_source, this_driver
@@ -32,6 +34,7 @@ from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import ChangingStages, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.engines import Engine, memory_engine, write_site
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 SECOND = AgentName("second")
 
@@ -293,3 +296,21 @@ def test_what_has_the_name_of_a_claim_but_no_number_is_passed_over(engine: Engin
     with claim.held():
         assert "b.claim-000001" in documents.names()
         claim.check()
+
+
+def test_a_defect_while_a_claim_is_renewed_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SkippingClock()
+    documents = MemoryBlobStore(clock).builds
+    claim = BuildClaim(documents, claimed_build(BuildId("b")), this_driver(), clock)
+    renewed = threading.Event()
+
+    def fail(*_: object) -> None:
+        renewed.set()
+        raise ValueError("of the store")
+
+    monkeypatch.setattr(fencing, "LEASE_SECONDS", 0.01)
+    with claim.held():
+        monkeypatch.setattr(documents, "write", fail)
+        assert renewed.wait(PATIENCE_SECONDS)
+        with pytest.raises(ValueError, match="of the store"):
+            wait_until(claim.check)

@@ -8,10 +8,12 @@ import pytest
 from confluent_kafka import KafkaError
 from mailboat.clock import SystemClock
 from mailboat.errors import AppendUncertainError, JournalAccessDeniedError, MailboatError, TopicMissingError
-from mailboat.journal.kafka_appender import KafkaAppender, _Outcome
+from mailboat.journal.kafka_appender import KafkaAppender, _Client, _Outcome
+from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import TopicName
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 
 class QuietLog:
@@ -43,3 +45,17 @@ def test_records_that_the_library_dropped_with_their_partition_tell_of_a_topic_t
     raised = failure(offsets, KafkaError._DESTROY)
     assert type(raised) is kind
     assert raised.where["kafka"] == "_UNKNOWN_PARTITION"
+
+
+def test_a_defect_in_the_thread_for_reports_ends_the_producer_and_not_the_appender(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> int:
+        raise ValueError("of a callback")
+
+    monkeypatch.setattr(_Client, "_poll", fail)
+    client = _Client(KafkaSettings("127.0.0.1:9"), ClientLog(SystemClock()))
+    with client.served():
+        client._thread.join(PATIENCE_SECONDS)
+    assert client.failure is not None
+    assert "of a callback" in client.failure.str()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalUnavailableError, TopicMissingError
+from mailboat.journal import kafka_topics
 from mailboat.journal.kafka_log import ClientLog
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.kafka_topics import KafkaTopics, TopicState
 from mailboat.model.identifiers import TopicName
+from mailboat.testing.patience import PATIENCE_SECONDS
 
 SETTINGS = KafkaSettings("127.0.0.1:9", request_seconds=0.05)
 
@@ -33,3 +36,20 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaTopics]:
 def test_a_created_topic_that_no_broker_serves_yet_is_unavailable_and_not_missing(topics: KafkaTopics) -> None:
     with pytest.raises(JournalUnavailableError, match="no broker serves it yet"):
         topics.ensure(TopicName("asked"), {})
+
+
+def test_a_failing_callback_of_the_client_does_not_end_its_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, is_later = [], threading.Event()
+
+    def fail_first(_: KafkaTopics) -> None:
+        heard.append(1)
+        if len(heard) == 1:
+            raise ValueError("of a callback")
+        is_later.set()
+
+    monkeypatch.setattr(kafka_topics, "_LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(KafkaTopics, "_hear", fail_first)
+    clock = SystemClock()
+    made = KafkaTopics(SETTINGS, clock, ClientLog(clock))
+    assert is_later.wait(PATIENCE_SECONDS)
+    made.close()

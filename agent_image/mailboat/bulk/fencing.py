@@ -115,6 +115,7 @@ class BuildClaim:
         self._clock = clock
         self._name = ""
         self._looked_at = 0.0
+        self._failure: Exception | None = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -131,7 +132,14 @@ class BuildClaim:
             self._release()
 
     def check(self) -> None:
-        """Make sure, every few seconds, that nobody took it over. Raises: BuildLostError."""
+        """Make sure, every few seconds, that nobody took it over.
+
+        Raises:
+            BuildLostError: Somebody did.
+            Exception: The thread that renews the claim ended by a defect, so the claim will be free soon.
+        """
+        if self._failure is not None:
+            raise self._failure
         now = self._clock.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return
@@ -196,6 +204,9 @@ class BuildClaim:
                     self._documents.write(self._name, json.dumps(asdict(mine)).encode())
             except MailboatError:
                 continue  # the next renewal is tried before the lease is over
+            except Exception as error:  # noqa: BLE001  # `check` raises it, in the thread that builds
+                self._failure = error
+                return
 
     def _release(self) -> None:
         if self._is_mine():

@@ -7,6 +7,7 @@ what the topic holds of the batch is a beginning of it, in order, whatever the b
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,8 @@ from mailboat.journal.refusals import journal_closed
 from mailboat.model.identifiers import Offset, TopicName
 
 _POLL_SECONDS: Final = 0.1
+_SHOWN: Final = 300
+_LOG: Final = logging.getLogger(__name__)
 _IDLE_SECONDS: Final = 1.0  # how often errors and log lines are taken off the client while nothing is appended
 _PAUSE_SECONDS: Final = 0.005
 _MEETING_SECONDS: Final = 1.0
@@ -137,8 +140,14 @@ class _Client:
         return self.failure or error
 
     def _serve(self) -> None:
-        while not self.is_over and self.failure is None:
-            self._poll(_POLL_SECONDS if self._is_wanted.wait(_IDLE_SECONDS) and not self.is_over else 0)
+        try:
+            while not self.is_over and self.failure is None:
+                self._poll(_POLL_SECONDS if self._is_wanted.wait(_IDLE_SECONDS) and not self.is_over else 0)
+        except Exception as error:  # noqa: BLE001  # a callback's: without this thread every append would run into its time-out
+            _LOG.exception(
+                "the thread for Kafka delivery reports ended by a defect; the next append makes a new client"
+            )
+            self.failure = KafkaError(KafkaError._FAIL, repr(error)[:_SHOWN])
 
     def _poll(self, wait_seconds: float) -> int:
         """Hand out reports; how many there were, or were before the news that the producer is beyond recovery."""

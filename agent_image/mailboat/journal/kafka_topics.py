@@ -7,6 +7,7 @@ reader's own connection, never stands behind a fetch that waits. Safe to use fro
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ from mailboat.model.positions import Bounds
 _T = TypeVar("_T")
 _ATTEMPT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.02
+_LOG: Final = logging.getLogger(__name__)
 _LISTEN_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 2.0
 _INTERNAL: Final = "__"
@@ -238,7 +240,10 @@ class KafkaTopics:
     def _listen(self) -> None:
         """Take the clients' log lines and errors off their queues, which would grow as long as the brokers are down."""
         while not self._clock.wait(self._closing, _LISTEN_SECONDS):
-            self._hear()
+            try:
+                self._hear()
+            except Exception:  # noqa: BLE001  # a callback's: without this thread the queues would grow without a bound
+                _LOG.exception("reading the log lines of the Kafka client failed by a defect; it goes on")
 
     def _hear(self) -> None:
         self._admin.poll(0)
