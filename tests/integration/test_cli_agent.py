@@ -136,7 +136,7 @@ def test_agents_find_each_other_and_every_verb_works_over_the_network(
     assert (tmp_path / "edges" / "golden" / "en" / "news.html").read_text() == "<h1>en/news.html</h1>"
 
     (wrong,) = ask(author, "delete", "/en", "--request-id", "wrong")["packages"]
-    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queues", "ls")}["golden"] == "BLOCKED")
+    wait_until(lambda: {one["subscriber"]: one["state"] for one in ask(author, "queues", "ls")}["golden"] == "blocked")
     queues = {one["subscriber"]: one for one in ask(author, "queues", "ls")}
     assert queues["golden"]["head"]["error"]["code"] == "ProcessorFailed"
     assert (queues["golden"]["capabilities"], queues["edge"]["capabilities"]) == (["clearable", "removable"], [])

@@ -54,7 +54,7 @@ def test_one_that_does_not_run_is_known_from_its_target(boat: Any, site: Path, t
         assert (web.state, web.next_offset, web.lag, web.given_up) == ("stopped", 1, 1, 0)
         (queue, errors) = room.queues("author")
         assert (queue.subscriber, queue.count, queue.head and queue.head.path) == ("web", 1, "/1.html")
-        assert (errors.state, errors.count) == ("PASSIVE", 0)
+        assert (errors.state, errors.count) == ("passive", 0)
 
 
 def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> None:

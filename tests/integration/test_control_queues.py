@@ -69,11 +69,11 @@ class TestQueues:
         page = room.queue(AUTHOR, edge.queue_name)
         assert [one.id for one in page.items] == ["package-0@2", "package-0@4"]
         head = page.items[0]
-        assert (head.state, head.attempts, head.path, head.path_count, head.user_id) == ("ERROR", 1, "/1", 2, "ann")
+        assert (head.state, head.attempts, head.path, head.path_count, head.user_id) == ("error", 1, "/1", 2, "ann")
         assert head.error is not None
         assert head.error.path == "/a"
-        assert (page.items[1].state, page.items[1].attempts, page.items[1].error) == ("QUEUED", 0, None)
-        assert (page.queue.state, page.queue.count, page.queue.head, page.next_offset) == ("RUNNING", 2, head, None)
+        assert (page.items[1].state, page.items[1].attempts, page.items[1].error) == ("queued", 0, None)
+        assert (page.queue.state, page.queue.count, page.queue.head, page.next_offset) == ("running", 2, head, None)
         assert page.queue.capabilities == ("clearable", "removable")
 
     def test_a_queue_is_read_page_by_page(self, harbour: Harbour, room: ControlRoom) -> None:
@@ -94,9 +94,9 @@ class TestQueues:
         west.announce(3)
         found = [(one.name, one.state, one.count, one.head and one.head.offset) for one in room.queues(AUTHOR)]
         assert found == [
-            (edge.queue_name, "BLOCKED", 2, 2),
-            (f"{edge.queue_name}-error", "PASSIVE", 1, 0),
-            (west.queue_name, "IDLE", 0, None),
+            (edge.queue_name, "blocked", 2, 2),
+            (f"{edge.queue_name}-error", "passive", 1, 0),
+            (west.queue_name, "idle", 0, None),
         ]
 
     def test_an_error_queue_has_pages_too(self, harbour: Harbour, room: ControlRoom) -> None:
@@ -126,7 +126,7 @@ class TestQueues:
         with pytest.raises(QueueMissingError):
             room.queue(AUTHOR, "edge")
         edge.announce()
-        assert queue_of(room).state == "IDLE"
+        assert queue_of(room).state == "idle"
         harbour.clock.ahead = timedelta(hours=2)
         assert room.status().subscribers == ()
 

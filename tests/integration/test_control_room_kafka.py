@@ -82,7 +82,7 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
             announce(workspace, 3)
             if waiting is not None:
                 assert waiting.result(PATIENCE_SECONDS).state == "distributed"
-        wait_until(lambda: room.queue(AUTHOR, "edge").queue.state == "IDLE")
+        wait_until(lambda: room.queue(AUTHOR, "edge").queue.state == "idle")
     finally:
         room.close()
 

@@ -89,9 +89,9 @@ class TestStatus:
         harbour.subscriber().announce(-1, retries=3)
         harbour.subscriber("west", publishers=(OTHER,)).announce(0)
         author, other = room.status().publishers
-        assert (author.name, author.state, author.source) == ("author", "BLOCKED", str(harbour.source))
+        assert (author.name, author.state, author.source) == ("author", "blocked", str(harbour.source))
         assert author.last_published_ms is not None
-        assert (other.name, other.state, other.last_published_ms) == ("other", "IDLE", None)
+        assert (other.name, other.state, other.last_published_ms) == ("other", "idle", None)
 
     def test_one_that_was_current_before_the_last_packages_came_is_importing_them(
         self, harbour: Harbour, room: ControlRoom
@@ -127,7 +127,7 @@ class TestStatus:
         harbour.subscriber(publishers=(OTHER,)).announce(-1, next_offset=Offset(0), follows_all=True)
         assert seen(room).follow == ()
         assert room.distribution(AUTHOR, made.package_id).waiting == ("edge",)
-        assert [one.count for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [1]
+        assert [one.count for one in room.queues(AUTHOR) if one.state != "passive"] == [1]
 
     def test_who_asks_for_each_of_many_queues_in_turn_looks_at_everybody_once(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +157,7 @@ class TestStatus:
             ("beyond", None),
             ("stranger", 2),
         ]
-        assert [(one.subscriber, one.count) for one in room.queues(AUTHOR) if one.state != "PASSIVE"] == [
+        assert [(one.subscriber, one.count) for one in room.queues(AUTHOR) if one.state != "passive"] == [
             ("before", 3),
             ("beyond", 0),
         ]

@@ -265,7 +265,7 @@ def test_what_our_publisher_distributes_is_imported_by_their_subscriber_and_leav
     )
     assert view.imported == (SLING_EDGE,)
     (queue,) = await_value(
-        lambda: members.room.queues(AUTHOR), lambda queues: [one.state for one in queues] == ["IDLE"]
+        lambda: members.room.queues(AUTHOR), lambda queues: [one.state for one in queues] == ["idle"]
     )
     assert (queue.name, queue.count) == (f"{SLING_ID}-{SLING_EDGE}", 0)
 
@@ -277,7 +277,7 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     stuck = members.send(TopicRole.PACKAGE, bad)
     (item,) = await_value(
         lambda: members.room.queue(AUTHOR, SLING_EDGE).items if members.room.queues(AUTHOR) else (),
-        lambda items: [one.state for one in items] == ["ERROR"],
+        lambda items: [one.state for one in items] == ["error"],
     )
     assert (item.offset, item.attempts > 0) == (stuck, True)
     command = members.room.clear(AUTHOR, SLING_EDGE)

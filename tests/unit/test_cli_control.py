@@ -71,19 +71,19 @@ def test_queues_are_listed_with_what_blocks_them(run: Any, agent: Client) -> Non
     code, lines = run("queues", "ls")
     assert code == 0
     assert lines[0].split() == ["QUEUE", "STATE", "PACKAGES", "OLDEST", "ATTEMPTS", "TAKES", "ERROR"]
-    assert lines[1].split() == ["edge-1", "IDLE", "0", "-", "-", "clear,", "remove"]
-    assert lines[2].startswith("edge-2   BLOCKED          3   0 ADD /news/0 … 2 paths          3   clear, remove")
+    assert lines[1].split() == ["edge-1", "idle", "0", "-", "-", "clear,", "remove"]
+    assert lines[2].startswith("edge-2   blocked          3   0 ADD /news/0 … 2 paths          3   clear, remove")
     assert lines[2].endswith("StorageFull: /news/a: no space left on device")
     assert len(lines) == 3
     agent.give_up("edge-2", 0, FULL)
     _, lines = run("queues", "ls", "-o", "name")
     assert [one[37:] for one in lines] == ["edge-1", "edge-2", "edge-2-error"]
-    assert run("queues", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "PASSIVE"]
+    assert run("queues", "ls")[1][3].split()[:4] == ["edge-2", "(given", "up)", "passive"]
 
 
 def test_a_queue_is_shown_piece_by_piece(run: Any) -> None:
     _, lines = run("queues", "show", "edge-2", "-n", 2)
-    assert lines[0] == "edge-2  BLOCKED  3 packages of author"
+    assert lines[0] == "edge-2  blocked  3 packages of author"
     assert [line.split()[0] for line in lines[2:4]] == ["0", "1"]
     assert lines[4] == "more from offset 2: --from 2"
     assert run("queues", "show", "edge-2", "--from", 2, "-o", "name") == (0, ["package-0@2"])
@@ -371,7 +371,7 @@ def test_a_status_says_which_build_a_subscriber_is_in_the_middle_of() -> None:
 
 
 def test_a_status_says_who_is_ready_and_why_not() -> None:
-    publishers = (PublisherView("author", "BLOCKED", last_published_ms=8_000, delay_seconds=2.5), PublisherView("b"))
+    publishers = (PublisherView("author", "blocked", last_published_ms=8_000, delay_seconds=2.5), PublisherView("b"))
     members = (
         member(1, is_ready=True, rate_per_second=210.4),
         member(2, is_ready=False, ready_reason="lags", lag=4, eta_seconds=12.0, rate_per_second=2.5),

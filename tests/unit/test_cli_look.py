@@ -28,14 +28,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 STATES = Table(
     (Column("NAME"), Column("STATE", style=state_style), Column("ERROR", can_fold=True, style=error_style)),
-    [["web", "current", ""], ["edge", "BLOCKED", "BlobMissing"], ["odd", "unheard-of", ABSENT]],
+    [["web", "current", ""], ["edge", "blocked", "BlobMissing"], ["odd", "unheard-of", ABSENT]],
 )
 
 
 def test_states_have_colours_on_a_terminal(terminal: Terminal) -> None:
     shown = blocks_text([STATES], terminal)
     assert "\x1b[32mcurrent" in shown
-    assert "\x1b[1;31mBLOCKED" in shown
+    assert "\x1b[1;31mblocked" in shown
     assert "\x1b[31mBlobMissing" in shown
     assert re.search(r"odd +unheard-of", shown)
 
@@ -48,7 +48,7 @@ def test_no_color_and_pipes_have_no_colours(terminal: Terminal, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("text", "style"),
-    [("waiting-for golden", "yellow"), ("IDLE", "green"), ("importing b-1, 2 of 3", "yellow"), (ABSENT, "")],
+    [("waiting-for golden", "yellow"), ("idle", "green"), ("importing b-1, 2 of 3", "yellow"), (ABSENT, "")],
 )
 def test_a_state_is_styled_by_its_first_word(text: str, style: str) -> None:
     assert state_style(text) == style

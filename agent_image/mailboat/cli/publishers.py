@@ -43,7 +43,7 @@ def list_publishers(session: Session) -> None:
 def _row(one: PublisherView) -> list[str]:
     return [
         one.name,
-        ABSENT if one.state is None else one.state.lower(),
+        ABSENT if one.state is None else one.state,
         time_text(one.last_published_ms) or ABSENT,
         seconds_text(one.delay_seconds) if one.delay_seconds else ABSENT,
     ]

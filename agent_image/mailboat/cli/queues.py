@@ -56,7 +56,7 @@ ITEM_COLUMNS: Final = (
     Column("ERROR", can_fold=True, style=error_style),
 )
 _PAGE_ITEMS: Final = 500
-_PASSIVE: Final = "PASSIVE"
+_PASSIVE: Final = "passive"
 _VERBS: Final = {"clearable": "clear", "removable": "remove"}
 
 _NOTHING = "nothing was dropped"

@@ -123,7 +123,7 @@ def _journal_line(journal: JournalView) -> str:
 def _publisher_line(one: PublisherView, width: int, now_ms: int) -> str:
     at_ms = one.last_published_ms
     parts = [f"publisher  {one.name:<{width}}"]
-    parts += [] if one.state is None else [f"queues {one.state.lower()}"]
+    parts += [] if one.state is None else [f"queues {one.state}"]
     parts.append("nothing published lately" if at_ms is None else f"last published {_ago_text(now_ms - at_ms)}")
     parts += [f"held back by {seconds_text(one.delay_seconds)}"] if one.delay_seconds else []
     return "   ".join(parts)

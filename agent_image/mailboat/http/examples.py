@@ -44,10 +44,10 @@ _PACKAGE: Final = "dstrpck-1767225600000-0b9f3c9e-6c1e-4a4e-9a55-3f1f5d6f2b10"
 _INSTANCE: Final = "7d1d6d7c-6a64-4b0c-8f0d-0d3a2a4b9c11"
 _CAUSE: Final = CauseView("StorageFull", "no space is left in /srv/site", "/news/a")
 _ITEM: Final = QueueItemView(
-    "package-0@97", 97, _PACKAGE, "ADD", 41_230, "/news/a", 1, 1_767_225_600_000, "ERROR", 3, "editor", _CAUSE
+    "package-0@97", 97, _PACKAGE, "ADD", 41_230, "/news/a", 1, 1_767_225_600_000, "error", 3, "editor", _CAUSE
 )
-_QUEUE: Final = QueueView(f"{_INSTANCE}-edge-1", "author", "edge-1", "BLOCKED", 32, ("clearable", "removable"), _ITEM)
-_PUBLISHER: Final = PublisherView("author", "BLOCKED", "/srv/site", 1_767_225_600_000)
+_QUEUE: Final = QueueView(f"{_INSTANCE}-edge-1", "author", "edge-1", "blocked", 32, ("clearable", "removable"), _ITEM)
+_PUBLISHER: Final = PublisherView("author", "blocked", "/srv/site", 1_767_225_600_000)
 _SUBSCRIBER: Final = SubscriberStatusView(
     "edge-1",
     "retrying",

@@ -61,7 +61,7 @@ def agent_children(agent: PublisherView, queues: Document) -> Document:
 
 def status_document(agent: PublisherView) -> Document:
     """How an agent is."""
-    return {"state": agent.state or "IDLE"}
+    return {"state": (agent.state or "idle").upper()}
 
 
 def queue_list(queues: Iterable[QueueView]) -> Document:
@@ -73,7 +73,7 @@ def queue_document(queue: QueueView) -> Document:
     """A queue: how it is, and the id of its head."""
     return {
         _TYPE: f"{_PREFIX}/queue",
-        "state": queue.state,
+        "state": queue.state.upper(),
         "empty": queue.count == 0,
         "itemsCount": queue.count,
         "capabilities": list(queue.capabilities),
@@ -94,7 +94,7 @@ def item_document(item: QueueItemView, paths: Iterable[str] | None = None) -> Do
         "userid": item.user_id,
         "attempts": item.attempts,
         "time": time_text(item.queued_ms),
-        "state": item.state,
+        "state": item.state.upper(),
     }
     if item.error is not None:
         document["errorMessage"] = f"{item.error.code}: {item.error.message}"

@@ -263,7 +263,7 @@ class ErrorQueue:
         return QueueSize(len(self._failures()), is_exact)
 
     def state(self) -> QueueState:
-        """Always PASSIVE: nobody works through it."""
+        """Always passive: nobody works through it."""
         return QueueState.PASSIVE
 
     def page(self, pages: PageReader, from_offset: int = 0, max_items: int = 100) -> list[ErrorItem]:

@@ -1,7 +1,7 @@
 """Where a subscriber stands for one publisher, and what that makes of its queue: pure decisions.
 
-The states are the original's: a queue is IDLE when it is empty, BLOCKED when its first package failed three times or
-more (SLING-12647), else RUNNING; error queues are PASSIVE.
+A queue is idle when it is empty, blocked when its first package failed three times or more (SLING-12647), else running;
+error queues are passive. Routes for programs of Sling write these words in upper case, as Sling does.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ BLOCKING_ATTEMPTS: Final = 3
 class QueueState(enum.StrEnum):
     """State of a queue, and of an agent over all its queues."""
 
-    IDLE = "IDLE"
-    RUNNING = "RUNNING"
-    BLOCKED = "BLOCKED"
-    PASSIVE = "PASSIVE"
+    IDLE = "idle"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    PASSIVE = "passive"
 
 
 class ItemState(enum.StrEnum):
     """State of an item in a queue."""
 
-    QUEUED = "QUEUED"
-    ERROR = "ERROR"
+    QUEUED = "queued"
+    ERROR = "error"
 
 
 class Capability(enum.StrEnum):

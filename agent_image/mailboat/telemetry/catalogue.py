@@ -263,7 +263,7 @@ QUEUE_PACKAGES: Final = _gauge(
     ("publisher", "clearable"),
     "queue_size{clearable}",
 )
-QUEUES: Final = _gauge("publisher_queues", "Queues in a state: IDLE, RUNNING, BLOCKED.", ("publisher", "state"))
+QUEUES: Final = _gauge("publisher_queues", "Queues in a state: idle, running, blocked.", ("publisher", "state"))
 OLDEST_SECONDS: Final = _gauge(
     "publisher_oldest_queued_seconds", "Age of the oldest package that somebody has not imported.", _PUB
 )

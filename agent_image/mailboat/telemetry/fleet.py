@@ -14,7 +14,7 @@ from typing import Final
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
 
-QUEUE_STATES: Final = ("IDLE", "RUNNING", "BLOCKED")
+QUEUE_STATES: Final = ("idle", "running", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class QueueFigures:
     """One subscriber's queue.
 
     Attributes:
-        state: IDLE, RUNNING or BLOCKED.
+        state: `idle`, `running` or `blocked`.
         packages: How many wait.
         is_clearable: Whether its subscriber takes clear commands.
         oldest_ms: When the log took the first of them; None when it is empty or not known.

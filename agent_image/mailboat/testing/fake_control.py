@@ -89,7 +89,7 @@ class FakeControl:
         with self._entered():
             journal = JournalView("memory", 0, len(self._packages), size_bytes=0)
             members = tuple(self._member(one) for one in self.subscribers.values())
-            return StatusView(journal, (PublisherView(self._publisher, "RUNNING"),), members)
+            return StatusView(journal, (PublisherView(self._publisher, "running"),), members)
 
     def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
         """See `Control`."""
@@ -266,7 +266,7 @@ class FakeControl:
 
     def _queue(self, owner: FakeSubscriber) -> QueueView:
         backlog = self._backlog(owner)
-        state = "BLOCKED" if owner.error and backlog else "RUNNING" if backlog else "IDLE"
+        state = "blocked" if owner.error and backlog else "running" if backlog else "idle"
         head = self._item(owner, backlog[0]) if backlog else None
         abilities = ("clearable", "removable") if owner.is_editable else ()
         return QueueView(owner.queue_name, self._publisher, owner.name, state, len(backlog), abilities, head)
@@ -274,7 +274,7 @@ class FakeControl:
     def _error_queue(self, owner: FakeSubscriber) -> QueueView:
         name = f"{owner.queue_name}-error"
         head = self._item(owner, min(owner.given_up)) if owner.given_up else None
-        return QueueView(name, self._publisher, owner.name, "PASSIVE", len(owner.given_up), head=head)
+        return QueueView(name, self._publisher, owner.name, "passive", len(owner.given_up), head=head)
 
     def _item(self, owner: FakeSubscriber, offset: int) -> QueueItemView:
         one = self._packages[offset]
@@ -288,7 +288,7 @@ class FakeControl:
             one.paths[0],
             len(one.paths),
             one.published_ms or 0,
-            "ERROR" if error else "QUEUED",
+            "error" if error else "queued",
             attempts=3 if error else 0,
             user_id=one.user_id or "",
             error=error,

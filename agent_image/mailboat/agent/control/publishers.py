@@ -63,7 +63,7 @@ class PublisherRoom:
         return view.size_after(self.name, max(next_offset, view.known_from) - 1).count
 
     def view(self, members: Iterable[Member], last_published_ms: int | None, next_of_log: Offset) -> PublisherView:
-        """Its line in the status. RUNNING is said also where only other publishers' packages may be waiting."""
+        """Its line in the status. `running` is said also where only other publishers' packages may be waiting."""
         followers = [one for one in members if one.has_queues and one.follows(self.name)]
         return PublisherView(
             name=self.name,

@@ -53,7 +53,7 @@ class PublisherView:
 
     Attributes:
         name: Its name.
-        state: IDLE, RUNNING or BLOCKED: over all its queues. None where no queues are kept.
+        state: `idle`, `running` or `blocked`: over all its queues. None where no queues are kept.
         source: What its ADD requests read.
         last_published_ms: When its newest message among the last ones was appended.
         delay_seconds: How long a request is held up at the moment, because subscribers lag.
@@ -273,7 +273,7 @@ class QueueItemView:
         path: The first path of the request, cut where long.
         path_count: How many paths the request has.
         queued_ms: When the log took it.
-        state: QUEUED or ERROR.
+        state: `queued` or `error`.
         attempts: How often it was tried.
         user_id: Who asked.
         error: Why the last attempt failed.
@@ -301,7 +301,7 @@ class QueueView:
         name: `<sling id>-<agent name>`, with `-error` behind it where it holds what was given up.
         publisher: Whose packages.
         subscriber: The subscriber's name.
-        state: IDLE, RUNNING, BLOCKED, or PASSIVE of an error queue.
+        state: `idle`, `running`, `blocked`, or `passive` of an error queue.
         count: How many packages. While it is not exact: the most it can be, of an error queue the least.
         capabilities: `clearable`, `removable`; what may be done to it.
         head: The first package; None when there is none, or it was not asked for.

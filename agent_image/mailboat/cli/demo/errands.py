@@ -29,7 +29,7 @@ from mailboat.errors import DemoFailedError, RetryableError
 _LOOK_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 30.0
-_BLOCKED: Final = "BLOCKED"
+_BLOCKED: Final = "blocked"
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 1.0
 
