@@ -271,9 +271,9 @@ def test_queues_are_told_by_the_longest_and_the_oldest(bench: Bench) -> None:
         100_000,
         ("current", "current", "retrying"),
         (
-            QueueFigures("BLOCKED", 40, is_clearable=True, oldest_ms=40_000),
-            QueueFigures("RUNNING", 900, oldest_ms=70_000),
-            QueueFigures("IDLE", 0),
+            QueueFigures("blocked", 40, is_clearable=True, oldest_ms=40_000),
+            QueueFigures("running", 900, oldest_ms=70_000),
+            QueueFigures("idle", 0),
         ),
         given_up=3,
         delay_seconds=1.5,
@@ -282,7 +282,7 @@ def test_queues_are_told_by_the_longest_and_the_oldest(bench: Bench) -> None:
     assert bench.value("mailboat_publisher_subscribers", publisher="author", state="current") == 2
     assert bench.value("mailboat_publisher_queue_packages", publisher="author", clearable="true") == 40
     assert bench.value("mailboat_publisher_queue_packages", publisher="author", clearable="false") == 900
-    assert bench.value("mailboat_publisher_queues", publisher="author", state="BLOCKED") == 1
+    assert bench.value("mailboat_publisher_queues", publisher="author", state="blocked") == 1
     assert bench.value("mailboat_publisher_oldest_queued_seconds", publisher="author") == 60
     assert bench.value("mailboat_publisher_error_queue_packages", publisher="author") == 3
     assert bench.value("mailboat_publisher_delay_seconds", publisher="author") == 1.5
