@@ -192,6 +192,18 @@ class TestDistribution:
         assert room.distributions(AUTHOR, 0).items == ()
         assert room.distributions(AUTHOR, 10**9, 1).items[0].offset == made[-1].offset
 
+    def test_paths_in_a_list_are_bounded_and_the_request_alone_has_all(self, room: ControlRoom) -> None:
+        for paths in (
+            tuple(f"/{number}" for number in range(101)),
+            tuple(f"/{n:02}" + ("/" + "ä" * 100) * 6 for n in range(20)),
+        ):
+            room.distribute(AUTHOR, DistributionOrder("INVALIDATE", paths))
+        long, many = room.distributions(AUTHOR).items
+        assert (len(many.paths), many.path_count, many.are_paths_cut) == (100, 101, True)
+        assert (len(long.paths), long.path_count, long.are_paths_cut) == (13, 20, True)
+        alone = room.distribution(AUTHOR, many.package_id)
+        assert (len(alone.paths), alone.path_count, alone.are_paths_cut) == (101, 101, False)
+
     def test_a_request_far_behind_those_of_others_is_listed_with_a_few_looks(
         self, room: ControlRoom, monkeypatch: pytest.MonkeyPatch
     ) -> None:

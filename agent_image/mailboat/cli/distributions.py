@@ -120,12 +120,12 @@ def list_distributions(
 
 
 def _row(one: DistributionView) -> list[str]:
-    paths = one.paths[0] if one.paths else ABSENT
+    paths, count = one.paths[0] if one.paths else ABSENT, max(one.path_count, len(one.paths))
     return [
         str(one.offset),
         time_text(one.published_ms) or ABSENT,
         one.action,
-        f"{paths} … {len(one.paths)} paths" if len(one.paths) > 1 else paths,
+        f"{paths} … {count} paths" if count > 1 else paths,
         one.state,
         f"{len(one.imported)} of {_audience(one)}",
         one.request_id or ABSENT,

@@ -85,6 +85,7 @@ DISTRIBUTION: Final[Document] = asdict(
         waiting=("edge-1",),
         failed=(FailureView("edge-3", _CAUSE),),
         skipped=(NotImportedView("edge-4", "not-followed"),),
+        path_count=1,
     )
 )
 BUILD: Final[Document] = asdict(

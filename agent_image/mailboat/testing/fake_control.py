@@ -114,6 +114,7 @@ class FakeControl:
                 user_id=order.user_id,
                 package_bytes=100,
                 published_ms=_APPENDED_MS + offset,
+                path_count=len(order.paths),
             )
             self._packages.append(made)
             return self._view(made)

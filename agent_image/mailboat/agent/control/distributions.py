@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.portraits import cause_view
+from mailboat.agent.control.portraits import cause_view, shown_paths
 from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.agent.inspection import readable
 from mailboat.errors import DistributionMissingError
@@ -84,7 +85,7 @@ class Distributions:
             end, stride = begin, stride * 2  # where others' packages stand between: few long looks, not many short ones
         shown = found[:max_items]
         last = shown[-1].record.offset if len(found) >= max_items else end
-        views = tuple(self.view(publisher, one) for one in shown)
+        views = tuple(_with_shown_paths(self.view(publisher, one)) for one in shown)
         return DistributionPage(views, last if last > bounds.earliest_offset else None)
 
     def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
@@ -141,6 +142,7 @@ class Distributions:
             failed=failed,
             skipped=reasons[Outcome.SKIPPED],
             unknown=reasons[Outcome.UNKNOWN],
+            path_count=len(message.paths),
         )
 
     def _facts(self, publisher: AgentName, found: Found, one: Member, heard_at: float) -> OutcomeFacts:
@@ -177,6 +179,7 @@ class Distributions:
             is_repeat=receipt.is_repeat,
             user_id=request.user_id,
             package_bytes=receipt.package_bytes,
+            path_count=len(request.paths),
         )
 
     def _candidates(self, identifier: str, place: Offset | None) -> Iterator[Record]:
@@ -217,6 +220,17 @@ class Distributions:
             else:
                 low = middle
         return low
+
+
+def _with_shown_paths(view: DistributionView) -> DistributionView:
+    """For a list: a message may have megabytes of paths, and anybody may write one."""
+    paths, count = shown_paths(view.paths)
+    if len(paths) == count:
+        return view
+    known = frozenset(paths)
+    return replace(
+        view, paths=paths, deep_paths=tuple(one for one in view.deep_paths if one in known), are_paths_cut=True
+    )
 
 
 def _not_imported(one: Member, verdict: Verdict) -> NotImportedView:

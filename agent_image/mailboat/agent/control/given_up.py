@@ -9,7 +9,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.page_tokens import Key, page_of
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.portraits import cause_view
+from mailboat.agent.control.portraits import cause_view, shown_paths
 from mailboat.agent.control.views import GivenUpPage, GivenUpView
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
@@ -21,14 +21,8 @@ from mailboat.model.messages import PackageMessage
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.names import QueueName
 
-MAX_PATHS: Final = 100
-"""Of one package: a message may have megabytes of them, and a page has many packages."""
-
 MAX_CALLS: Final = 1_000
 """Failed calls of a hook that are listed, of each subscriber."""
-
-MAX_PATH_CHARACTERS: Final = 16_000
-"""Of all paths of one package."""
 
 
 class GivenUpPlace(NamedTuple):
@@ -168,18 +162,6 @@ class GivenUpPackages:
         record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
         message = None if record is None else readable(record)
         return message if isinstance(message, PackageMessage) else None
-
-
-def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """The first paths, as far as a list has room for them, and how many there are."""
-    shown: list[str] = []
-    room = MAX_PATH_CHARACTERS
-    for path in paths[:MAX_PATHS]:
-        room -= len(path)
-        if room < 0:
-            break
-        shown.append(path)
-    return tuple(shown), len(paths)
 
 
 def _key_of(place: GivenUpPlace) -> Key:

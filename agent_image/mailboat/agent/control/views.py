@@ -223,7 +223,7 @@ class DistributionView:
         package_id: The package.
         offset: Its place on the package topic.
         action: What was asked for.
-        paths: The request's paths.
+        paths: The request's paths; in a list the first ones, at most 100 and 16 kB.
         deep_paths: Those of them that mean their whole subtree.
         request_id: The caller's id, or the one that the publisher made; None where the log does not say.
         is_repeat: Published before: nothing was appended now.
@@ -238,6 +238,8 @@ class DistributionView:
         failed: Subscribers that gave it up, with the reason.
         skipped: Subscribers that passed it without an import, with the reason.
         unknown: Subscribers that are past it; whether they imported it cannot be known, with the reason.
+        path_count: How many paths the request has.
+        are_paths_cut: `paths` has not all of them; ask for the request alone.
     """
 
     publisher: str
@@ -258,6 +260,8 @@ class DistributionView:
     failed: tuple[FailureView, ...] = ()
     skipped: tuple[NotImportedView, ...] = ()
     unknown: tuple[NotImportedView, ...] = ()
+    path_count: int = 0
+    are_paths_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
