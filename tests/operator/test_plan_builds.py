@@ -323,6 +323,18 @@ def test_a_variable_in_a_path_reaches_the_builder_as_it_is() -> None:
     assert "/$$(SPARK_USER)/x" in application["spec"]["arguments"]
 
 
+@pytest.mark.parametrize("engine", ["kubeflow", "apache"])
+def test_pull_secrets_reach_driver_and_executors(engine: str) -> None:
+    (application,) = applications(plan_build(build(engine=engine, imagePullSecrets=[{"name": "registry"}]), seen()))
+    spec = application["spec"]
+    pods = (
+        [spec["driver"]["template"], spec["executor"]["template"]]
+        if engine == "kubeflow"
+        else [spec[part]["podTemplateSpec"] for part in ("driverSpec", "executorSpec")]
+    )
+    assert [pod["spec"]["imagePullSecrets"] for pod in pods] == [[{"name": "registry"}]] * 2
+
+
 def test_what_finished_goes_when_its_time_is_over() -> None:
     one = build({"finished_at": NOW}, ttlSecondsAfterFinished=60)
     assert plan_build(one, seen(now=NOW + timedelta(seconds=20))).again_seconds == 40

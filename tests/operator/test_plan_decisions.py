@@ -174,6 +174,43 @@ def test_what_users_put_beside_an_agent_can_take_nothing_of_it() -> None:
     assert spec["automountServiceAccountToken"] is False
 
 
+def pod_spec_of(resource: Any) -> Any:
+    plan = plan_publisher(resource, around()) if hasattr(resource.spec, "source") else plan_pool(resource, around())
+    (workload,) = applied(plan.actions, "StatefulSet")
+    return workload["spec"]["template"]["spec"]
+
+
+def test_an_object_has_an_image_and_a_service_account_of_its_own() -> None:
+    own = {"image": "registry.example/mailboat:2", "serviceAccountName": "cloud"}
+    for resource in (
+        made("SubscriberPool", "edge", {**POOL_SPEC, **own}),
+        made("Publisher", "author", {"journalRef": {"name": "main"}, **own}),
+    ):
+        spec = pod_spec_of(resource)
+        assert spec["containers"][0]["image"] == "registry.example/mailboat:2"
+        assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("cloud", False)
+    assert "serviceAccountName" not in pod_spec_of(made("SubscriberPool", "edge", POOL_SPEC))
+
+
+def test_members_of_a_pool_go_to_different_nodes_if_there_are_enough() -> None:
+    (constraint,) = pod_spec_of(made("SubscriberPool", "edge", POOL_SPEC))["topologySpreadConstraints"]
+    assert (constraint["topologyKey"], constraint["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert constraint["labelSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "edge"
+
+
+@pytest.mark.parametrize(
+    ("said", "resources"),
+    [
+        ({}, {"requests": {"cpu": "20m", "memory": "128Mi"}}),
+        ({"limits": {"memory": "1Gi"}}, {"limits": {"memory": "1Gi"}}),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1"}}),
+    ],
+)
+def test_no_pod_is_best_effort(said: Any, resources: Any) -> None:
+    found = pod_spec_of(made("SubscriberPool", "edge", {**POOL_SPEC, "resources": said}))
+    assert found["containers"][0]["resources"] == resources
+
+
 @given(st.text("abc-", min_size=1, max_size=63))
 def test_the_name_of_a_users_volume_fits(name: str) -> None:
     assert len(user_volume_name(name)) <= 63

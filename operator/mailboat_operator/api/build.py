@@ -28,7 +28,7 @@ from mailboat_operator.api.forms import (
 from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.publisher import Source
-from mailboat_operator.api.references import Reference
+from mailboat_operator.api.references import Reference, SecretReference
 from mailboat_operator.api.timetable import Timetable
 
 _ONCE = "it was asked for; make another PackageBuild"
@@ -136,6 +136,9 @@ class PackageBuildSpec:
     driver: Annotated[Driver, Field("The pod that cuts the tree and publishes.")] = field(default_factory=Driver)
     engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
     image: Annotated[str | None, Field("What all its pods run; not said: the operator's setting.", form=IMAGE)] = None
+    image_pull_secrets: Annotated[
+        tuple[SecretReference, ...], Field("Secrets to pull the image with.", max_items=8)
+    ] = ()
     service_account_name: Annotated[str, Field("The account with which the driver makes its executors.", form=NAME)] = (
         "mailboat-spark"
     )

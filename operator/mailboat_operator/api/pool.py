@@ -17,8 +17,10 @@ from mailboat_operator.api.forms import (
     DURATION,
     DURATION_OF_SECONDS,
     DURATION_OR_ZERO,
+    IMAGE,
     LABEL,
     LABEL_KEY,
+    NAME,
     SCALE_DOWN,
     SIZE,
     VARIABLE,
@@ -319,7 +321,9 @@ class SubscriberPoolSpec:
     template: Annotated[
         Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")
     ] = field(default_factory=Template)
-    resources: Annotated[Resources, Field("CPU and memory of each agent.")] = field(default_factory=Resources)
+    resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
+        default_factory=Resources
+    )
     autoscaling: Annotated[Autoscaling | None, Field("Scale on demand; not said: by hand.")] = None
     seed: Annotated[Seed | None, Field("Where new members begin; not said: at the journal's beginning.")] = None
     drain_seconds: Annotated[
@@ -342,6 +346,18 @@ class SubscriberPoolSpec:
     volume_retention: Annotated[VolumeRetention, Field("What becomes of members' claims.")] = field(
         default_factory=VolumeRetention
     )
+    image: Annotated[
+        str | None,
+        Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+    ] = None
+    service_account_name: Annotated[
+        str | None,
+        Field(
+            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
+            "Default: the namespace's default account.",
+            form=NAME,
+        ),
+    ] = None
     suspend: Annotated[bool, SUSPEND] = False
 
 

@@ -14,6 +14,7 @@ from mailboat_operator.api.forms import (
     AGENT_NAME,
     CANT_BE_CONTENT,
     FOLDER,
+    IMAGE,
     NAME,
     PATH_PATTERN,
     can_be_content,
@@ -136,8 +137,22 @@ class PublisherSpec:
     volume_retention: Annotated[ReclaimPolicy, Field("What becomes of that claim when the Publisher is deleted.")] = (
         ReclaimPolicy.RETAIN
     )
-    resources: Annotated[Resources, Field("CPU and memory of the agent.")] = field(default_factory=Resources)
+    resources: Annotated[Resources, Field("CPU and memory of the agent. Default: requests of 20m and 128Mi.")] = field(
+        default_factory=Resources
+    )
     template: Annotated[Template, Field("What runs beside the agent, and where.")] = field(default_factory=Template)
+    image: Annotated[
+        str | None,
+        Field("The image of its agent, of the operator's version. Default: the operator's setting.", form=IMAGE),
+    ] = None
+    service_account_name: Annotated[
+        str | None,
+        Field(
+            "Existing service account, for the cloud identity of the pods; no token of the Kubernetes API is mounted. "
+            "Default: the namespace's default account.",
+            form=NAME,
+        ),
+    ] = None
     suspend: Annotated[bool, SUSPEND] = False
 
 

@@ -15,6 +15,7 @@ from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.workload import (
     AGENT_CONTAINER,
     PREPARATION_CONTAINER,
+    Amounts,
     Container,
     NamedVolume,
     Resources,
@@ -29,7 +30,7 @@ from mailboat_operator.manifests.configuration import (
     SECRETS_FOLDER,
     SecretMount,
 )
-from mailboat_operator.manifests.names import CONFIG_DIGEST
+from mailboat_operator.manifests.names import COMPONENT, CONFIG_DIGEST, INSTANCE, NAME
 
 HTTP_PORT_NAME: Final = "mailboat"
 GRACE_SECONDS: Final = 45
@@ -52,6 +53,7 @@ POD_SECURITY: Final = MappingProxyType(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 )
+_LEAST: Final = Amounts("20m", 128 * 1024**2)
 _LONGEST_NAME: Final = 63
 _READ_ONLY_FILES: Final = 0o440
 
@@ -67,6 +69,10 @@ class AgentImage:
 
     name: str
     pull_policy: str | None = None
+
+    def of(self, name: str | None) -> AgentImage:
+        """The image that an object names; this one where it names none."""
+        return self if name is None else replace(self, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class AgentPod:
         agent_mounts: Of these, in the agent.
         user_mounts: Of these, in each of the user's containers.
         preparation: Arguments of `mailboat` that run before the agent, with its configuration and home; none: nothing.
+        service_account: Of the pod; None for the namespace's default.
+        is_spread: Whether members go to different nodes as far as that is possible.
         drain_seconds: The user's containers are told to stop so long after the pod was taken out of its Service.
         template: The user's containers, and where pods may run.
     """
@@ -101,6 +109,8 @@ class AgentPod:
     agent_mounts: Sequence[Mapping[str, Any]] = ()
     user_mounts: Sequence[Mapping[str, Any]] = ()
     preparation: Sequence[str] = ()
+    service_account: str | None = None
+    is_spread: bool = False
     drain_seconds: int = 0
 
 
@@ -119,6 +129,8 @@ def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
         },
         "spec": {
             **placement,
+            **({} if pod.service_account is None else {"serviceAccountName": pod.service_account}),
+            **({"topologySpreadConstraints": [_spread(labels)]} if pod.is_spread else {}),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
@@ -128,6 +140,22 @@ def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
             "volumes": _volumes(pod),
         },
     }
+
+
+def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Over nodes, without leaving a pod unscheduled where there are too few."""
+    own = {key: labels[key] for key in (NAME, COMPONENT, INSTANCE)}
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": own},
+    }
+
+
+def _promised(resources: Resources) -> Resources:
+    """With requests, so that no pod is BestEffort and the first to be evicted; a limit counts as a request."""
+    return resources if resources.requests or resources.limits else replace(resources, requests=_LEAST)
 
 
 def _agent(pod: AgentPod) -> dict[str, Any]:
@@ -141,7 +169,7 @@ def _agent(pod: AgentPod) -> dict[str, Any]:
         "startupProbe": {**_probe("/healthz"), "periodSeconds": 1, "failureThreshold": 120},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 20, "failureThreshold": 3},
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2, "failureThreshold": 2},
-        "resources": encode(pod.resources),
+        "resources": encode(_promised(pod.resources)),
         "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
         "volumeMounts": [
             {"name": pod.volume, "mountPath": HOME_FOLDER},

@@ -85,7 +85,7 @@ def pool_children(
     config = pool_config(pool, journal)
     spec = pool.spec
     pod = AgentPod(
-        image=image,
+        image=image.of(spec.image),
         config_map=owner.name_of(CONFIG_ENDING),
         config_digest=digest_of([config_text(config), secrets_digest]),
         secrets=[token_mount(owner.name_of(TOKEN_ENDING)), *journal_mounts(journal)],
@@ -93,6 +93,8 @@ def pool_children(
         arguments=("--subscriber", "$(POD_NAME)"),
         resources=spec.resources,
         template=spec.template,
+        service_account=spec.service_account_name,
+        is_spread=True,
         drain_seconds=int(spec.drain_seconds),
         preparation=_seeding(pool),
         user_mounts=[{"name": CONTENT_VOLUME, "mountPath": CONTENT_PATH, "subPath": _CONTENT_FOLDER, "readOnly": True}],

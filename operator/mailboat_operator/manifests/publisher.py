@@ -85,7 +85,7 @@ def publisher_children(
     config = publisher_config(publisher, journal)
     spec = publisher.spec
     pod = AgentPod(
-        image=image,
+        image=image.of(spec.image),
         config_map=owner.name_of(CONFIG_ENDING),
         config_digest=digest_of([config_text(config), secrets_digest]),
         secrets=[*secret_mounts(publisher), *journal_mounts(journal)],
@@ -93,6 +93,7 @@ def publisher_children(
         arguments=(),
         resources=spec.resources,
         template=spec.template,
+        service_account=spec.service_account_name,
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )

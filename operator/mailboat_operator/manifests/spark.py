@@ -149,9 +149,11 @@ def cpu_request(amount: Driver | Executors) -> str:
 
 
 def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
+    secrets = run.build.spec.image_pull_secrets
     return {
         "metadata": {"labels": run.owner.labels},
         "spec": {
+            **({"imagePullSecrets": [{"name": one.name} for one in secrets]} if secrets else {}),
             "automountServiceAccountToken": has_token,
             "enableServiceLinks": False,
             "securityContext": dict(POD_SECURITY),
