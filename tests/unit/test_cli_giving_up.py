@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mailboat.cli.giving_up import whole_lines
+from mailboat.agent.control.views import GivenUpView
+from mailboat.cli.giving_up import row_of, whole_lines
 
 
 def test_a_trace_that_was_cut_begins_with_a_whole_line() -> None:
@@ -14,3 +15,8 @@ def test_a_trace_that_is_whole_stays() -> None:
     assert whole_lines(whole) == whole
     assert whole_lines("Error: no\n") == "Error: no\n"
     assert whole_lines("") == ""
+
+
+def test_attempts_that_are_not_known_are_not_shown_as_none() -> None:
+    view = GivenUpView("edge", "author", 5, None, 0, None, (), None)
+    assert row_of(view)[3] == "-"

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.content.digest import tree_digest
-from mailboat.errors import UsageError
+from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter, filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
@@ -98,6 +99,13 @@ def test_parents_come_before_their_children_and_subtrees_together(nodes: list[No
 def test_a_node_that_the_filter_does_not_cover_is_refused() -> None:
     with pytest.raises(UsageError, match="/content is not covered"):
         Exchange().write([trees.a_folder("/content")], filter_for((), [NodePath("/other")]))
+
+
+def test_a_document_that_readers_refuse_is_not_written() -> None:
+    node = Node(CONTENT, "nt:unstructured", (), (Property("text", ("x" * MAX_DOCUMENT_BYTES,)),))
+    with pytest.raises(LimitExceededError, match="need a document of") as caught:
+        Exchange().write([node])
+    assert caught.value.where["path"] == CONTENT
 
 
 IMAGE = NodePath("/content/x.png")

@@ -66,7 +66,7 @@ def list_errors(
         Report(
             [_without_trace(asdict(one)) for one in found],
             [f"{one.subscriber}/{one.offset}" for one in found],
-            lambda: [Table(COLUMNS, [_row(one) for one in found], empty="nothing was given up")],
+            lambda: [Table(COLUMNS, [row_of(one) for one in found], empty="nothing was given up")],
         )
     )
 
@@ -89,7 +89,7 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
     more = f" … {hidden:,} more" if hidden > 0 else ""
     yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
     when = _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT
-    yield f"given up  {when} after {count_text(one.attempts, 'attempt')}"
+    yield f"given up  {when}" + (f" after {count_text(one.attempts, 'attempt')}" if one.attempts else "")
     if one.error is not None:
         yield f"error     {_error_text(one.error)}"
         yield from ([f"path      {one.error.path}"] if one.error.path else [])
@@ -148,12 +148,13 @@ def whole_lines(excerpt: str) -> str:
     return excerpt if first.startswith(_TRACE_BEGINS) or not rest else rest
 
 
-def _row(one: GivenUpView) -> list[str]:
+def row_of(one: GivenUpView) -> list[str]:
+    """The columns of a package in the table of `errors ls`."""
     return [
         one.subscriber,
         str(one.offset),
         _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT,
-        str(one.attempts),
+        str(one.attempts or ABSENT),  # of a subscriber of Sling it is not known
         _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),
     ]

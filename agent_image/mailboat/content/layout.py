@@ -144,7 +144,8 @@ def _property(entry: object) -> Property:
     name, type_name = _text(_member(found, "name")), _text(_member(found, "type"))
     kind = PropertyType.__members__.get(type_name)
     if kind is None:
-        raise ValueError(f"the property {name!r:.80} has the unknown type {type_name!r:.80}")
+        known = ", ".join(PropertyType.__members__)
+        raise ValueError(f"the property {name!r:.80} has the unknown type {type_name!r:.40}; expected one of {known}")
     is_multiple = "values" in found
     values = _list(found["values"]) if is_multiple else [_member(found, "value")]
     if kind is PropertyType.BINARY:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.blobs.references import BlobReference, ReferenceCodec
-from mailboat.errors import UsageError
+from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.nodes import (
     CONTENT_NODE,
     DATA_PROPERTY,
@@ -27,7 +27,7 @@ from mailboat.model.nodes import (
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
 from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
-from mailboat.packages.filevault.document import PROBE_BYTES, ROOT_NAME, Mark, is_docview
+from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, PROBE_BYTES, ROOT_NAME, Mark, is_docview
 from mailboat.packages.filevault.document_text import (
     attributes_of,
     dedent,
@@ -260,7 +260,14 @@ class Layout:
         except UsageError as error:
             error.where["path"] = closed.node.path
             raise
-        self._archive.add(f"{closed.platform}/{CONTENT_XML}", document.encode())
+        content = document.encode()
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise LimitExceededError(
+                f"the texts of a node need a document of {len(content)} bytes, which readers refuse",
+                path=closed.node.path,
+                limit=MAX_DOCUMENT_BYTES,
+            )
+        self._archive.add(f"{closed.platform}/{CONTENT_XML}", content)
 
 
 def _below(parent: _Open, node: Node) -> str:

@@ -1,0 +1,74 @@
+"""Packages that are built by hand keep what their source says beyond its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from mailboat.agent.package_files import PackageFiles
+from mailboat.content.port import Source
+from mailboat.content.sources.folder import FolderSource
+from mailboat.content.watched import WatchedSource
+from mailboat.errors import UsageError
+from mailboat.model.filters import ImportMode
+from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.codec import FilevaultCodec
+from mailboat.packages.filevault.properties import format_properties
+from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
+from mailboat.packages.port import PackageLimits
+from mailboat.packages.registry import FILEVAULT, PackageRegistry
+from mailboat.publisher.requests import add_request
+
+PAGE = (
+    '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:acme="urn:acme"'
+    ' jcr:primaryType="nt:unstructured" acme:title="Hello"/>'
+)
+FILTER = '<workspaceFilter version="1.0"><filter root="/home/groups" mode="merge_properties"/></workspaceFilter>'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> VaultSource:
+    folder = tmp_path / "checkout"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "jcr_root/home/groups/editors").mkdir(parents=True)
+    (folder / "jcr_root/home/groups/editors/.content.xml").write_text(PAGE)
+    (folder / "META-INF/vault/filter.xml").write_text(FILTER)
+    (folder / "META-INF/vault/properties.xml").write_text(format_properties({"acHandling": "merge", "version": "7"}))
+    return open_checkout_source(folder)
+
+
+@contextmanager
+def built(source: Source, path: str, into: Path, **properties: str) -> Iterator[VaultSource]:
+    files = PackageFiles(PackageRegistry([FilevaultCodec()]), PackageLimits())
+    files.build(add_request([NodePath(path)]), source, into, FILEVAULT, properties)
+    with closing(open_archive_source(into)) as package:
+        yield package
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_path: Path, is_watched: bool) -> None:
+    source = WatchedSource(checkout, lambda _: None) if is_watched else checkout
+    with built(source, "/home/groups/editors", tmp_path / "x.zip") as package:
+        assert package.filter is not None
+        assert package.filter.sets[0].mode is ImportMode.MERGE_PROPERTIES
+        assert (package.properties["acHandling"], package.properties["version"]) == ("merge", "1.0.0")
+        assert package.node(NodePath("/home/groups/editors")) == checkout.node(NodePath("/home/groups/editors"))
+        assert package.namespaces() == {"acme": "urn:acme"}
+        assert package.defined(NodePath("/home/groups")) is None
+
+
+def test_a_property_that_is_given_counts(checkout: VaultSource, tmp_path: Path) -> None:
+    with built(checkout, "/home/groups/editors", tmp_path / "x.zip", acHandling="overwrite") as package:
+        assert package.properties["acHandling"] == "overwrite"
+
+
+def test_a_name_that_jcr_does_not_know_is_refused_and_no_package_is_left(tmp_path: Path) -> None:
+    folder = tmp_path / "site/content"
+    folder.mkdir(parents=True)
+    (folder / "a[b].js").write_bytes(b"")
+    source, into = FolderSource(tmp_path / "site"), tmp_path / "x.zip"
+    with pytest.raises(UsageError, match="a JCR repository can't hold /content/a"), built(source, "/content", into):
+        pass
+    assert not (tmp_path / "x.zip").exists()
