@@ -176,6 +176,9 @@ class Ledger(Protocol):
     def given_up(self) -> Sequence[GivenUp]:
         """The error queue, oldest first."""
 
+    def given_up_count(self) -> int:
+        """How many packages are in the error queue, without reading them: each may have megabytes of paths."""
+
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         """The builds that the target waits for before it shows what it holds; none where it shows every commit."""

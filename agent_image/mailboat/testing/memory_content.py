@@ -216,6 +216,10 @@ class MemoryLedger:
         """See `Ledger.given_up`."""
         return [self._store.errors[offset] for offset in sorted(self._store.errors)]
 
+    def given_up_count(self) -> int:
+        """See `Ledger`."""
+        return len(self.given_up())
+
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         """See `Ledger.open_builds`."""

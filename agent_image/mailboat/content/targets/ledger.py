@@ -125,6 +125,11 @@ class TargetLedger:
         """See `Ledger.given_up`."""
         return self._entries("")
 
+    def given_up_count(self) -> int:
+        """See `Ledger.given_up_count`."""
+        ((count,),) = self._rows("SELECT count(*) FROM given_up")
+        return int(count)
+
     @property
     def open_builds(self) -> Sequence[OpenBuild]:
         """See `Ledger.open_builds`."""
