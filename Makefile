@@ -66,7 +66,8 @@ image: dev ## Build the image with the Dockerfile and load it into the test clus
 
 manifests: dev ## Render the Helm chart as plain YAML into build/manifests.yaml
 	mkdir -p build
-	$$($(BIN)/python tests/kind/builds.py helm) template mailboat helm/mailboat --namespace mailboat > build/manifests.yaml
+	printf -- 'apiVersion: v1\nkind: Namespace\nmetadata: {name: mailboat-system}\n' > build/manifests.yaml
+	$$($(BIN)/python tests/kind/builds.py helm) template mailboat helm/mailboat --namespace mailboat-system --skip-tests $(if $(MANIFEST_VALUES),--values '$(MANIFEST_VALUES)') >> build/manifests.yaml
 
 docs: dev ## Write the generated pages of docs/ anew, and check every link
 	$(BIN)/python tools/generate_docs.py

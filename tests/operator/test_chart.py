@@ -69,6 +69,26 @@ def test_the_linter_has_nothing_to_say(helm: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_plain_manifests_can_be_applied_as_they_are(helm: str, tmp_path: Path) -> None:
+    """The namespace comes first, everything is in it, and nothing is a hook that only Helm understands."""
+    done = subprocess.run(
+        ["make", "-n", "-C", str(ROOT), "manifests"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+    lines = [line for line in done.stdout.splitlines() if "printf" in line or " template " in line]
+    script = "\n".join(lines).replace("build/manifests.yaml", str(tmp_path / "all.yaml"))
+    script = re.sub(r"\$\([^)]*builds.py helm\)", helm, script)
+    subprocess.run(["sh", "-e", "-c", script], cwd=ROOT, check=True)
+    documents = [one for one in yaml.safe_load_all((tmp_path / "all.yaml").read_text()) if one]
+    assert (documents[0]["kind"], documents[0]["metadata"]["name"]) == ("Namespace", "mailboat-system")
+    assert {one["metadata"].get("namespace", "mailboat-system") for one in documents} == {"mailboat-system"}
+    assert not of_kind(documents, "Pod")
+    assert of_kind(documents, "Deployment")
+
+
 def test_the_definitions_of_the_chart_are_those_of_the_project() -> None:
     ours = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
     assert {path.name: path.read_text() for path in (CHART / "definitions").glob("*.yaml")} == ours, (
