@@ -171,7 +171,7 @@ def _check_is_empty(target: str) -> None:
 
 
 def _check_empty_ledger(opened: Target, target: str) -> None:
-    if opened.ledger.position() is not None or opened.ledger.given_up_count():
+    if opened.ledger.position() is not None or opened.ledger.given_up_count:
         raise _not_empty(target)
 
 

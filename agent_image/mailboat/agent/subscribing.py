@@ -249,7 +249,7 @@ class SubscriberProcess:
         figures = statistics.failed, statistics.redriven
         if self._given_up is None or self._given_up[0] != figures:
             with suppress(MailboatError):
-                self._given_up = figures, self._target.ledger.given_up_count()
+                self._given_up = figures, self._target.ledger.given_up_count
         return None if self._given_up is None else self._given_up[1]
 
     def _known_publishers(self) -> frozenset[AgentName]:

@@ -176,6 +176,7 @@ class Ledger(Protocol):
     def given_up(self) -> Sequence[GivenUp]:
         """The error queue, oldest first."""
 
+    @property
     def given_up_count(self) -> int:
         """How many packages are in the error queue, without reading them: each may have megabytes of paths."""
 

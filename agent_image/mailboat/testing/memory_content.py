@@ -216,6 +216,7 @@ class MemoryLedger:
         """See `Ledger.given_up`."""
         return [self._store.errors[offset] for offset in sorted(self._store.errors)]
 
+    @property
     def given_up_count(self) -> int:
         """See `Ledger`."""
         return len(self.given_up())

@@ -214,7 +214,7 @@ def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubs
         return one  # it has said all itself
     try:
         with opened_ledger(registered.target) as ledger:
-            position, attempt, given_up = ledger.position(), ledger.attempt(), ledger.given_up_count()
+            position, attempt, given_up = ledger.position(), ledger.attempt(), ledger.given_up_count
             report_starts, unsent_at = ledger.report_starts, _unsent_at(ledger)
             after_calls = _calls_in(ledger)
     except SourceMissingError:

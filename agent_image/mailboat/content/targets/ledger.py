@@ -125,6 +125,7 @@ class TargetLedger:
         """See `Ledger.given_up`."""
         return self._entries("")
 
+    @property
     def given_up_count(self) -> int:
         """See `Ledger.given_up_count`."""
         ((count,),) = self._rows("SELECT count(*) FROM given_up")
