@@ -1,8 +1,9 @@
 """What the pods of agents need, and the users' own containers beside an agent.
 
 A template has the fields that the restricted pod security profile allows and no others: no host, no privileges, no
-service account, no volume but scratch space, config maps and secrets of the same namespace. So whoever may write a
-custom resource can start no pod that does more than that. The agent's own container is not part of it.
+volume but scratch space, config maps and secrets of the same namespace. So whoever may write a custom resource can
+start no pod that does more than that. The agent's own container is not part of it; its image and the pod's service
+account are fields of the object, and no token of that account is mounted.
 """
 
 from __future__ import annotations
