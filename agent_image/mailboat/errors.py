@@ -329,6 +329,13 @@ class StorageFailedError(RetryableError):
     """
 
 
+class BlobStoreCorruptError(StopError):
+    """An entry of the blob store's folder is a link, a pipe or a device. It was not used, and nothing was written.
+
+    Look at who can write into the folder, remove the entry that the message names, and run the command again.
+    """
+
+
 class TargetCorruptError(StopError):
     """The target's own state can't be read or fails its integrity check. It is never replaced in silence.
 

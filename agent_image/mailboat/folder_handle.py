@@ -235,7 +235,9 @@ def _check_regular(descriptor: int, place: str, expected: os.stat_result | None)
 
 def _refuse_link(error: OSError, place: str, status: os.stat_result | None) -> None:
     """Linux says ELOOP of a link that is opened as a file, and ENOTDIR of one that is opened as a folder."""
-    if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
+    if error.errno == errno.ELOOP:  # no second look: what was a link may have been exchanged since
+        raise ForeignEntryError(errno.ELOOP, "is a link", place) from error
+    if error.errno not in {errno.ENOTDIR, errno.ENXIO}:
         return
     found = status
     if found is None:

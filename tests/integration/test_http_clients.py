@@ -108,13 +108,18 @@ def test_a_body_that_does_not_come_is_answered_with_408(control: FakeControl, se
     assert control.status().journal.next_offset == 0
 
 
-def test_a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing(control: FakeControl, serve: Any) -> None:
+def test_a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing(
+    control: FakeControl, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mailboat.audit")
     server: HttpServer = serve(control)
     with connected(server.url) as gone:
         gone.sendall(f"POST {DISTRIBUTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
         wait_until(lambda: server.connections == 1)
     wait_until(lambda: server.connections == 0)
     assert control.status().journal.next_offset == 0
+    wait_until(lambda: any(one.name == "mailboat.audit" for one in caplog.records))
+    assert [one.audit["outcome"] for one in caplog.records if one.name == "mailboat.audit"] == ["gone"]  # type: ignore[attr-defined]
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl, serve: Any) -> None:

@@ -16,7 +16,7 @@ from mailboat.content.locations import open_target
 from mailboat.content.port import Target
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.generations import open_generations_source
-from mailboat.errors import MailboatError, SourceChangedError, TargetCorruptError
+from mailboat.errors import MailboatError, SourceChangedError, StopError, TargetCorruptError
 from mailboat.model.nodes import Node, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.testing.target_contract import deep, publish
@@ -134,7 +134,7 @@ def test_link_in_place_of_a_blob_folder_receives_no_blob(tmp_path: Path, victim:
         publish(target, pages(0), deep("/"))
     shutil.rmtree(tmp_path / place)
     (tmp_path / place).symlink_to(victim)
-    with closing(open_target(f"sqlite:{tmp_path / 't.db'}")) as target, pytest.raises(MailboatError, match="is a link"):
+    with closing(open_target(f"sqlite:{tmp_path / 't.db'}")) as target, pytest.raises(StopError, match="is a link"):
         publish(target, pages(1), deep("/"), 1)
     assert told(victim) == before
 

@@ -148,3 +148,14 @@ def test_modes_are_bounded_whatever_the_umask(folder: FolderHandle) -> None:
         "x/y": 0o700,
         "made": 0o600,
     }
+
+
+def test_link_that_was_exchanged_back_before_a_second_look_is_refused_as_a_link(
+    folder: FolderHandle, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening fails because of the link; what stands there afterwards says nothing about what was opened."""
+    place = Path(folder.place) / "x"
+    place.symlink_to(victim)
+    monkeypatch.setattr(FolderHandle, "status", lambda self, _: Path(self.place).stat())
+    with pytest.raises(ForeignEntryError, match="is a link"):
+        folder.open_file("x")

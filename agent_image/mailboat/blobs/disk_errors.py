@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mailboat.blobs.content import CHUNK_BYTES
-from mailboat.errors import RetryableError, StorageFailedError, StorageFullError, StorageReadOnlyError
+from mailboat.errors import BlobStoreCorruptError, RetryableError, StorageFullError, StorageReadOnlyError
 from mailboat.faults import Fault, fault_of
 from mailboat.folder_handle import ForeignEntryError
 
@@ -17,14 +17,14 @@ from mailboat.folder_handle import ForeignEntryError
 def mapped_disk_errors(place: Path | str) -> Iterator[None]:
     """Turn what the operating system raises about `place` into ours; what `read_chunk` met goes through as it was.
 
-    Raises: StorageFullError, StorageReadOnlyError, StorageFailedError, RetryableError.
+    Raises: StorageFullError, StorageReadOnlyError, BlobStoreCorruptError, RetryableError.
     """
     try:
         yield
     except _SourceBrokenError as broken:
         raise broken.error from None
     except ForeignEntryError as error:
-        raise StorageFailedError(
+        raise BlobStoreCorruptError(
             f"{error.filename} {error.strerror} of the blob store; it was not used",
             next_step=f"remove {error.filename}; a blob that is missing then can be published again",
         ) from error

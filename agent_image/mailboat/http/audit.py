@@ -31,7 +31,7 @@ class Call:
         trace_parent: The caller's W3C trace context, as it was sent.
         what: What the call is about, as the route tells.
         status: The answer's.
-        outcome: The error's name, when there was one.
+        outcome: `done`, the name of the error, or `gone` if the client left before its request was complete.
     """
 
     request_id: str

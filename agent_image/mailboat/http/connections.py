@@ -1,9 +1,9 @@
 """Connections of slow, stuck, numerous and malformed clients: uvicorn's HTTP protocol with limits.
 
 uvicorn waits without limit for the rest of a request's head, and for a client that does not read its answer. Here a
-head must be complete within the time of a request, and an answer must be read within the same time. When all
-connections are in use, the one that has waited longest for a request is closed, taken from the network with the most
-connections: a client that opens many of them displaces its own. Some connections are kept back for the probes. A head
+head must be complete within the time of a request, and an answer, which is sent in one piece, must be read within the
+same time. When all connections are in use, the one that has waited longest for a request is closed, taken from the
+network with the most connections: a client that opens many of them displaces its own. Some connections are kept back for the probes. A head
 whose end two servers could see at different places is refused, and its connection closed. Called by `server.py`.
 """
 

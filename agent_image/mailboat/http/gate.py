@@ -158,7 +158,7 @@ class Gate:
         try:
             body = await read_body(scope, receive, limit, self._config.request_seconds)
         except ClientGoneError:
-            return
+            answer.call.outcome = "gone"
         except TimeoutError:
             await self._refuse(plain_problem(HTTPStatus.REQUEST_TIMEOUT), scope, receive, answer)
         except BodyTooLargeError:
