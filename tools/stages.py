@@ -291,14 +291,14 @@ def _other_python(version: str) -> Path:
     run_uv(["venv", "--quiet", "--python", _interpreter("3.11" if is_usual_python else version), str(folder)])
     into = ["--python", str(interpreter), "--quiet"]
     if version == "lowest":
-        extras = [word for extra in ("kafka", "operator", "s3", "tracing") for word in ("--extra", extra)]
+        extras = [word for extra in ("kafka", "operator", "s3", "spark", "tracing") for word in ("--extra", extra)]
         groups = [word for group in ("build", "dev") for word in ("--group", group)]
         run_uv(["pip", "install", *into, "--resolution", "lowest-direct", "-r", "pyproject.toml", *extras, *groups])
     elif version.startswith("pyspark"):
         run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev-all.txt"])
         run_uv(["pip", "install", *into, version])
     else:
-        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev.txt"])
+        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev-all.txt"])
     run_uv(["pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", "."])
     return interpreter
 

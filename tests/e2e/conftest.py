@@ -22,13 +22,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from mailboat.cli.demo.sample_site import write_site
 from mailboat.clock import SystemClock
 from mailboat.testing.free_ports import LOOPBACK, free_ports
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 from mailboat.testing.s3_server import S3Server, S3ServerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = ROOT / "examples" / "site"
 BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"
 CLUSTER = ROOT / "tests" / "kind" / "cluster.py"
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
@@ -153,9 +153,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 class Author:
     """The example without the operator: one pod with a publisher and a subscriber."""
 
-    def __init__(self, namespace: Namespace) -> None:
-        """Nothing is there yet."""
+    def __init__(self, namespace: Namespace, site: Path) -> None:
+        """Nothing is there yet; `site` is the folder of the demo's site."""
         self.namespace = namespace
+        self._site = site
         self._manifest = BY_HAND.read_text()
         self._secrets = {"token": "a-token-of-this-test-alone"}
 
@@ -196,9 +197,9 @@ class Author:
         options = ("--url", "http://127.0.0.1:8080", "--token-file", "/run/secrets/mailboat/token")
         return self.namespace.kubectl("exec", "author-0", "--", "mailboat", *options, *arguments)
 
-    def fill(self, folder: Path = SITE) -> None:
-        """Copy what is in a folder, the example site, into the pod's source."""
-        self.namespace.fill("author-0", "/source", folder)
+    def fill(self, folder: Path | None = None) -> None:
+        """Copy what is in a folder, by default the demo's site, into the pod's source."""
+        self.namespace.fill("author-0", "/source", self._site if folder is None else folder)
 
     def served(self) -> dict[str, bytes]:
         """Path → content of what is in the pod's target."""
@@ -346,15 +347,21 @@ def shared_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def site() -> dict[str, bytes]:
-    """Path → content of the example site."""
-    return files_of(SITE)
+def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's site."""
+    return write_site(tmp_path_factory.mktemp("demo") / "site")
+
+
+@pytest.fixture(scope="session")
+def site(site_folder: Path) -> dict[str, bytes]:
+    """Path → content of the demo's site."""
+    return files_of(site_folder)
 
 
 @pytest.fixture
-def author(namespace: Namespace) -> Author:
+def author(namespace: Namespace, site_folder: Path) -> Author:
     """The example in a namespace of its own; not started."""
-    return Author(namespace)
+    return Author(namespace, site_folder)
 
 
 def _script(command: str) -> str:

@@ -23,7 +23,6 @@ CHART = ROOT / "helm" / "mailboat"
 PREVIOUS_CHART = ROOT / "tests" / "operator" / "charts" / "mailboat-0.0.9.tgz"
 EXAMPLES = ROOT / "examples" / "kubernetes"
 DOCUMENTATION = ROOT / "docs"
-SITE = ROOT / "examples" / "site"
 SYSTEM = "mailboat-system"
 CONTENT = "/var/lib/mailboat/content/current"
 OPERATOR_POD = "app.kubernetes.io/name=mailboat-operator"
@@ -133,8 +132,8 @@ def test_the_quickstart_made_under_the_previous_chart_lives_on_under_this_one(
     story.wait("journal/main publisher/author subscriberpool/edge", "condition=Ready")
 
 
-def test_a_distribution_brings_the_tree_to_every_member_byte_by_byte(story: Story) -> None:
-    story.fill(SITE)
+def test_a_distribution_brings_the_tree_to_every_member_byte_by_byte(story: Story, site_folder: Path) -> None:
+    story.fill(site_folder)
     story.namespace.kubectl("apply", "-f", str(EXAMPLES / "quickstart" / "distribution.yaml"))
     story.wait("distribution/everything", "condition=Distributed")
     story.assert_content("edge-0", "edge-1", "edge-2")

@@ -3,8 +3,9 @@
 uvicorn waits without limit for the rest of a request's head, and for a client that does not read its answer. Here a
 head must be complete within the time of a request, and an answer, which is sent in one piece, must be read within the
 same time. When all connections are in use, the one that has waited longest for a request is closed, taken from the
-network with the most connections: a client that opens many of them displaces its own. Some connections are kept back for the probes. A head
-whose end two servers could see at different places is refused, and its connection closed. Called by `server.py`.
+network with the most connections: a client that opens many of them displaces its own. Some connections are kept back
+for the probes. A head whose end two servers could see at different places is refused, and its connection closed.
+Called by `server.py`.
 """
 
 from __future__ import annotations

@@ -72,9 +72,9 @@ class PublisherState:
     def locate(self, identifier: str, identity: LogIdentity) -> Offset | None:
         """Where the message of that request id, or else of that package id, stands in that log, as receipts say."""
         rows = self._file.rows(
-            "SELECT at_offset FROM receipts WHERE (request_id = ?1 OR package_id = ?1)"
-            " AND cluster_id = ?2 AND topic_id = ?3 ORDER BY request_id = ?1 DESC LIMIT 1",
-            (identifier, *_pair(identity)),
+            "SELECT at_offset FROM receipts WHERE (request_id = ? OR package_id = ?)"
+            " AND cluster_id = ? AND topic_id = ? ORDER BY request_id = ? DESC LIMIT 1",
+            (identifier, identifier, *_pair(identity), identifier),
         )
         return Offset(rows[0][0]) if rows else None
 
