@@ -43,7 +43,7 @@ class TestAnswers:
         assert answers.find("c1", EDGE) == self.ANSWER
 
     def test_their_number_is_bounded_and_a_new_topic_begins_anew(self) -> None:
-        answers = CommandAnswers(max_bytes=5_000)
+        answers = CommandAnswers(max_bytes=4_500)
         for number in range(5):
             answers.hear(replace(self.ANSWER, command_id=f"c{number}"))
         assert [number for number in range(5) if answers.find(f"c{number}", EDGE)] == [2, 3, 4]

@@ -197,6 +197,7 @@ class ResumingBody(io.RawIOBase):
         self._position = 0
         self._failures = 0
         self._unwanted_bytes = 0  # that the server sends before those that were asked for
+        self._stream: StreamingBody | io.BytesIO = io.BytesIO()  # what io closes if opening fails
         response = self._get()
         self.length_bytes = response["ContentLength"]
         self.object_bytes = int(response.get("ContentRange", "").rpartition("/")[2] or self.length_bytes)
@@ -205,7 +206,7 @@ class ResumingBody(io.RawIOBase):
             self._span = None if first == 0 else span
             self.length_bytes = self.object_bytes if first == 0 else min(end, self.object_bytes) - first
         self.is_whole = self._span is None
-        self._stream: StreamingBody | io.BytesIO = response["Body"]
+        self._stream = response["Body"]
 
     def readable(self) -> bool:
         return True

@@ -45,10 +45,10 @@ _DOUBTED: Final = "X''"
 _PUTS: Final = f"""
 INSERT INTO changed (key, what, bytes, is_file)
 SELECT c.key, CASE WHEN ifnull(p.digest, {_DOUBTED}) = {_DOUBTED} AND NOT EXISTS (
-    SELECT 1 FROM published AS below WHERE below.source_id = ?1 AND below.digest <> {_DOUBTED}
+    SELECT 1 FROM published AS below WHERE below.source_id = :source_id AND below.digest <> {_DOUBTED}
     AND below.key >= c.key || char(1) AND below.key < c.key || char(2)
 ) THEN {_PUT_NEW} ELSE {_PUT_OTHER} END, c.bytes, c.is_file
-FROM current AS c LEFT JOIN published AS p ON p.source_id = ?1 AND p.key = c.key
+FROM current AS c LEFT JOIN published AS p ON p.source_id = :source_id AND p.key = c.key
 WHERE p.digest IS NOT c.digest ORDER BY c.key
 """
 _REMOVALS: Final = """
@@ -328,7 +328,7 @@ class PublishedTrees:
             )
             self._connection.executemany("INSERT OR IGNORE INTO removal VALUES (?, ?, ?)", removals)
         self._connection.execute(_REMOVALS, (True,))
-        self._connection.execute(_PUTS, (source_id,))
+        self._connection.execute(_PUTS, {"source_id": source_id})
         self._connection.execute(_REMOVALS, (False,))
 
     def _gone(self, source_id: int, root: NodePath) -> Iterator[tuple[str, int]]:
