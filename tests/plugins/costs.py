@@ -118,7 +118,7 @@ class Costs:
         if self.started:
             self.started.clear()
             return "it started a process, which belongs into tests/integration"
-        limit = BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * load_factor()
+        limit = BUDGETS["limits"].get(folder_of(item.nodeid), 0.0) * BUDGETS["slack"] * load_factor()
         is_bound = phase == "call" and limit and self.is_limited and item.get_closest_marker("costly") is None
         # a shared server that a test kills has its whole life's CPU counted then
         spent = self.own if set(SHARED) & set(getattr(item, "fixturenames", ())) else self.phase
