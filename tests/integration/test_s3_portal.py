@@ -17,6 +17,9 @@ from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobStoreUnavailableError, RetryableError
 
+# botocore drops the connection that a refused answer came over, and the collector closes it
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 PAGE = b"<html><body>Please log in</body></html>"
 
 
