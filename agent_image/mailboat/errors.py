@@ -9,7 +9,8 @@
 
 Every error has a name (the class name without `Error`): the same word stands in the log line, the exit message, the
 HTTP problem document, the Kubernetes condition and the metric's label, and `mailboat explain NAME` knows it. An error
-is defined beside the code that raises it only where no other module catches it by class; the rest are here.
+is defined beside the code that raises it only where no other module catches it by class, and never in a module that
+mypyc compiles, as native classes lose their docstrings; the rest are here.
 
 The docstring of a class is its explanation for users: what it means, then what to do. It is printed by `explain`.
 """
@@ -177,6 +178,13 @@ class UnknownRequiredFeatureError(StopError):
     """
 
 
+class MessageUndecodableError(StopError):
+    """A record on the package topic is no package message, and the subscriber is told to stop before such.
+
+    See what stands there with `mailboat journal show`; follow another topic, or set the policy to give up.
+    """
+
+
 class TargetBusyError(StopError):
     """Another process is importing into the same target. Two writers would interleave packages.
 
@@ -274,6 +282,13 @@ class MessageCorruptError(UntrustedInputError):
     """
 
 
+class UnknownMessageError(MessageCorruptError):
+    """A record on the topic has a type or version that this version does not know.
+
+    Another program writes to this topic, or a newer Mailboat does. Nothing is lost: the record stays in the journal.
+    """
+
+
 class BlobMissingError(RetryableError):
     """The blob that a package refers to is not in the blob store (yet). It is asked for again with growing pauses.
 
@@ -358,6 +373,16 @@ class PackageCorruptError(UntrustedInputError):
     """
 
 
+class UnknownPackageTypeError(PermanentError):
+    """A package is of a type that no codec is known for, or a file is no package at all.
+
+    Another kind of agent writes to this topic, or a newer Mailboat does. The message names the types that are known.
+    """
+
+    exit_code = 4
+    is_of_package = True
+
+
 class LimitExceededError(UntrustedInputError):
     """An input is larger, deeper or more numerous than a limit allows. The message names the entry and the limit.
 
@@ -377,6 +402,10 @@ class ResourceInvalidError(UntrustedInputError):
     by itself. That this one was stored means that the definitions it was checked by are older or newer than the
     operator: apply those that belong to it.
     """
+
+
+class ValueRefusedError(UntrustedInputError):
+    """A property value does not have the form that its type demands. The message names the type and the value."""
 
 
 class RequestConflictError(UsageError):

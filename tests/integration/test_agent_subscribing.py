@@ -27,6 +27,7 @@ from mailboat.config.document import (
     SubscriberConfig,
     Undecodable,
 )
+from mailboat.errors import MessageUndecodableError
 from mailboat.journal.port import Edge, NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
@@ -44,7 +45,6 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.publisher.requests import DistributionRequest, add_request
-from mailboat.subscriber.importing import MessageUndecodableError
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.running import ImportRun
 from mailboat.subscriber.subscription import Until

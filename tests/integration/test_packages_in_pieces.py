@@ -143,7 +143,11 @@ def test_publishers_whose_pieces_interleave_arrive_each_whole(
         )
         for number, state in enumerate(states)
     ]
-    threads = [threading.Thread(target=one.publish, args=(add_request([ROOT]), site)) for one in publishers]
+    sources = [FolderSource(tmp_path / "site") for _ in publishers]  # a source serves one thread
+    threads = [
+        threading.Thread(target=one.publish, args=(add_request([ROOT]), source))
+        for one, source in zip(publishers, sources, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

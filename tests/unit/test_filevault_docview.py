@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
-from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.docview import format_values, parse_values
 from mailboat.testing import trees
 

@@ -20,11 +20,11 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UntrustedInputError,
     UsageError,
+    ValueRefusedError,
 )
 from mailboat.model.filters import filter_for
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 from mailboat.packages.filevault.document import MAX_DOCUMENT_ATTRIBUTES, MAX_DOCUMENT_ELEMENTS
 from mailboat.packages.filevault.properties import format_properties

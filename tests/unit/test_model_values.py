@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
-from mailboat.model.values import ValueRefusedError, canonical_value
+from mailboat.model.values import canonical_value
 from mailboat.testing.examples import examples
 from mailboat.testing.trees import values
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from mailboat.errors import UnknownPackageTypeError
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageContents
-from mailboat.packages.registry import PackageRegistry, UnknownPackageTypeError
+from mailboat.packages.registry import PackageRegistry
 from mailboat.packages.tree import TreeCodec
 from mailboat.testing.package_contract import deep, written
 from mailboat.testing.trees import a_folder

@@ -9,6 +9,7 @@ import pytest
 from mailboat.errors import (
     BlobMissingError,
     MailboatError,
+    MessageUndecodableError,
     StorageFullError,
     StorageReadOnlyError,
     UnknownRequiredFeatureError,
@@ -19,7 +20,6 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.requests import add_request
 from mailboat.subscriber.failing import ImportDefectError
-from mailboat.subscriber.importing import MessageUndecodableError
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.errors import MessageCorruptError, PathRefusedError, UntrustedInputError
+from mailboat.errors import MessageCorruptError, PathRefusedError, UnknownMessageError, UntrustedInputError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.messages import (
     Action,
@@ -41,7 +41,7 @@ from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire._generated import pieces_pb2, registry_pb2
-from mailboat.wire.messages import UnknownMessageError, decode_message, decode_package, encode_message, encode_package
+from mailboat.wire.messages import decode_message, decode_package, encode_message, encode_package
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "wire"
 SLING_ID = SlingId("0b1f9ad1-3c55-4a2c-9f4e-3a3a7b0c1d2e")

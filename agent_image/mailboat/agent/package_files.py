@@ -22,6 +22,7 @@ from mailboat.errors import (
     BlobMissingError,
     MailboatError,
     SourceMissingError,
+    UnknownPackageTypeError,
     UntrustedInputError,
     UsageError,
 )
@@ -32,7 +33,7 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
-from mailboat.packages.registry import FILEVAULT, PackageRegistry, UnknownPackageTypeError
+from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.packaging import shipment_of
 from mailboat.publisher.requests import DistributionRequest, check_request
 

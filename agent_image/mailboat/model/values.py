@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mailboat.errors import UntrustedInputError
+from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
 
 # ISO 8601 as org.apache.jackrabbit.util.ISO8601 demands it.
@@ -26,10 +26,6 @@ _MAX_NUMBER_LENGTH: Final = 400
 _LONG_RANGE: Final = range(-(2**63), 2**63)
 _SPECIAL_DOUBLES: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _GREGORIAN_FROM: Final = 1583  # java.util.GregorianCalendar is Julian before, with a leap year every fourth
-
-
-class ValueRefusedError(UntrustedInputError):
-    """A property value does not have the form that its type demands. The message names the type and the value."""
 
 
 def canonical_value(kind: PropertyType, text: str) -> str:

@@ -8,23 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
-from mailboat.errors import PermanentError
+from mailboat.errors import UnknownPackageTypeError
 from mailboat.packages.port import PackageCodec
 
 TREE: Final = "tree"
 FILEVAULT: Final = "filevault"
 _TREE_START: Final = b"\x0a"
 _ZIP_STARTS: Final = (b"PK\x03\x04", b"PK\x05\x06")  # a zip with entries, and an empty one
-
-
-class UnknownPackageTypeError(PermanentError):
-    """A package is of a type that no codec is known for, or a file is no package at all.
-
-    Another kind of agent writes to this topic, or a newer Mailboat does. The message names the types that are known.
-    """
-
-    exit_code = 4
-    is_of_package = True
 
 
 class PackageRegistry(Mapping[str, PackageCodec]):

@@ -17,9 +17,10 @@ from mailboat.content.port import Batch
 from mailboat.errors import (
     MailboatError,
     MessageCorruptError,
+    MessageUndecodableError,
     PackageCorruptError,
     ProcessorFailedError,
-    StopError,
+    UnknownPackageTypeError,
     UnknownRequiredFeatureError,
     UntrustedInputError,
 )
@@ -30,7 +31,6 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import KNOWN_FEATURES, Action, PackageMessage, PackageStatus, StatusMessage
 from mailboat.model.paths import ROOT, ancestors_of
 from mailboat.packages.port import PackageCodec
-from mailboat.packages.registry import UnknownPackageTypeError
 from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.gating import Gate, Passage
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
@@ -43,13 +43,6 @@ from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, decode_package
 
 _AHEAD_RECORDS: Final = 8
-
-
-class MessageUndecodableError(StopError):
-    """A record on the package topic is no package message, and the subscriber is told to stop before such.
-
-    See what stands there with `mailboat journal show`; follow another topic, or set the policy to give up.
-    """
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mailboat.errors import MessageCorruptError
+from mailboat.errors import MessageCorruptError, UnknownMessageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
@@ -56,13 +56,6 @@ _COMMAND_STATES: Final = (CommandState.DONE, CommandState.REFUSED)
 _STATUSES: Final = (PackageStatus.REMOVED_FAILED, PackageStatus.REMOVED, PackageStatus.IMPORTED)
 
 _TEXT_CHARACTERS: Final = 1_000
-
-
-class UnknownMessageError(MessageCorruptError):
-    """A record on the topic has a type or version that this version does not know.
-
-    Another program writes to this topic, or a newer Mailboat does. Nothing is lost: the record stays in the journal.
-    """
 
 
 def encode_message(message: Message) -> tuple[headers.Headers, bytes]:

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from mailboat.errors import PackageCorruptError
+from mailboat.errors import PackageCorruptError, ValueRefusedError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath, reason_against_name
-from mailboat.model.values import ValueRefusedError, canonical_value
+from mailboat.model.values import canonical_value
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
 from mailboat.wire.framing import framed, varint

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from mailboat.errors import ValueRefusedError
 from mailboat.model.nodes import PropertyType
-from mailboat.model.values import ValueRefusedError, canonical_value
+from mailboat.model.values import canonical_value
 
 BINARY_REF: Final = "BinaryRef"
 

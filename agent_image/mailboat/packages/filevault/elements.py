@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from mailboat.errors import PackageCorruptError, UntrustedInputError
+from mailboat.errors import PackageCorruptError, UntrustedInputError, ValueRefusedError
 from mailboat.model.nodes import FILE_TYPE, FOLDER_TYPE, Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
-from mailboat.model.values import ValueRefusedError
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE, AttributePlan, is_refused_name
 from mailboat.packages.filevault.document import Mark
 from mailboat.packages.filevault.docview import ParsedValues, parse_values
