@@ -526,6 +526,35 @@ class OperatorDefectError(PermanentError):
     """
 
 
+class AgentUnreachableError(RetryableError):
+    """The agent at that URL did not answer, or not in time: it may be starting, stopping, or at another address.
+
+    The request may have been executed. To publish again, use the same request id: a published package is found, and
+    not published a second time.
+    """
+
+
+class AgentDefectError(PermanentError):
+    """Internal error in the agent, or the server at that URL is not a Mailboat agent.
+
+    Search the agent's log for the incident id: the log has the trace, which is never sent to callers.
+    """
+
+
+class QueueMissingError(UsageError):
+    """The publisher has no queue of that name: the subscriber is unknown, silent for too long, or has no error queue.
+
+    `mailboat queues ls` lists the queues.
+    """
+
+
+class BuildMissingError(UsageError):
+    """The log holds no package of a build of that id: none was published yet, or retention has removed them since.
+
+    `mailboat bulk status` lists the builds that the log holds.
+    """
+
+
 class AgentUnansweringError(RetryableError):
     """A publisher's agent did not answer, or does not take requests at the moment. The operator asks again by itself.
 

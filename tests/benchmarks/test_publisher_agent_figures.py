@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import Home, create_home
+from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.journal.port import Journal, NewRecord

@@ -10,10 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from mailboat.agent.control.port import AgentUnreachableError
-from mailboat.agent.control.views import DistributionOrder, DistributionView
-from mailboat.errors import RetryableError
-from mailboat.http.client import HttpControl
+from mailboat.api.client import HttpControl
+from mailboat.api.records import DistributionOrder, DistributionView
+from mailboat.errors import AgentUnreachableError, RetryableError
 from mailboat.testing.patience import wait_until
 
 SHUTDOWN_SECONDS = 20.0

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from mailboat.agent.composition import prepare
 from mailboat.agent.control.archive import JournalArchive
-from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
+from mailboat.api.client import HttpControl
+from mailboat.api.records import DistributionOrder
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
@@ -26,7 +27,6 @@ from mailboat.config.document import (
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
-from mailboat.http.client import HttpControl
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until

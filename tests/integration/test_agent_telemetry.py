@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from mailboat.agent.composition import prepare
-from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import Home
 from mailboat.agent.inspection import records_of
 from mailboat.agent.running import AgentProcess
+from mailboat.api.records import DistributionOrder
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.agent.control.build_views import BuildFollowerView, BuildView
-from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.control.room import ControlRoom
+from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.errors import BuildMissingError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import Action, BulkPart, PackageMessage, ReportStart, TopicRole
 from mailboat.model.paths import NodePath

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder, DistributionView
+from mailboat.api.records import DistributionOrder, DistributionView
 from mailboat.config.document import (
     ThrottleConfig,
 )

@@ -12,8 +12,8 @@ import pytest
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import audience_of, members_below, position_findings
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder, SubscriberStatusView
 from mailboat.agent.home import Home, KnownSubscriber
+from mailboat.api.records import DistributionOrder, SubscriberStatusView
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset
 

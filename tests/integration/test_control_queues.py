@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import pytest
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder
+from mailboat.api.records import DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
     JournalUnavailableError,
+    QueueMissingError,
     QueueNotClearableError,
     UsageError,
 )
@@ -23,7 +24,6 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.queues.following import LogFollower
-from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.queues.subscriber_queue import RemovalRefusedError
 from mailboat.testing.control_harbour import (
     AUTHOR,

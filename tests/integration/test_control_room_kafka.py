@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import readable, records_of
+from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import SubscriberStatusView
+from mailboat.api.records import SubscriberStatusView
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import (
     PublisherConfig,

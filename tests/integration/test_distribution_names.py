@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder, DistributionView
 from mailboat.agent.home import create_home
+from mailboat.api.records import DistributionOrder, DistributionView
 from mailboat.config.document import Config
 from mailboat.errors import DistributionMissingError
 

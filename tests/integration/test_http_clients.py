@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from mailboat.agent.control.views import DistributionOrder
+from mailboat.api.client import HttpControl
+from mailboat.api.records import DistributionOrder
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.config.storage import Secret
 from mailboat.errors import AccessDeniedError, HttpStartFailedError, PathForbiddenError, PortTakenError, ThrottledError
 from mailboat.http.access import check_access
-from mailboat.http.client import HttpControl
 from mailboat.http.connections import PROBE_RESERVE
 from mailboat.http.server import HttpServer
 from mailboat.testing.clocks import ManualClock

@@ -8,11 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailboat.agent.control.build_views import BuildFollowerView, BuildView
-from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError, BuildMissingError, error_pages
-from mailboat.agent.control.views import CauseView, DistributionOrder
+from mailboat.api.client import HttpControl
+from mailboat.api.control import error_pages
+from mailboat.api.records import BuildFollowerView, BuildView, CauseView, DistributionOrder
 from mailboat.errors import (
+    AgentDefectError,
     AgentMissingError,
+    AgentUnreachableError,
+    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     JournalCorruptError,
@@ -20,14 +23,13 @@ from mailboat.errors import (
     LimitExceededError,
     MailboatError,
     PathRefusedError,
+    QueueMissingError,
     QueueNotClearableError,
     RequestConflictError,
     ThrottledError,
     UsageError,
 )
-from mailboat.http.client import HttpControl
 from mailboat.http.pages import WHOLE_LIST
-from mailboat.queues.publisher_queues import QueueMissingError
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
 ADD = DistributionOrder("ADD", ("/news",), ("/news",))

@@ -11,12 +11,12 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from mailboat.agent.composition import prepare
-from mailboat.agent.control.views import CauseView, DistributionOrder
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
+from mailboat.api.client import HttpControl
+from mailboat.api.records import CauseView, DistributionOrder
 from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.http.application import api_description
-from mailboat.http.client import HttpControl
 from mailboat.http.description import operations
 from mailboat.http.serving import server_of
 from mailboat.testing.examples import examples

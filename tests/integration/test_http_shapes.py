@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from jsonschema_rs import validator_for
-from mailboat.agent.control.views import CauseView, CommandView, DistributionOrder
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.api.records import CauseView, CommandView, DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from mailboat.agent.composition import prepare
-from mailboat.agent.control.views import DistributionOrder
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
+from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.decoding import decode_config
 from mailboat.errors import (

@@ -6,7 +6,7 @@ import io
 import json
 from pathlib import Path
 
-from mailboat.agent.control.build_views import BuildFollowerView, BuildView
+from mailboat.api.records import BuildFollowerView, BuildView
 from mailboat.bulk.cutting import Bin, BinKind, Budget
 from mailboat.bulk.library import Build
 from mailboat.bulk.listing import cut_whole

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer
-from mailboat.agent.control.views import (
+from mailboat.api.records import (
     BuildProgressView,
     CauseView,
     CommandView,
@@ -51,7 +51,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Client:
     made = Client(FakeSubscriber("edge-1", 3), FakeSubscriber("edge-2", 0, error=FULL))
     for number in range(3):
         made.distribute("author", DistributionOrder("ADD", (f"/news/{number}", "/more"), request_id=f"r-{number}"))
-    monkeypatch.setattr("mailboat.http.client.HttpControl", lambda *_: made)
+    monkeypatch.setattr("mailboat.api.client.HttpControl", lambda *_: made)
     return made
 
 
@@ -319,7 +319,7 @@ def test_a_token_comes_from_a_file_or_the_environment(
     agent: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str | None] = []
-    monkeypatch.setattr("mailboat.http.client.HttpControl", lambda _, token: (seen.append(token), agent)[1])
+    monkeypatch.setattr("mailboat.api.client.HttpControl", lambda _, token: (seen.append(token), agent)[1])
     file = tmp_path / "token"
     file.write_text("of-a-file\n")
     monkeypatch.setenv("MAILBOAT_TOKEN", "of-the-environment")

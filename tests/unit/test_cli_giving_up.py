@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mailboat.agent.control.views import GivenUpView
+from mailboat.api.records import GivenUpView
 from mailboat.cli.giving_up import row_of, whole_lines
 
 

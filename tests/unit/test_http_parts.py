@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.agent.control.archive import message_view
-from mailboat.agent.control.port import AgentDefectError
 from mailboat.agent.glossary import explanations
+from mailboat.api.client import HttpControl
+from mailboat.api.problems import error_of, plain_problem, problem_of, status_of
 from mailboat.config.document import HttpConfig
 from mailboat.errors import (
+    AgentDefectError,
     JournalUnavailableError,
     MailboatError,
     RetryableError,
@@ -28,10 +30,8 @@ from mailboat.errors import (
 from mailboat.http.access import is_cross_site, is_from_here, is_loopback, token_of
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import is_json, json_fault
-from mailboat.http.client import HttpControl
 from mailboat.http.connections import StrictConnection, displaced
 from mailboat.http.gate import gated
-from mailboat.http.problems import error_of, plain_problem, problem_of, status_of
 from mailboat.http.rates import MAX_CALLERS, RateLimiter, network_of
 from mailboat.http.sling_documents import Selected, selected, time_text
 from mailboat.journal.port import Record

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mailboat.errors import QueueMissingError
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
@@ -25,7 +26,7 @@ from mailboat.queues.following import count_past
 from mailboat.queues.log_view import LogView
 from mailboat.queues.names import QueueName
 from mailboat.queues.pages import PageReader
-from mailboat.queues.publisher_queues import PublisherQueues, QueueMissingError, QueueSources
+from mailboat.queues.publisher_queues import PublisherQueues, QueueSources
 from mailboat.queues.standing import QueueState, Standing, decide_agent_state
 from mailboat.queues.statuses import StatusFollower
 from mailboat.queues.subscriber_queue import SubscriberQueue

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member, audience_of
-from mailboat.agent.control.views import ForgottenView
+from mailboat.api.records import ForgottenView
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, SlingId

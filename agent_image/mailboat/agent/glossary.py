@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import ast
 import enum
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-import mailboat
+from mailboat.api.problems import NOT_FOR_USERS, import_all_modules
 from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
-
-_NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
-"""What lies above this package, and what only tests raise."""
-
 
 _FAMILIES: Final = (MailboatError, PermanentError, StopError, UntrustedInputError)
 """What other errors derive from, and nothing raises itself."""
@@ -52,29 +46,13 @@ class Explanation:
 
 def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
-    _import_everything()
+    import_all_modules()
     from mailboat.agent.control.audience import Absence
     from mailboat.subscriber.progress import SubscriberPhase
 
     found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
     return {one.name: one for one in sorted(found, key=lambda one: one.name)}
-
-
-def error_class(name: str) -> type[MailboatError] | None:
-    """The class of an error by its name, wherever it is defined; None for a name that this version does not know."""
-    known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
-    if name not in known:
-        _import_everything()
-        known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
-    return known.get(name)
-
-
-def _subclasses(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
-    for child in kind.__subclasses__():
-        if child.__module__.startswith("mailboat."):
-            yield child
-            yield from _subclasses(child)
 
 
 def errors_page() -> str:
@@ -130,18 +108,7 @@ def _kind_of(kind: type[MailboatError]) -> str:
 
 def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
     """The class and all below it that users can meet: others, such as those of tests, are not ours."""
-    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(_NOT_FOR_USERS):
+    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(NOT_FOR_USERS):
         yield kind
     for child in kind.__subclasses__():
         yield from _descendants(child)
-
-
-def _import_everything() -> None:
-    for module in pkgutil.walk_packages(mailboat.__path__, "mailboat."):
-        if module.name.startswith(_NOT_FOR_USERS):
-            continue
-        try:
-            importlib.import_module(module.name)
-        except ModuleNotFoundError as error:
-            if (error.name or "").startswith("mailboat"):
-                raise  # anything else is an extra that is not installed here

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.control.views import QueueView, SubscriberStatusView
 from mailboat.agent.credentials import read_secret
 from mailboat.agent.upkeep import UpkeepFigures
+from mailboat.api.records import QueueView, SubscriberStatusView
 from mailboat.clock import Deadline
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.failpoints import NoFailpoints
@@ -36,7 +36,7 @@ from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.control.port import Control
+    from mailboat.api.control import Control
     from mailboat.subscriber.processors import Processors
     from mailboat.subscriber.progress import SubscriberStatistics
     from mailboat.workers import Worker

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mailboat.agent.control.port import AgentUnreachableError
 from mailboat.cli.configuring import checked_configuration, configuration
 from mailboat.cli.declaring import command
 from mailboat.cli.failures import INTERRUPTED_EXIT_CODE
@@ -27,7 +26,7 @@ from mailboat.cli.rendering import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
-from mailboat.errors import UsageError
+from mailboat.errors import AgentUnreachableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

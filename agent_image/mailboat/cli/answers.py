@@ -13,7 +13,7 @@ from mailboat.cli.rendering import Report, count_text
 from mailboat.cli.session import Session
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.views import CommandView
+    from mailboat.api.records import CommandView
 
 _SENT: Final = "sent"
 _REFUSED: Final = "refused"

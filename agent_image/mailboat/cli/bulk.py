@@ -158,7 +158,7 @@ def status(
     build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build; all when left out.")] = None,
 ) -> None:
     """Tell how much of each build is published, and how much of it every subscriber has imported."""
-    from mailboat.agent.control.port import BuildMissingError
+    from mailboat.errors import BuildMissingError
 
     unfinished = _unfinished(session)
     try:
@@ -214,7 +214,7 @@ def forget(
 
     with _spark_installed():
         from mailboat.bulk.library import Library
-    from mailboat.agent.control.port import BuildMissingError
+    from mailboat.errors import BuildMissingError
 
     named = checked_build_id(build_id)
     with _workspace(session, into) as workspace:

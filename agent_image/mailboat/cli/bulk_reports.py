@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.build_views import BuildFollowerView, BuildView
+    from mailboat.api.records import BuildFollowerView, BuildView
     from mailboat.bulk.library import Build
     from mailboat.bulk.plan import CutPlan
     from mailboat.bulk.records import Problem

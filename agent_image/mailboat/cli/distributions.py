@@ -19,8 +19,8 @@ from mailboat.cli.status_board import error_text
 from mailboat.clock import Clock, Deadline
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import DistributionView, NotImportedView
+    from mailboat.api.control import Control
+    from mailboat.api.records import DistributionView, NotImportedView
 
 _QUEUED = "queued"
 _STATES = ("distributed", "incomplete", _QUEUED, "failed")

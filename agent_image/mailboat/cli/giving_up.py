@@ -17,8 +17,8 @@ from mailboat.cli.session import Session
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import CauseView, GivenUpPage, GivenUpView
+    from mailboat.api.control import Control
+    from mailboat.api.records import CauseView, GivenUpPage, GivenUpView
 
 _REDRIVEN_AT_ONCE: Final = 1_000
 _IMPORT: Final = "import"
@@ -123,7 +123,7 @@ def redrive(
 
 
 def _pages(control: Control, name: str | None) -> list[GivenUpPage]:
-    from mailboat.agent.control.port import error_pages
+    from mailboat.api.control import error_pages
 
     return list(error_pages(control, name))
 

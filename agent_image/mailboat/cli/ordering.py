@@ -14,8 +14,8 @@ from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import DistributionView
+    from mailboat.api.control import Control
+    from mailboat.api.records import DistributionView
     from mailboat.publisher.requests import DistributionRequest
 
 
@@ -116,7 +116,7 @@ def _note_published(session: Session, packages: Sequence[Published]) -> None:
 
 
 def _order_of(request: DistributionRequest) -> Any:
-    from mailboat.agent.control.views import DistributionOrder
+    from mailboat.api.records import DistributionOrder
 
     return DistributionOrder(
         str(request.action), request.paths, tuple(sorted(request.deep_paths)), request_id=request.request_id

@@ -11,7 +11,7 @@ from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.model.messages import Action
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.views import DistributionView
+    from mailboat.api.records import DistributionView
     from mailboat.publisher.receipts import Receipt
 
 _FOLLOWER_FIELDS = ("state", "imported", "waiting", "removed", "failed", "skipped", "unknown")

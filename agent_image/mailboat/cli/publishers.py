@@ -14,7 +14,7 @@ from mailboat.cli.rendering import ABSENT, Column, Report, Table, seconds_text, 
 from mailboat.cli.session import Session
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.views import PublisherView
+    from mailboat.api.records import PublisherView
 
 _COLUMNS: Final = (
     Column("PUBLISHER"),

@@ -30,7 +30,7 @@ from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.control.views import SubscriberStatusView
+    from mailboat.api.records import SubscriberStatusView
     from mailboat.content.port import Source
     from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher

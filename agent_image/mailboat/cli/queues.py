@@ -20,8 +20,8 @@ from mailboat.cli.status_board import error_text
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import QueueItemView, QueuePage, QueueView
+    from mailboat.api.control import Control
+    from mailboat.api.records import QueueItemView, QueuePage, QueueView
 
 QueueArgument = Annotated[
     str, typer.Argument(metavar="QUEUE", help="A subscriber, or a queue's full name.", autocompletion=queue_names)

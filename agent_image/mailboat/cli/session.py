@@ -19,8 +19,8 @@ from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.agent.control.port import Control
     from mailboat.agent.home import Home
+    from mailboat.api.control import Control
 
 
 class Session(Frozen):
@@ -65,7 +65,7 @@ class Session(Frozen):
         Raises: AgentMissingError for an unknown publisher of the home.
         """
         if self.url is not None:
-            from mailboat.http.client import HttpControl
+            from mailboat.api.client import HttpControl
 
             with closing(HttpControl(self.url, self.token)) as client:
                 yield client

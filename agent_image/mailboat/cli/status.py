@@ -19,8 +19,8 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.errors import RetryableError
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.port import Control
-    from mailboat.agent.control.views import StatusView
+    from mailboat.api.control import Control
+    from mailboat.api.records import StatusView
 
 _LINES_AROUND: Final = 2
 """What a terminal needs besides the table: a line for news, and the one that the cursor stands in."""

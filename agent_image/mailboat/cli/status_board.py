@@ -12,7 +12,7 @@ from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_t
 from mailboat.model.identifiers import natural_key
 
 if TYPE_CHECKING:
-    from mailboat.agent.control.views import (
+    from mailboat.api.records import (
         CauseView,
         JournalView,
         PublisherView,

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from mailboat.http.problems import MEDIA_TYPE, Problem
+from mailboat.api.problems import MEDIA_TYPE, Problem
 
 
 def problem_answer(problem: Problem) -> Response:

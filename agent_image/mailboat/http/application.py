@@ -24,6 +24,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp
 
 import mailboat
+from mailboat.api.problems import plain_problem, problem_of, status_of
 from mailboat.config.document import HttpConfig
 from mailboat.errors import AccessDeniedError, MailboatError, UsageError
 from mailboat.http.answers import problem_answer
@@ -32,7 +33,6 @@ from mailboat.http.description import describe
 from mailboat.http.gate import gated, incident_of
 from mailboat.http.ports import ApiPorts
 from mailboat.http.probes import home, with_ports
-from mailboat.http.problems import plain_problem, problem_of, status_of
 from mailboat.http.reference import PAGE_POLICY, reference_page
 from mailboat.http.routes import builds, distributions, failures, log, members, process, queues, sling
 

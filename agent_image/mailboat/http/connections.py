@@ -19,10 +19,10 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from mailboat.api.problems import problem_of
 from mailboat.errors import UsageError
 from mailboat.http.answers import problem_answer
 from mailboat.http.gate import RESERVED
-from mailboat.http.problems import problem_of
 from mailboat.http.rates import network_of
 
 PROBE_RESERVE: Final = 16

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from mailboat.api.problems import MEDIA_TYPE, Problem
 from mailboat.http.ports import problem_response
-from mailboat.http.problems import MEDIA_TYPE, Problem
 
 _TAGS: Final = {
     "status": "Who is there, and how far everybody is.",

@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mailboat.agent.control.archive import BinaryView, MessageView, TopicView
-from mailboat.agent.control.build_views import BuildFollowerView, BuildView
-from mailboat.agent.control.views import (
+from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
+from mailboat.api.records import (
+    BuildFollowerView,
     BuildProgressView,
+    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,
@@ -36,7 +38,6 @@ from mailboat.errors import (
     ThrottledError,
     UsageError,
 )
-from mailboat.http.problems import PLAIN_TYPE, Problem, problem_of
 
 Document = dict[str, Any]
 

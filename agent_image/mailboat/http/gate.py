@@ -20,6 +20,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mailboat.api.problems import Problem, plain_problem, problem_of
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import LimitExceededError, ThrottledError, UsageError
@@ -27,7 +28,6 @@ from mailboat.http.access import LOCAL, Caller, TokenBook, is_cross_site, is_fro
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.bodies import BodyTooLargeError, ClientGoneError, Replay, has_body, is_json, json_fault, read_body
-from mailboat.http.problems import Problem, plain_problem, problem_of
 from mailboat.http.rates import RateLimiter, network_of
 from mailboat.telemetry.requests import RequestRecorder
 

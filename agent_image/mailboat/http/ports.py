@@ -12,8 +12,9 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 
 from mailboat.agent.control.archive import LogArchive
-from mailboat.agent.control.port import Control
 from mailboat.agent.health import Health
+from mailboat.api.control import Control
+from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
 from mailboat.errors import AccessDeniedError, UsageError
@@ -21,7 +22,6 @@ from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call
 from mailboat.http.examples import PROBLEMS
 from mailboat.http.probes import Telemetry
-from mailboat.http.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PAGE: Final = 1000

@@ -21,12 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mailboat.agent.health import Health
+from mailboat.api.problems import plain_problem
 from mailboat.clock import Clock
 from mailboat.config.document import HttpConfig, Verb
 from mailboat.http.answers import problem_answer
 from mailboat.http.audit import AuditTrail
 from mailboat.http.gate import gated
-from mailboat.http.problems import plain_problem
 from mailboat.http.reference import PAGE_POLICY, link_page
 from mailboat.telemetry.exposition import Exposition
 from mailboat.telemetry.requests import RequestRecorder

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mailboat.agent.control.views import PublisherView, QueueItemView, QueueView
+from mailboat.api.records import PublisherView, QueueItemView, QueueView
 from mailboat.clock import moment_of
 
 MAX_LISTED_ITEMS: Final = 5000

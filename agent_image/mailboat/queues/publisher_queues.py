@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mailboat.errors import UsageError
+from mailboat.errors import QueueMissingError, UsageError
 from mailboat.model.identifiers import AgentName, natural_key
 from mailboat.queues.failures import ErrorQueue, FailedPackages
 from mailboat.queues.log_view import LogView
@@ -20,13 +20,6 @@ from mailboat.queues.subscriber_queue import SubscriberQueue
 
 _SHOWN: Final = 10
 _NAME_SHOWN: Final = 120
-
-
-class QueueMissingError(UsageError):
-    """The publisher has no queue of that name: the subscriber is unknown, silent for too long, or never gives up.
-
-    `mailboat queues ls` lists the queues there are.
-    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import pytest
 
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.control.views import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import records_of
+from mailboat.api.records import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
 from mailboat.clock import SystemClock
 from mailboat.config.document import (
     Config,

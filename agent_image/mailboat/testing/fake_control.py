@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mailboat.agent.control.archive import MessageView, TopicView
-from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.page_tokens import page_of
-from mailboat.agent.control.port import BuildMissingError
-from mailboat.agent.control.views import (
+from mailboat.agent.health import LivenessView, ReadinessView
+from mailboat.api.records import (
+    BuildView,
     CauseView,
     CommandView,
     DistributionOrder,
@@ -34,17 +34,17 @@ from mailboat.agent.control.views import (
     StatusView,
     SubscriberStatusView,
 )
-from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.errors import (
     AgentMissingError,
+    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     MailboatError,
+    QueueMissingError,
     QueueNotClearableError,
     RequestConflictError,
     UsageError,
 )
-from mailboat.queues.publisher_queues import QueueMissingError
 
 SLING_ID: Final = "11111111-2222-3333-4444-555555555555"
 _APPENDED_MS: Final = 1_767_225_600_000

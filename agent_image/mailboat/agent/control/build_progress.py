@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member
-from mailboat.agent.control.views import BuildProgressView
 from mailboat.agent.inspection import readable
+from mailboat.api.records import BuildProgressView
 from mailboat.discovery.topology import AgentKey
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset

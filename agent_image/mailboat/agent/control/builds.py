@@ -18,10 +18,10 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
-from mailboat.agent.control.build_views import BuildFollowerView, BuildView
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.port import BuildMissingError
 from mailboat.agent.inspection import readable
+from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.errors import BuildMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, BuildId, Offset
 from mailboat.model.messages import BulkPart, PackageMessage

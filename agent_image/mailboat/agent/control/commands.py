@@ -13,8 +13,8 @@ from typing import Final, TypeGuard
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.views import CommandView
 from mailboat.agent.inspection import readable
+from mailboat.api.records import CommandView
 from mailboat.errors import CommandMissingError
 from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName, Offset

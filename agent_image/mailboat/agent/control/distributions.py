@@ -12,8 +12,8 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view, shown_paths
-from mailboat.agent.control.views import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.agent.inspection import readable
+from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset

@@ -10,9 +10,9 @@ from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.page_tokens import Key, page_of
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import cause_view, shown_paths
-from mailboat.agent.control.views import GivenUpPage, GivenUpView
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
+from mailboat.api.records import GivenUpPage, GivenUpView
 from mailboat.content.hook_calls import AfterCall
 from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError

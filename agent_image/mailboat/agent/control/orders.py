@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mailboat.agent.control.views import DistributionOrder
+from mailboat.api.records import DistributionOrder
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.identifiers import parse_request_id
 from mailboat.model.messages import Action

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.agent.control.audience import Member
-from mailboat.agent.control.views import (
+from mailboat.api.records import (
     BuildProgressView,
     CauseView,
     HookCallsView,

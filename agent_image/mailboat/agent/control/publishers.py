@@ -10,8 +10,8 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member
 from mailboat.agent.control.orders import ANONYMOUS
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.views import PublisherView
 from mailboat.agent.locations import open_source
+from mailboat.api.records import PublisherView
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.content.port import Source
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name

@@ -9,7 +9,7 @@ from typing import Final
 from mailboat.agent.control.audience import Audience
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import error_item_view, item_view, queue_view
-from mailboat.agent.control.views import QueuePage, QueueView
+from mailboat.api.records import QueuePage, QueueView
 from mailboat.clock import Clock
 from mailboat.errors import QueueNotClearableError
 from mailboat.model.identifiers import AgentName

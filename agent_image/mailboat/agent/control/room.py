@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from mailboat.agent.composition import Workspace, are_pieces_cut
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.build_progress import BuildProgress
-from mailboat.agent.control.build_views import BuildView
 from mailboat.agent.control.builds import BuildsSeen
 from mailboat.agent.control.commands import Command, CommandOffice, are_answered, nothing_to_clear
 from mailboat.agent.control.distributions import Distributions
@@ -24,7 +23,10 @@ from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import status_view
 from mailboat.agent.control.publishers import PublisherRoom, publishers_of
 from mailboat.agent.control.queues import QueueDesk, clearable, plan_removal
-from mailboat.agent.control.views import (
+from mailboat.agent.forgetting import forget_subscriber
+from mailboat.agent.inspection import recent_publishers
+from mailboat.api.records import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,
@@ -37,8 +39,6 @@ from mailboat.agent.control.views import (
     QueueView,
     StatusView,
 )
-from mailboat.agent.forgetting import forget_subscriber
-from mailboat.agent.inspection import recent_publishers
 from mailboat.clock import Deadline
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.errors import AgentMissingError, UsageError

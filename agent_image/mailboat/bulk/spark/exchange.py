@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, assert_never
 
 import pyarrow as pa
 
-from mailboat.agent.glossary import error_class
 from mailboat.agent.home import Home
+from mailboat.api.problems import error_class
 from mailboat.bulk.cutting import Bin, BinKind, Cut, SkeletonNode, Unit
 from mailboat.bulk.listing import Branch
 from mailboat.bulk.manifest import ROW_SCHEMA, built_of, row_of

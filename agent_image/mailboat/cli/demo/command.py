@@ -142,12 +142,12 @@ def _new_home(session: Session, storage: Sections) -> Home:
 
 def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     from mailboat.agent.locations import open_source
+    from mailboat.api.client import HttpControl
     from mailboat.cli.demo.cast import agent_command
     from mailboat.cli.demo.configurations import Setting, configuration_file, write_configurations
     from mailboat.cli.demo.portions import cut, survey
     from mailboat.cli.demo.screen import screen_for
     from mailboat.cli.demo.stage import Script, Stage
-    from mailboat.http.client import HttpControl
 
     folder, odd = stage(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mailboat.agent.control.port import Control
-from mailboat.agent.control.views import (
+from mailboat.api.control import Control
+from mailboat.api.records import (
     CommandView,
     DistributionOrder,
     DistributionView,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mailboat.agent.control.port import Control
-from mailboat.agent.control.views import QueueItemView
+from mailboat.api.control import Control
+from mailboat.api.records import QueueItemView
 from mailboat.cli.demo.board import AUTHOR, GOLDEN, Act, Board, Mistake, Troupe, decide_acts
 from mailboat.cli.demo.cast import Child, Ears, Ended, Ready
 from mailboat.cli.demo.errands import Cleared, Errands, Erred, Published, Seen, refused_answer

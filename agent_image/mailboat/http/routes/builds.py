@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from mailboat.agent.control.build_views import BuildView
+from mailboat.api.records import BuildView
 from mailboat.config.document import Verb
 from mailboat.http.examples import BUILD
 from mailboat.http.ports import LONGEST_NAME, Ports, operation

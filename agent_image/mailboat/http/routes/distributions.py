@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.views import DistributionOrder, DistributionPage, DistributionView
+from mailboat.api.records import DistributionOrder, DistributionPage, DistributionView
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
 from mailboat.http.examples import DISTRIBUTION, ORDER

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.views import CommandView, GivenUpPage
+from mailboat.api.records import CommandView, GivenUpPage
 from mailboat.config.document import Verb
 from mailboat.http.examples import COMMAND, GIVEN_UP
 from mailboat.http.pages import MaxItems, PageToken, link_next

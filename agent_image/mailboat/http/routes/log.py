@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from mailboat.agent.control.archive import MessageView, TopicView
-from mailboat.agent.control.views import JournalView
+from mailboat.api.records import JournalView
 from mailboat.config.document import Verb
 from mailboat.errors import DistributionMissingError
 from mailboat.http.examples import JOURNAL, MESSAGE, TOPIC

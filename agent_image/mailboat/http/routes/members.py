@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from mailboat.agent.control.page_tokens import Key
-from mailboat.agent.control.views import ForgottenView, PublisherView, StatusView, SubscriberStatusView
+from mailboat.api.records import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
 from mailboat.errors import AgentMissingError
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER

@@ -18,12 +18,20 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse, Response
 
-from mailboat.agent.control.views import CommandView, DistributionOrder, PublisherView, QueueView
+from mailboat.api.problems import problem_of
+from mailboat.api.records import CommandView, DistributionOrder, PublisherView, QueueView
 from mailboat.config.document import Verb
-from mailboat.errors import AccessDeniedError, AgentMissingError, MailboatError, RetryableError, StopError, UsageError
+from mailboat.errors import (
+    AccessDeniedError,
+    AgentMissingError,
+    MailboatError,
+    QueueMissingError,
+    RetryableError,
+    StopError,
+    UsageError,
+)
 from mailboat.http.answers import json_answer
 from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
-from mailboat.http.problems import problem_of
 from mailboat.http.routes.distributions import complete_order
 from mailboat.http.sling_documents import (
     MAX_LISTED_ITEMS,
@@ -40,7 +48,6 @@ from mailboat.http.sling_documents import (
     status_document,
 )
 from mailboat.queues.names import parse_entry_id
-from mailboat.queues.publisher_queues import QueueMissingError
 
 router = APIRouter(prefix="/libs/sling/distribution/services", tags=["sling"])
 

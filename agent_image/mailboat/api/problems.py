@@ -7,22 +7,25 @@ look for in the agent's log, and never a trace. Used by the API and by `client.p
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from mailboat.agent.control.port import BuildMissingError
-from mailboat.agent.glossary import error_class
+import mailboat
 from mailboat.errors import (
     AccessDeniedError,
     AgentMissingError,
+    BuildMissingError,
     CommandMissingError,
     DistributionMissingError,
     JournalAccessDeniedError,
     MailboatError,
     PermanentError,
+    QueueMissingError,
     QueueNotClearableError,
     RequestConflictError,
     RetryableError,
@@ -34,7 +37,9 @@ from mailboat.errors import (
     UntrustedInputError,
     UsageError,
 )
-from mailboat.queues.publisher_queues import QueueMissingError
+
+NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
+"""Packages whose errors no caller can receive: the layers above the control API, and the tests' doubles."""
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:mailboat:error:"
@@ -167,6 +172,37 @@ def error_of(document: object, url: str) -> MailboatError | None:
         seconds = document.get("retry_after_seconds")
         error.retry_after_seconds = float(seconds) if isinstance(seconds, int | float) else None
     return error
+
+
+def error_class(name: str) -> type[MailboatError] | None:
+    """The class of an error by its name; None for a name that this version does not define.
+
+    Imports all of Mailboat when no module that is loaded defines the name.
+    """
+    known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
+    if name not in known:
+        import_all_modules()
+        known = {kind.__name__.removesuffix("Error"): kind for kind in _subclasses(MailboatError)}
+    return known.get(name)
+
+
+def import_all_modules() -> None:
+    """Import the modules that define errors, so that all error classes exist. Missing extras are left out."""
+    for module in pkgutil.walk_packages(mailboat.__path__, "mailboat."):
+        if module.name.startswith(NOT_FOR_USERS):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("mailboat"):
+                raise  # anything else is an extra that is not installed here
+
+
+def _subclasses(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("mailboat."):
+            yield child
+            yield from _subclasses(child)
 
 
 def _fact(value: object) -> Fact:

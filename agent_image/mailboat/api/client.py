@@ -18,9 +18,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from mailboat.agent.control.build_views import BuildView
-from mailboat.agent.control.port import AgentDefectError, AgentUnreachableError
-from mailboat.agent.control.views import (
+from mailboat.api.problems import error_of
+from mailboat.api.records import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,
@@ -32,8 +32,7 @@ from mailboat.agent.control.views import (
     StatusView,
 )
 from mailboat.clock import Clock, Deadline, SystemClock
-from mailboat.errors import AccessDeniedError, MailboatError, UsageError
-from mailboat.http.problems import error_of
+from mailboat.errors import AccessDeniedError, AgentDefectError, AgentUnreachableError, MailboatError, UsageError
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0

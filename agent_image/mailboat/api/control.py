@@ -1,7 +1,7 @@
 """The control port: the verbs of a distribution system.
 
 Two adapters: `room.py` answers from the journal itself, for the commands on a home and for the agent's HTTP server;
-`mailboat.http.client` asks an agent. The command line talks to the port only, so every verb works the same on both.
+`mailboat.api.client` asks an agent. The command line talks to the port only, so every verb works the same on both.
 Methods may be called from several threads.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from mailboat.agent.control.build_views import BuildView
-from mailboat.agent.control.views import (
+from mailboat.api.records import (
+    BuildView,
     CommandView,
     DistributionOrder,
     DistributionPage,
@@ -22,29 +22,6 @@ from mailboat.agent.control.views import (
     QueueView,
     StatusView,
 )
-from mailboat.errors import PermanentError, RetryableError, UsageError
-
-
-class AgentUnreachableError(RetryableError):
-    """The agent at that URL can't be reached, or did not answer in time: it may be starting, stopping, or elsewhere.
-
-    What was asked for may have been done all the same. To publish again, use the same request id: a package that is
-    there is found, and not published a second time.
-    """
-
-
-class AgentDefectError(PermanentError):
-    """The agent failed in a way that nobody foresaw, or what answers at that URL is no Mailboat agent.
-
-    Look for the incident in the agent's log: its trace is there, and is never sent to callers.
-    """
-
-
-class BuildMissingError(UsageError):
-    """The log holds no package of a build of that id: none was published yet, or retention has removed them since.
-
-    `mailboat bulk status` lists the builds that the log holds.
-    """
 
 
 class Books(Protocol):
