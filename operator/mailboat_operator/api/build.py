@@ -27,9 +27,11 @@ from mailboat_operator.api.forms import (
 )
 from mailboat_operator.api.kind import AGE, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
+from mailboat_operator.api.placement import Placement
 from mailboat_operator.api.publisher import Source
 from mailboat_operator.api.references import Reference, SecretReference
 from mailboat_operator.api.timetable import Timetable
+from mailboat_operator.api.workload import TemplateMetadata
 
 _ONCE = "it was asked for; make another PackageBuild"
 _MEBIBYTE = 1 << 20
@@ -99,6 +101,14 @@ class Executors:
 
 
 @dataclass(frozen=True)
+class BuildTemplate:
+    """What the pods of a build carry, run as, and where."""
+
+    metadata: Annotated[TemplateMetadata, Field("What pods carry.")] = field(default_factory=TemplateMetadata)
+    spec: Annotated[Placement, Field("What pods run as, and where.")] = field(default_factory=Placement)
+
+
+@dataclass(frozen=True)
 class PackageBuildSpec:
     """What to build, how, and when."""
 
@@ -137,8 +147,11 @@ class PackageBuildSpec:
     engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
     image: Annotated[str | None, Field("What all its pods run; not said: the operator's setting.", form=IMAGE)] = None
     image_pull_secrets: Annotated[
-        tuple[SecretReference, ...], Field("Secrets to pull the image with.", max_items=8)
+        tuple[SecretReference, ...], Field("Secrets to pull the image with, besides the template's.", max_items=8)
     ] = ()
+    template: Annotated[BuildTemplate, Field("What driver and executors carry, run as, and where.")] = field(
+        default_factory=BuildTemplate
+    )
     service_account_name: Annotated[str, Field("The account with which the driver makes its executors.", form=NAME)] = (
         "mailboat-spark"
     )

@@ -1,8 +1,8 @@
 """What the pods of agents need, and the users' own containers beside an agent.
 
 A template has the fields that the restricted pod security profile allows and no others: no host, no privileges, no
-volume but scratch space, config maps and secrets of the same namespace. So whoever may write a custom resource can
-start no pod that does more than that. The agent's own container is not part of it; its image and the pod's service
+volumes but those of the same namespace. So whoever may write a custom resource can start no pod that does more than
+that. The agent's own container is not part of it; its image and the pod's service
 account are fields of the object, and no token of that account is mounted.
 """
 
@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 
 from mailboat_operator.api.fields import Field, Rule
 from mailboat_operator.api.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MOUNT_PATH, NAME, SIZE, VARIABLE
+from mailboat_operator.api.placement import Placement
 from mailboat_operator.api.references import ConfigMapReference, SecretReference
 
 AGENT_CONTAINER = "mailboat"
@@ -90,6 +91,23 @@ class Variable:
     value_from: Annotated[VariableSource | None, Field("Where its value comes from.")] = None
 
 
+@dataclass(frozen=True)
+class VariablesSource:
+    """A Secret or ConfigMap whose entries are variables."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.secretRef) != has(self.configMapRef)",
+            "exactly one of secretRef and configMapRef must be said",
+            is_kept=lambda one: (one.secret_ref is None) != (one.config_map_ref is None),
+        ),
+    )
+
+    secret_ref: Annotated[SecretReference | None, Field("A Secret.")] = None
+    config_map_ref: Annotated[ConfigMapReference | None, Field("A ConfigMap.")] = None
+    prefix: Annotated[str | None, Field("Text before each name.", form=VARIABLE)] = None
+
+
 class PortProtocol(enum.StrEnum):
     """What is spoken at a port."""
 
@@ -115,10 +133,35 @@ class HttpProbe:
 
 
 @dataclass(frozen=True)
+class TcpProbe:
+    """A connection that must be accepted."""
+
+    port: Annotated[int, Field("Where to connect.", minimum=1, maximum=65_535)]
+
+
+@dataclass(frozen=True)
+class CommandProbe:
+    """A command in the container that must end with exit code 0."""
+
+    command: Annotated[tuple[str, ...], Field("The command and its arguments.", min_items=1, max_items=50)]
+
+
+@dataclass(frozen=True)
 class Probe:
     """How to find out whether a container is well."""
 
-    http_get: Annotated[HttpProbe, Field("A request.")]
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "[has(self.httpGet), has(self.tcpSocket), has(self.exec)].filter(one, one).size() == 1",
+            "exactly one of httpGet, tcpSocket and exec must be said",
+            is_kept=lambda one: [one.http_get, one.tcp_socket, one.run].count(None) == 2,
+        ),
+    )
+
+    http_get: Annotated[HttpProbe | None, Field("A request.")] = None
+    tcp_socket: Annotated[TcpProbe | None, Field("A connection.")] = None
+    run: Annotated[CommandProbe | None, Field("A command.", name="exec")] = None
+    initial_delay_seconds: Annotated[int | None, Field("Pause before the first.", minimum=1, maximum=3600)] = None
     period_seconds: Annotated[int, Field("Pause between requests.", minimum=1, maximum=3600)] = 10
     timeout_seconds: Annotated[int, Field("Time for one.", minimum=1, maximum=3600)] = 1
     failure_threshold: Annotated[int, Field("Failures in a row that count.", minimum=1, maximum=1000)] = 3
@@ -144,31 +187,54 @@ class ContainerSecurity:
     run_as_group: Annotated[int | None, Field("Group id.", minimum=1, maximum=2**31 - 1)] = None
 
 
+_OWN_NAMES = Rule(
+    f"!(self.name in ['{AGENT_CONTAINER}', '{PREPARATION_CONTAINER}'])",
+    f"name can't be {AGENT_CONTAINER} or {PREPARATION_CONTAINER}: these are the agent's own containers",
+    ".name",
+    lambda one: one.name not in {AGENT_CONTAINER, PREPARATION_CONTAINER},
+)
+_OWN_PATH = Rule(
+    f"!has(self.volumeMounts) || self.volumeMounts.all(one, !(one.mountPath + '/').startsWith('{CONTENT_PATH}/'))",
+    f"volumeMounts can't cover {CONTENT_PATH}: that is where the content is",
+    ".volumeMounts",
+    lambda one: not any(f"{mount.mount_path}/".startswith(f"{CONTENT_PATH}/") for mount in one.volume_mounts),
+)
+_ONE_EACH = Rule(
+    "!has(self.volumeMounts) || self.volumeMounts.all(one, "
+    "self.volumeMounts.exists_one(other, other.mountPath == one.mountPath))",
+    "volumeMounts can't use one mountPath twice",
+    ".volumeMounts",
+    lambda one: len({mount.mount_path for mount in one.volume_mounts}) == len(one.volume_mounts),
+)
+
+
 @dataclass(frozen=True)
-class Container:
+class InitContainer:
+    """A container of the user's that runs to its end before the others start, without the content."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (_OWN_NAMES, _OWN_PATH, _ONE_EACH)
+
+    name: Annotated[str, Field("Its name.", form=LABEL)]
+    image: Annotated[str, Field("Its image.", form=IMAGE)]
+    command: Annotated[tuple[str, ...], Field("What to run instead of the image's entry point.", max_items=50)] = ()
+    args: Annotated[tuple[str, ...], Field("Arguments.", max_items=50)] = ()
+    env: Annotated[tuple[Variable, ...], Field("Environment.", max_items=50, key="name")] = ()
+    env_from: Annotated[
+        tuple[VariablesSource, ...], Field("Secrets and ConfigMaps whose entries are variables.", max_items=8)
+    ] = ()
+    resources: Annotated[Resources, Field("CPU and memory.")] = field(default_factory=Resources)
+    volume_mounts: Annotated[tuple[Mount, ...], Field("Volumes of the template.", max_items=20)] = ()
+    security_context: Annotated[ContainerSecurity, Field("Its user and group.")] = field(
+        default_factory=ContainerSecurity
+    )
+
+
+@dataclass(frozen=True)
+class Container(InitContainer):
     """A container of the user's, such as a web server: unprivileged, with the content read-only in `/content`."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            f"!(self.name in ['{AGENT_CONTAINER}', '{PREPARATION_CONTAINER}'])",
-            f"name can't be {AGENT_CONTAINER} or {PREPARATION_CONTAINER}: these are the agent's own containers",
-            ".name",
-            lambda one: one.name not in {AGENT_CONTAINER, PREPARATION_CONTAINER},
-        ),
-        Rule(
-            "!has(self.volumeMounts) || "
-            f"self.volumeMounts.all(one, !(one.mountPath + '/').startsWith('{CONTENT_PATH}/'))",
-            f"volumeMounts can't cover {CONTENT_PATH}: that is where the content is",
-            ".volumeMounts",
-            lambda one: not any(f"{mount.mount_path}/".startswith(f"{CONTENT_PATH}/") for mount in one.volume_mounts),
-        ),
-        Rule(
-            "!has(self.volumeMounts) || self.volumeMounts.all(one, "
-            "self.volumeMounts.exists_one(other, other.mountPath == one.mountPath))",
-            "volumeMounts can't use one mountPath twice",
-            ".volumeMounts",
-            lambda one: len({mount.mount_path for mount in one.volume_mounts}) == len(one.volume_mounts),
-        ),
+        *InitContainer.RULES,
         Rule(
             f"!has(self.ports) || self.ports.all(one, one.containerPort != {AGENT_PORT})",
             f"ports can't use {AGENT_PORT}: the agent listens there in the same pod; use another port",
@@ -177,17 +243,7 @@ class Container:
         ),
     )
 
-    name: Annotated[str, Field("Its name.", form=LABEL)]
-    image: Annotated[str, Field("Its image.", form=IMAGE)]
-    command: Annotated[tuple[str, ...], Field("What to run instead of the image's entry point.", max_items=50)] = ()
-    args: Annotated[tuple[str, ...], Field("Arguments.", max_items=50)] = ()
-    env: Annotated[tuple[Variable, ...], Field("Environment.", max_items=50, key="name")] = ()
     ports: Annotated[tuple[Port, ...], Field("Ports.", max_items=10)] = ()
-    resources: Annotated[Resources, Field("CPU and memory.")] = field(default_factory=Resources)
-    volume_mounts: Annotated[tuple[Mount, ...], Field("Volumes of the template.", max_items=20)] = ()
-    security_context: Annotated[ContainerSecurity, Field("Its user and group.")] = field(
-        default_factory=ContainerSecurity
-    )
     readiness_probe: Annotated[Probe | None, Field("Whether it can serve.")] = None
     liveness_probe: Annotated[Probe | None, Field("Whether it should be restarted.")] = None
     startup_probe: Annotated[Probe | None, Field("Whether it has started.")] = None
@@ -201,14 +257,36 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class ClaimReference:
+    """An existing claim of the same namespace."""
+
+    claim_name: Annotated[str, Field("Its name.", form=NAME)]
+    read_only: Annotated[bool, Field("Whether it can't be written.")] = False
+
+
+@dataclass(frozen=True)
+class CsiVolume:
+    """A volume that a CSI driver makes for the pod, such as one with secrets of a vault."""
+
+    driver: Annotated[str, Field("Name of the driver.", form=NAME)]
+    read_only: Annotated[bool, Field("Whether it can't be written.")] = False
+    volume_attributes: Annotated[Mapping[str, str], Field("What the driver has to know.", max_items=16)] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True)
 class NamedVolume:
     """A volume for the template's containers."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "[has(self.emptyDir), has(self.configMap), has(self.secret)].filter(one, one).size() == 1",
-            "exactly one of emptyDir, configMap and secret must be said",
-            is_kept=lambda one: [one.empty_dir, one.config_map, one.secret].count(None) == 2,
+            "[has(self.emptyDir), has(self.configMap), has(self.secret), has(self.persistentVolumeClaim), "
+            "has(self.csi)].filter(one, one).size() == 1",
+            "exactly one of emptyDir, configMap, secret, persistentVolumeClaim and csi must be said",
+            is_kept=lambda one: (
+                [one.empty_dir, one.config_map, one.secret, one.persistent_volume_claim, one.csi].count(None) == 4
+            ),
         ),
         Rule(
             f"self.name != '{CONTENT_VOLUME}'",
@@ -222,31 +300,8 @@ class NamedVolume:
     empty_dir: Annotated[Scratch | None, Field("Space that lives as long as the pod.")] = None
     config_map: Annotated[ConfigMapReference | None, Field("The entries of a ConfigMap as files.")] = None
     secret: Annotated[SecretReference | None, Field("The entries of a Secret as files.")] = None
-
-
-class TolerationOperator(enum.StrEnum):
-    """How a taint's value is compared."""
-
-    EQUAL = "Equal"
-    EXISTS = "Exists"
-
-
-class TaintEffect(enum.StrEnum):
-    """What a taint does to pods."""
-
-    NO_SCHEDULE = "NoSchedule"
-    PREFER_NO_SCHEDULE = "PreferNoSchedule"
-    NO_EXECUTE = "NoExecute"
-
-
-@dataclass(frozen=True)
-class Toleration:
-    """A taint of nodes that is no hindrance."""
-
-    key: Annotated[str | None, Field("Its key; not said: every taint.", form=LABEL_KEY)] = None
-    operator: Annotated[TolerationOperator, Field("How its value is compared.")] = TolerationOperator.EQUAL
-    value: Annotated[str | None, Field("Its value.", max_length=63)] = None
-    effect: Annotated[TaintEffect | None, Field("What it does; not said: whatever.")] = None
+    persistent_volume_claim: Annotated[ClaimReference | None, Field("An existing claim.")] = None
+    csi: Annotated[CsiVolume | None, Field("A volume of a CSI driver.")] = None
 
 
 @dataclass(frozen=True)
@@ -271,31 +326,43 @@ class TemplateMetadata:
     )
 
 
-@dataclass(frozen=True)
-class TemplateSpec:
-    """What runs beside the agent, and where pods may run."""
-
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.containers) || self.containers.all(one, !has(one.volumeMounts) || one.volumeMounts.all(mount, "
-            "has(self.volumes) && self.volumes.exists(volume, volume.name == mount.name)))",
-            "volumeMounts can name the template's own volumes only",
-            ".containers",
-            lambda spec: (
-                {mount.name for one in spec.containers for mount in one.volume_mounts}
-                <= {volume.name for volume in spec.volumes}
-            ),
+def _mounts_known_volumes(name: str) -> Rule:
+    """That the containers of a list mount volumes of the template only."""
+    attribute = {"containers": "containers", "initContainers": "init_containers"}[name]
+    return Rule(
+        f"!has(self.{name}) || self.{name}.all(one, !has(one.volumeMounts) || one.volumeMounts.all(mount, "
+        "has(self.volumes) && self.volumes.exists(volume, volume.name == mount.name)))",
+        "volumeMounts can name the template's own volumes only",
+        f".{name}",
+        lambda spec: (
+            {mount.name for one in getattr(spec, attribute) for mount in one.volume_mounts}
+            <= {volume.name for volume in spec.volumes}
         ),
     )
 
+
+@dataclass(frozen=True)
+class TemplateSpec(Placement):
+    """What runs beside the agent, and where pods may run."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        _mounts_known_volumes("containers"),
+        _mounts_known_volumes("initContainers"),
+        Rule(
+            "!has(self.containers) || !has(self.initContainers) || self.initContainers.all(one, "
+            "!self.containers.exists(other, other.name == one.name))",
+            "initContainers can't have the name of one of the containers",
+            ".initContainers",
+            lambda spec: {one.name for one in spec.init_containers}.isdisjoint(one.name for one in spec.containers),
+        ),
+    )
+
+    init_containers: Annotated[
+        tuple[InitContainer, ...],
+        Field("The user's containers that run before the agent and the others.", max_items=4, key="name"),
+    ] = ()
     containers: Annotated[tuple[Container, ...], Field("The user's containers.", max_items=8, key="name")] = ()
     volumes: Annotated[tuple[NamedVolume, ...], Field("Volumes for them.", max_items=16, key="name")] = ()
-    image_pull_secrets: Annotated[tuple[SecretReference, ...], Field("Secrets to pull images with.", max_items=8)] = ()
-    node_selector: Annotated[
-        Mapping[str, str], Field("Labels that nodes must have.", form=LABEL_KEY, max_length=63, max_items=32)
-    ] = field(default_factory=dict)
-    tolerations: Annotated[tuple[Toleration, ...], Field("Taints that are no hindrance.", max_items=32)] = ()
-    priority_class_name: Annotated[str | None, Field("Their priority class.", form=NAME)] = None
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ def _first(differences: Iterable[str | None]) -> str | None:
 
 
 def _is_nothing(value: object) -> bool:
-    """The server leaves empty things out."""
-    return value is None or value in ({}, [], "")
+    """The server leaves out what is empty, zero or false."""
+    return value is None or value in ({}, [], "", 0)
 
 
 def _are_equal_quantities(wanted: object, found: object) -> bool:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from mailboat_operator.api.encoding import encode
+from mailboat_operator.api.encoding import encode, encode_field
+from mailboat_operator.api.fields import keys_of
+from mailboat_operator.api.placement import Placement
 from mailboat_operator.api.workload import (
     AGENT_CONTAINER,
     PREPARATION_CONTAINER,
     Amounts,
     Container,
+    InitContainer,
     NamedVolume,
     Resources,
     Template,
@@ -53,6 +56,10 @@ POD_SECURITY: Final = MappingProxyType(
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 )
+_OVER_NODES: Final = MappingProxyType(
+    {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+)
+"""Without leaving a pod unscheduled where there are too few nodes."""
 _LEAST: Final = Amounts("20m", 128 * 1024**2)
 _LONGEST_NAME: Final = 63
 _READ_ONLY_FILES: Final = 0o440
@@ -117,40 +124,44 @@ class AgentPod:
 def pod_template(pod: AgentPod, labels: Mapping[str, str]) -> dict[str, Any]:
     """The pod template of a workload."""
     wanted = pod.template
-    placement = {
-        name: value
-        for name, value in encode(replace(wanted.spec, containers=(), volumes=())).items()
-        if value not in ({}, [])
-    }
+    before = [*([_preparation(pod)] if pod.preparation else []), *map(_init_container, wanted.spec.init_containers)]
     return {
         "metadata": {
             "labels": {**wanted.metadata.labels, **labels},
             "annotations": {**wanted.metadata.annotations, CONFIG_DIGEST: pod.config_digest},
         },
         "spec": {
-            **placement,
+            **placed(wanted.spec, labels, is_spread=pod.is_spread),
             **({} if pod.service_account is None else {"serviceAccountName": pod.service_account}),
-            **({"topologySpreadConstraints": [_spread(labels)]} if pod.is_spread else {}),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS + pod.drain_seconds,
-            "securityContext": dict(POD_SECURITY),
-            **({"initContainers": [_preparation(pod)]} if pod.preparation else {}),
+            **({"initContainers": before} if before else {}),
             "containers": [_agent(pod), *(_user_container(one, pod) for one in wanted.spec.containers)],
             "volumes": _volumes(pod),
         },
     }
 
 
-def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Over nodes, without leaving a pod unscheduled where there are too few."""
+def placed(placement: Placement, labels: Mapping[str, str], *, is_spread: bool = False) -> dict[str, Any]:
+    """What a pod's spec says of its nodes, its pull secrets and its ids.
+
+    Args:
+        placement: What the object says.
+        labels: Of its pods; constraints without a selector count these.
+        is_spread: Whether pods go to different nodes as far as that is possible, unless the object says more.
+    """
     own = {key: labels[key] for key in (NAME, COMPONENT, INSTANCE)}
-    return {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": own},
+    said = {
+        key.name: encode_field(key, getattr(placement, key.attribute))
+        for key in keys_of(Placement)
+        if getattr(placement, key.attribute)
     }
+    said["securityContext"] = {**POD_SECURITY, **said["securityContext"]}
+    spread = said.get("topologySpreadConstraints") or ([_OVER_NODES] if is_spread else [])
+    if spread:
+        said["topologySpreadConstraints"] = [{"labelSelector": {"matchLabels": own}, **one} for one in spread]
+    return said
 
 
 def _promised(resources: Resources) -> Resources:
@@ -204,12 +215,18 @@ def _preparation(pod: AgentPod) -> dict[str, Any]:
 
 
 def _user_container(container: Container, pod: AgentPod) -> dict[str, Any]:
-    document = encode(container)
-    own = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
-    document["volumeMounts"] = [*own, *pod.user_mounts]
+    document = _init_container(container)
+    document["volumeMounts"] = [*document["volumeMounts"], *pod.user_mounts]
     if pod.drain_seconds:  # the Service forgets the pod at once, but its clients a moment later
         document["lifecycle"] = {"preStop": {"sleep": {"seconds": pod.drain_seconds}}}
-    return {**document, "securityContext": {**document.get("securityContext", {}), **CONTAINER_SECURITY}}
+    return document
+
+
+def _init_container(container: InitContainer) -> dict[str, Any]:
+    document = encode(container)
+    mounts = [{**one, "name": user_volume_name(one["name"])} for one in document.get("volumeMounts", ())]
+    security = {**document.get("securityContext", {}), **CONTAINER_SECURITY}
+    return {**document, "volumeMounts": mounts, "securityContext": security}
 
 
 def _volumes(pod: AgentPod) -> list[Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from mailboat_operator.api.publisher import Publisher, Source
 from mailboat_operator.manifests.children import Manifest, Owner
 from mailboat_operator.manifests.configuration import CONFIG_FILE, CONFIG_FOLDER, HOME_FOLDER, journal_mounts
 from mailboat_operator.manifests.names import BUILD
-from mailboat_operator.manifests.pods import CONTAINER_SECURITY, POD_SECURITY, AgentImage, secret_mount, secret_volume
+from mailboat_operator.manifests.pods import CONTAINER_SECURITY, AgentImage, placed, secret_mount, secret_volume
 from mailboat_operator.manifests.publisher import SOURCE_FOLDER, publisher_config, source_mount, source_volume
 from mailboat_operator.manifests.workloads import CONFIG_ENDING, config_map
 
@@ -149,14 +149,17 @@ def cpu_request(amount: Driver | Executors) -> str:
 
 
 def _template(run: SparkRun, container: str, *, has_token: bool) -> Manifest:
-    secrets = run.build.spec.image_pull_secrets
+    spec, wanted = run.build.spec, run.build.spec.template
+    secrets = tuple(dict.fromkeys((*spec.image_pull_secrets, *wanted.spec.image_pull_secrets)))
+    metadata: Manifest = {"labels": {**wanted.metadata.labels, **run.owner.labels}}
+    if wanted.metadata.annotations:
+        metadata["annotations"] = dict(wanted.metadata.annotations)
     return {
-        "metadata": {"labels": run.owner.labels},
+        "metadata": metadata,
         "spec": {
-            **({"imagePullSecrets": [{"name": one.name} for one in secrets]} if secrets else {}),
+            **placed(replace(wanted.spec, image_pull_secrets=secrets), run.owner.labels),
             "automountServiceAccountToken": has_token,
             "enableServiceLinks": False,
-            "securityContext": dict(POD_SECURITY),
             "containers": [
                 {
                     "name": container,

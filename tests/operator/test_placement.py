@@ -1,0 +1,196 @@
+"""Templates in full: what each field becomes in the pods of agents and of builds, and what an API server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+from mailboat_operator.api.decoding import decode
+from mailboat_operator.manifests.children import ChildKey, key_of
+from mailboat_operator.manifests.comparison import differing_field
+from mailboat_operator.manifests.configuration import journal_mounts
+from mailboat_operator.manifests.pods import POD_SECURITY, AgentImage
+from mailboat_operator.plan.actions import Apply
+from mailboat_operator.plan.build import plan_build
+from mailboat_operator.plan.build_ground import BuildSurroundings
+from mailboat_operator.plan.pool import plan_pool
+from mailboat_operator.plan.publisher import plan_publisher
+from mailboat_operator.plan.workload import SecretFound, Surroundings
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+ZONE = "topology.kubernetes.io/zone"
+PLACEMENT = yaml.safe_load("""
+imagePullSecrets: [{name: registry}]
+nodeSelector: {disk: ssd}
+tolerations: [{key: dedicated, operator: Equal, value: mail, effect: NoSchedule}]
+priorityClassName: high
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}]
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 10
+        preference: {matchExpressions: [{key: spot, operator: DoesNotExist}]}
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector: {matchLabels: {app.kubernetes.io/instance: edge}}
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 5
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector: {matchExpressions: [{key: noisy, operator: Exists}]}
+topologySpreadConstraints:
+  - {topologyKey: topology.kubernetes.io/zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}
+securityContext: {runAsUser: 1000, runAsGroup: 1000, fsGroup: 2000, supplementalGroups: [3000]}
+""")
+TEMPLATE = {
+    "metadata": {"labels": {"team": "web"}, "annotations": {"sidecar.istio.io/inject": "false"}},
+    "spec": {
+        **PLACEMENT,
+        **yaml.safe_load("""
+initContainers:
+  - name: settings
+    image: busybox:1
+    command: [cp, /from/site.conf, /etc/site]
+    volumeMounts: [{name: rendered, mountPath: /etc/site}, {name: vault, mountPath: /from, readOnly: true}]
+containers:
+  - name: web
+    image: caddy:2
+    envFrom: [{secretRef: {name: web}}, {configMapRef: {name: web}, prefix: WEB_}]
+    ports: [{containerPort: 8000}]
+    volumeMounts: [{name: rendered, mountPath: /etc/site}, {name: logs, mountPath: /logs}]
+    startupProbe: {tcpSocket: {port: 8000}, initialDelaySeconds: 1}
+    readinessProbe: {httpGet: {port: 8000, path: /ready}}
+    livenessProbe: {exec: {command: [caddy, version]}, timeoutSeconds: 5}
+volumes:
+  - {name: rendered, emptyDir: {sizeLimit: 1Mi}}
+  - {name: logs, persistentVolumeClaim: {claimName: logs}}
+  - {name: vault, csi: {driver: secrets-store.csi.k8s.io, readOnly: true, volumeAttributes: {secretProviderClass: web}}}
+"""),
+    },
+}
+
+
+def stored(manifest: dict[str, Any]) -> Any:
+    metadata = {**manifest["metadata"], "namespace": "shop", "uid": "0-1-2-3", "generation": 1}
+    return decode({**manifest, "metadata": metadata})
+
+
+def around(manifest_of: Callable[..., dict[str, Any]]) -> Surroundings:
+    journal = stored(manifest_of("Journal"))
+    secrets = {mount.secret: SecretFound("7", frozenset(mount.keys)) for mount in journal_mounts(journal.spec)}
+    return Surroundings(journal, secrets, {}, AgentImage("mailboat:1"), NOW)
+
+
+def children(plan: Any) -> dict[ChildKey, Any]:
+    return {key_of(one.manifest): one.manifest for one in plan.actions if isinstance(one, Apply)}
+
+
+@pytest.fixture
+def workload(manifest_of: Any) -> Any:
+    """The StatefulSet of a pool with the template."""
+    plan = plan_pool(stored(manifest_of("SubscriberPool", {"template": TEMPLATE})), around(manifest_of))
+    return children(plan)[ChildKey("StatefulSet", "edge")]
+
+
+@pytest.fixture
+def pod(workload: Any) -> Any:
+    return workload["spec"]["template"]
+
+
+def test_nodes_and_pull_secrets_are_those_of_the_template(pod: Any) -> None:
+    for name in ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName", "affinity"):
+        assert pod["spec"][name] == PLACEMENT[name]
+
+
+def test_a_spread_constraint_counts_the_object_s_own_pods_and_replaces_the_default(pod: Any) -> None:
+    own = {"app.kubernetes.io/component": "pool", "app.kubernetes.io/instance": "edge"}
+    assert pod["spec"]["topologySpreadConstraints"] == [
+        {
+            "topologyKey": ZONE,
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "mailboat", **own}},
+        }
+    ]
+
+
+def test_ids_of_the_template_do_not_weaken_the_restricted_profile(pod: Any) -> None:
+    ids = PLACEMENT["securityContext"]
+    assert pod["spec"]["securityContext"] == {**POD_SECURITY, **ids}
+    for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
+        security = container["securityContext"]
+        assert security["runAsNonRoot"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert not security["allowPrivilegeEscalation"]
+
+
+def test_containers_of_the_template_keep_their_probes_and_variables(pod: Any) -> None:
+    [wanted] = TEMPLATE["spec"]["containers"]  # type: ignore[index]
+    web = next(one for one in pod["spec"]["containers"] if one["name"] == "web")
+    assert web["envFrom"] == wanted["envFrom"]
+    assert web["startupProbe"].items() >= wanted["startupProbe"].items()
+    assert web["livenessProbe"]["exec"] == wanted["livenessProbe"]["exec"]
+    [settings] = pod["spec"]["initContainers"]
+    assert [one["name"] for one in settings["volumeMounts"]] == ["u-rendered", "u-vault"], "no content before the agent"
+    volumes = {one["name"]: one for one in pod["spec"]["volumes"]}
+    assert volumes["u-logs"]["persistentVolumeClaim"] == {"claimName": "logs", "readOnly": False}
+    assert volumes["u-vault"]["csi"]["driver"] == "secrets-store.csi.k8s.io"
+
+
+def test_a_seed_is_restored_before_the_containers_of_the_user(manifest_of: Any) -> None:
+    journal = around(manifest_of)
+    pool = stored(manifest_of("SubscriberPool", {"template": TEMPLATE, "seed": {"snapshot": "edge"}}))
+    pod = children(plan_pool(pool, journal))[ChildKey("StatefulSet", "edge")]["spec"]["template"]
+    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["mailboat-seed", "settings"]
+
+
+def test_members_without_constraints_are_spread_over_nodes_and_publishers_are_not(manifest_of: Any) -> None:
+    pool = children(plan_pool(stored(manifest_of("SubscriberPool")), around(manifest_of)))
+    [spread] = pool[ChildKey("StatefulSet", "edge")]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    author = children(plan_publisher(stored(manifest_of("Publisher")), around(manifest_of)))
+    assert "topologySpreadConstraints" not in author[ChildKey("StatefulSet", "author")]["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("engine", ["kubeflow", "apache"])
+def test_driver_and_executors_of_a_build_run_where_its_template_says(engine: str, manifest_of: Any) -> None:
+    change = {
+        "engine": engine,
+        "schedule": None,
+        "template": {"metadata": TEMPLATE["metadata"], "spec": {**PLACEMENT, "imagePullSecrets": [{"name": "more"}]}},
+    }
+    seen = BuildSurroundings(around(manifest_of), stored(manifest_of("Publisher")), is_served=True)
+    plan = plan_build(stored(manifest_of("PackageBuild", change)), seen)
+    [spec] = [one["spec"] for key, one in children(plan).items() if key.kind.startswith("SparkApplication")]
+    pods = (
+        [spec["driver"]["template"], spec["executor"]["template"]]
+        if engine == "kubeflow"
+        else [spec[part]["podTemplateSpec"] for part in ("driverSpec", "executorSpec")]
+    )
+    for pod in pods:
+        assert pod["metadata"]["labels"]["team"] == "web"
+        assert pod["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "more"}]
+        assert pod["spec"]["affinity"] == PLACEMENT["affinity"]
+        assert pod["spec"]["securityContext"] == {**POD_SECURITY, **PLACEMENT["securityContext"]}
+
+
+def test_an_api_server_takes_the_template_and_what_it_becomes(
+    api_server: Any, namespace: str, manifest_of: Any, workload: Any
+) -> None:
+    """What the API server leaves out of the stored workload is no drift: that would be a write at each look."""
+    answer = api_server.create(namespace, manifest_of("SubscriberPool", {"template": TEMPLATE}))
+    assert answer.status_code == 201, answer.text
+    metadata = {**workload["metadata"], "namespace": namespace, "ownerReferences": []}
+    wanted = {**workload, "metadata": metadata}
+    answer = api_server.http.post(
+        f"/apis/apps/v1/namespaces/{namespace}/statefulsets", params={"fieldValidation": "Strict"}, json=wanted
+    )
+    assert answer.status_code == 201, answer.text
+    assert differing_field(wanted["spec"], answer.json()["spec"]) is None
