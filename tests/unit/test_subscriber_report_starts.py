@@ -24,7 +24,9 @@ def later(offset: int) -> ReportStart:
     [
         ({}, None, None, 0, {None: first(0)}),
         ({}, {AUTHOR}, None, 7, {AUTHOR: first(7)}),
-        ({}, {AUTHOR}, 9, 9, {AUTHOR: later(9)}),  # of a snapshot, or of an earlier version
+        ({}, None, 9, 9, {None: later(9)}),  # of a snapshot, or of an earlier version
+        ({}, {AUTHOR}, 9, 9, {AUTHOR: later(9), None: None}),
+        ({AUTHOR: later(9), None: None}, {OTHER}, 20, 20, {AUTHOR: None, OTHER: later(20), None: None}),
         ({AUTHOR: first(0)}, {AUTHOR}, 9, 9, {AUTHOR: first(0)}),
         ({AUTHOR: first(0)}, {AUTHOR, OTHER}, 9, 9, {AUTHOR: first(0), OTHER: first(9)}),
         ({AUTHOR: first(0)}, {OTHER}, 9, 9, {AUTHOR: None, OTHER: first(9)}),

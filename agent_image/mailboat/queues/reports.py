@@ -2,9 +2,8 @@
 
 A subscriber sends REMOVED or REMOVED_FAILED for each package that it passes without importing it, in the order of the
 log, and IMPORTED when it is editable or when a package was driven again. Kept are the packages that were not imported,
-as ranges of offsets: a run of REMOVED without another status between is one range, as only an editable subscriber can
-be cleared, and that one confirms every package. All else is a range only where its offsets are neighbours. The newest
-status of a package counts.
+as ranges of offsets. Only neighbours with the same reason share a range: the packages between two others may have been
+imported without a status, while the subscriber was not editable. The newest status of a package counts.
 
 Anyone may write to that topic, so ranges and subscribers are bounded. What is forgotten is never taken for imported:
 `are_complete` says from which package on all reports of a subscriber are here.
@@ -25,7 +24,9 @@ from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Message, PackageStatus, StatusMessage
 from mailboat.queues.names import QueueName
 
-MAX_RANGES: Final = 100_000
+MAX_RANGES: Final = 250_000
+"""About 4 MB: a range takes 17 bytes."""
+
 MAX_QUEUES: Final = 10_000
 
 
@@ -68,7 +69,6 @@ class _Queue:
     first: int
     last: int = -1
     golden: AgentName | None = None
-    is_open: bool = False
     firsts: array[int] = field(default_factory=lambda: array("q"))
     lasts: array[int] = field(default_factory=lambda: array("q"))
     reports: bytearray = field(default_factory=bytearray)
@@ -93,8 +93,7 @@ class _Queue:
     def put_in(self, offset: int, report: Report) -> None:
         """Add a package that is in no range yet."""
         place = bisect_left(self.firsts, offset)
-        is_run = place == len(self.firsts) and self.is_open and report is Report.DROPPED
-        if place and self.reports[place - 1] == report and (is_run or self.lasts[place - 1] == offset - 1):
+        if place and self.reports[place - 1] == report and self.lasts[place - 1] == offset - 1:
             self.lasts[place - 1] = offset
         else:
             self._insert(place, offset, offset, report)
@@ -226,20 +225,17 @@ class PackageReports:
         offset = status.offset
         if queue.complete_from < 0:
             queue.complete_from = offset
-        is_newest = offset > queue.last
         queue.first = offset if queue.first < 0 else min(queue.first, offset)
         queue.last = max(queue.last, offset)
         queue.golden = status.staged_behind or queue.golden
         report = _report_of(status)
-        if not is_newest:
-            place = queue.place_of(offset)
-            if place is not None and queue.reports[place] == report:
+        place = queue.place_of(offset)
+        if place is not None:
+            if queue.reports[place] == report:
                 return
             queue.take_out(offset)
         if report is not None:
             queue.put_in(offset, report)
-        if is_newest:
-            queue.is_open = report is Report.DROPPED
 
     def _forget_half(self) -> None:
         """Of the subscriber with most: nobody hides what others said by saying much."""

@@ -33,8 +33,10 @@ def plan_report_starts(
         start: Where this run begins to read.
     """
     named: Collection[AgentName | None] = {None} if follow is None else follow
-    if position is None or not stored:
-        return dict.fromkeys(named, ReportStart(start, is_first=position is None))
+    if position is None:
+        return dict.fromkeys(named, ReportStart(start, is_first=True))
+    if not stored:  # the target may hold packages of any publisher, those that are not followed now included
+        return {None: None, **dict.fromkeys(named, ReportStart(start))}
     moved = {name: None if one is None else _moved(one, position, start) for name, one in stored.items()}
     followed = {*named, *(moved if follow is None else ())}
     starts: dict[AgentName | None, ReportStart | None] = dict.fromkeys(moved)
