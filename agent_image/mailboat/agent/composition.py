@@ -200,7 +200,10 @@ def initialise(home: Home, clock: Clock | None = None, roles: Iterable[TopicRole
     """Make what a new home's configuration names: journal, topics, blob folder. What is there stays."""
     from mailboat.agent.home import translated_writes
     from mailboat.agent.journals import make_journal
+    from mailboat.agent.locations import check_folder_place
 
+    if home.config.blobs.s3 is None:
+        check_folder_place(home.blobs_path)
     workspace = Workspace(home, clock)
     make_journal(home, workspace.clock)
     workspace.have_topics(roles)

@@ -270,7 +270,10 @@ def _noted_config_file(path: Path) -> Path:
 
 
 def make_folders(path: Path) -> None:
-    """Make the folders of a home. Raises: StorageReadOnlyError, StorageFullError."""
+    """Make the folders of a home. Raises: PlaceUnusableError, StorageReadOnlyError, StorageFullError."""
+    from mailboat.agent.locations import check_folder_place
+
+    check_folder_place(path)
     for folder in (path, path / "publishers", path / "subscribers"):
         with translated_writes(folder):
             make_path(folder)

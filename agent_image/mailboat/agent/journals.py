@@ -48,8 +48,10 @@ def open_journal(home: Home, clock: Clock) -> Journal:
 def make_journal(home: Home, clock: Clock) -> None:
     """Make the file of an embedded journal, unless it is there; on Kafka there is nothing to make but topics."""
     if home.config.journal.kafka is None:
+        from mailboat.agent.locations import check_folder_place
         from mailboat.journal.sqlite import SqliteJournal
 
+        check_folder_place(home.journal_path.parent)
         SqliteJournal.create(home.journal_path, clock).close()
 
 

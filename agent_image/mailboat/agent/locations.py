@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,25 @@ def check_folder_place(path: Path) -> None:
         if os.path.exists(one):  # noqa: PTH110
             if not one.is_dir():
                 raise PlaceUnusableError(f"{path} can't be a folder: {one} is a file", path=path)
+            _check_storage(path, one)
             return
+
+
+def _check_storage(path: Path, folder: Path) -> None:
+    """Refuse a folder of /proc, /sys and the like, where no file can ever be created.
+
+    They report no blocks (as `df` recognises them). Some FUSE file systems do as well, so creating a file decides.
+    """
+    try:
+        if os.statvfs(folder).f_blocks == 0:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+    except OSError as error:
+        raise PlaceUnusableError(
+            f"{folder} takes no files: {error.strerror or error}",
+            next_step="name a place on a disk or a volume",
+            path=path,
+        ) from error
 
 
 def check_file_place(path: Path) -> None:

@@ -41,13 +41,15 @@ def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobS
     Raises:
         ClientMissingError: The extra `s3` is not installed.
         ConfigInvalidError: See `s3_mistakes`; or a secret can't be read.
-        StorageFullError, StorageReadOnlyError, RetryableError: Of the folder.
+        PlaceUnusableError, StorageFullError, StorageReadOnlyError, RetryableError: Of the folder.
     """
     s3 = home.config.blobs.s3
     if s3 is not None:
         return _open_bucket(home, s3, clock, user)
+    from mailboat.agent.locations import check_folder_place
     from mailboat.blobs.directory import DirectoryBlobStore
 
+    check_folder_place(home.blobs_path)
     return DirectoryBlobStore(home.blobs_path.resolve(), clock, user)
 
 

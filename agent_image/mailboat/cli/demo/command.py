@@ -125,9 +125,11 @@ def _new_home(session: Session, storage: Sections) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home
+    from mailboat.agent.locations import check_folder_place
     from mailboat.config.decoding import decode_config
 
     path = session.home_path if session.is_home_given else session.home_path / "demo"
+    check_folder_place(path)
     if (path / MARK).is_file():
         shutil.rmtree(path)
     elif path.is_dir() and any(path.iterdir()):
