@@ -20,8 +20,8 @@ FOLDER = ROOT / "requirements"
 FIRST = "dev-all"
 """The lock that decides the versions; the others take the same ones."""
 GROUPS = {
-    FIRST: ("build", "compile", "dev", "installer"),
-    "dev": ("build", "compile", "dev", "installer"),
+    FIRST: ("build", "compile", "dev", "installer", "site"),
+    "dev": ("build", "compile", "dev", "installer", "site"),
     "runtime": ("build",),
     "compile": ("build", "compile"),
     "agent": (),

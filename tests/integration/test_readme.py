@@ -1,7 +1,7 @@
 """The sessions of the README and the how-to pages: every command succeeds and prints what the page shows.
 
-A block marked `console` is a session: lines after `$ ` are commands, `> ` goes on with one, the others are what they print. `…` in a shown line
-stands for anything. All blocks of the page run one after the other in one folder.
+A block marked `console` is a session: lines after `$ ` are commands, `> ` goes on with one, the others are its output.
+`…` in a shown line stands for anything. All blocks of a page run one after the other in one folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "=====done====="
 PORT = "8099"
 SESSION_SECONDS = 100.0
+HOW_TO = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/how-to").glob("*.md"))
 
 
 def sessions(page: Path) -> list[tuple[str, list[str]]]:
@@ -71,11 +72,8 @@ def matches(shown: list[str], printed: list[str]) -> bool:
     return all(re.fullmatch(pattern, line) for pattern, line in zip(patterns, lines, strict=True))
 
 
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/how-to").glob("*.md"))]
-
-
 @pytest.mark.costly("a process for every line of the page, and an agent")
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", *HOW_TO])
 def test_the_sessions_of_the_page_run_as_shown(name: str, tmp_path: Path) -> None:
     steps = sessions(ROOT / name)
     assert len(steps) >= 2

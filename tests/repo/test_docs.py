@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import mailboat
@@ -101,3 +103,14 @@ def test_the_continuous_check_is_make_test_and_then_the_real_cluster(root: Path)
     assert lines.index("make test") < lines.index("make e2e") == len(lines) - 1
     assert "trap 'make cluster-down' EXIT" in lines
     assert "set -euo pipefail" in lines
+
+
+def test_the_site_builds_without_a_broken_link(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/build_site.py"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (root / "build/site/index.html").read_text()
+    assert not re.search(
+        r'(src|href)="https?://(?!github\.com/mailboat-dev/)', page.replace("https://zensical.org/", "")
+    )

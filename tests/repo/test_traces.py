@@ -40,5 +40,7 @@ def test_no_file_is_large(tracked: list[Path], root: Path) -> None:
     assert [str(path.relative_to(root)) for path in tracked if path.stat().st_size > limit] == []
 
 
-def test_nothing_hosted_is_needed(root: Path) -> None:
-    assert not (root / ".github").exists()
+def test_hosted_checks_only_call_the_script(root: Path) -> None:
+    commands = re.findall(r"- run: (.+)", (root / ".github/workflows/ci.yml").read_text())
+    assert commands[-1] == "bash .ci/run"
+    assert all(one.startswith(("apt-get ", "git config ")) for one in commands[:-1])
