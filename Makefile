@@ -50,14 +50,15 @@ fuzz: dev ## The property targets for long; docs/fuzzing.md tells of the coverag
 	$(BIN)/pytest -m fuzz --hypothesis-profile=fuzz --timeout 0 tests/fuzz
 
 e2e: dev-all ## Pods in a real cluster (made first where it does not run, and left for the next time)
-	$(BIN)/python tests/kind/builds.py > /dev/null
+	@$(BIN)/python tests/kind/cluster.py plan # what will be built, and how long that took last time
+	$(BIN)/python tests/kind/builds.py helm keda-operator keda-adapter metrics-server spark-operator > /dev/null
 	$(BIN)/python tests/kind/cluster.py up > /dev/null
 	$(BIN)/python tests/kind/cluster.py images
 	$(BIN)/python tests/kind/cluster.py spark # minutes from nothing, more than a fixture may take
 	$(PYTEST) tests/e2e
 
-cluster: dev ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
-	@$(BIN)/python tests/kind/cluster.py up
+cluster: ## Make the test cluster (kind) on this machine; prints what a shell needs to use it
+	@$(PYTHON) tests/kind/cluster.py up
 
 cluster-down: ## Remove the test cluster, and the container engine that was started for it
 	@$(PYTHON) tests/kind/cluster.py down

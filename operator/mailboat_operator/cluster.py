@@ -251,6 +251,18 @@ class Cluster:
         }
         return await self._send(manifest, document, PatchType.MERGE, "hold" if is_held else "release")
 
+    async def enlarge(self, claim: Manifest, size: str) -> None:
+        """Ask for a larger volume of a claim.
+
+        Raises: ClusterRefusedError if its storage class does not allow it; see `apply`.
+        """
+        named = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim["metadata"]}
+        document = {
+            "metadata": {"uid": claim["metadata"]["uid"]},
+            "spec": {"resources": {"requests": {"storage": size}}},
+        }
+        await self._send(named, document, PatchType.MERGE, "enlarge")
+
     async def close(self) -> None:
         """Let the connections go."""
         await self._client.aclose()

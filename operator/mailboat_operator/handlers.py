@@ -30,6 +30,7 @@ CHILDREN: Final = (
     ("", "v1", "services"),
     ("apps", "v1", "statefulsets"),
     ("autoscaling", "v2", "horizontalpodautoscalers"),
+    ("networking.k8s.io", "v1", "networkpolicies"),
     ("policy", "v1", "poddisruptionbudgets"),
     ("spark.apache.org", "v1", "sparkapplications"),
     ("sparkoperator.k8s.io", "v1beta2", "sparkapplications"),

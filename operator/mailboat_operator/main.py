@@ -25,6 +25,7 @@ from mailboat_operator.connections import Connections
 from mailboat_operator.handlers import Watched, kopf_settings, registry_of
 from mailboat_operator.lease import Lease, LeaseSettings
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.metrics import OperatorMetrics
 from mailboat_operator.probes import Health, Probes
 from mailboat_operator.reconciliation import Reconciler
@@ -66,7 +67,8 @@ async def _lead(settings: OperatorSettings, metrics: OperatorMetrics, health: He
     agents = Agents(waiting=slots.given_back)
     cluster = Cluster(metrics.wrote, budget=Budget(settings.requests_per_second))
     spark = None if settings.spark_image is None else AgentImage(settings.spark_image, settings.spark_pull_policy)
-    systems = Systems(Connections(slots.given_back), spark_image=spark, waiting=slots.given_back)
+    policy = AgentPolicy(settings.open_metrics, settings.agent_ingress)
+    systems = Systems(Connections(slots.given_back), spark_image=spark, waiting=slots.given_back, policy=policy)
     workers = Workers(Reconciler(cluster, agents, image, metrics.reported, systems), metrics, slots)
     watched = Watched(workers.ask, systems.claims)
     rounds = Rounds(cluster, settings.namespaces)

@@ -53,11 +53,13 @@ RESOURCES: Final[Mapping[str, type[GenericNamespacedResource]]] = MappingProxyTy
         for group, version, kind, plural in (
             ("", "v1", "ConfigMap", "configmaps"),
             ("", "v1", "Event", "events"),
+            ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
             ("", "v1", "Pod", "pods"),
             ("", "v1", "Secret", "secrets"),
             ("", "v1", "Service", "services"),
             ("apps", "v1", "StatefulSet", "statefulsets"),
             ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+            ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
             ("coordination.k8s.io", "v1", "Lease", "leases"),
             ("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
             ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),

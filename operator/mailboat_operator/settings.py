@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mailboat.errors import UsageError
 
@@ -29,6 +31,8 @@ class OperatorSettings:
         watch_seconds: A watch that is silent for so long is begun anew.
         workers: Objects that are looked at at once, those that wait for brokers not counted.
         requests_per_second: Requests to the Kubernetes API at the most, watches not counted.
+        open_metrics: Whether agents serve metrics without a token.
+        agent_ingress: Peers of NetworkPolicies that may reach the agents' API; None makes no NetworkPolicies.
         port: Of probes and metrics.
         log_level: The least that is logged.
     """
@@ -46,6 +50,8 @@ class OperatorSettings:
     watch_seconds: float = 70.0
     workers: int = 10
     requests_per_second: float = 100.0
+    open_metrics: bool = False
+    agent_ingress: tuple[Mapping[str, Any], ...] | None = None
     port: int = 8081
     log_level: str = "INFO"
 
@@ -66,6 +72,18 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
             raise UsageError(f"MAILBOAT_OPERATOR_{name} is {said!r}, the smallest allowed is {smallest:g}")
         return value
 
+    def peers(name: str) -> tuple[Mapping[str, Any], ...] | None:
+        said = text(name)
+        try:
+            found = None if said is None else json.loads(said)
+        except ValueError as error:
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} is not JSON: {error}") from error
+        if found is None:
+            return None
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise UsageError(f"MAILBOAT_OPERATOR_{name} must be a JSON list of NetworkPolicy peers")
+        return tuple(found)
+
     image = text("AGENT_IMAGE")
     if image is None:
         raise UsageError("MAILBOAT_OPERATOR_AGENT_IMAGE is missing: the image that agents run")
@@ -83,6 +101,8 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         watch_seconds=number("WATCH_SECONDS", 70.0, 1.0),
         workers=int(number("WORKERS", 10, 1)),
         requests_per_second=number("REQUESTS_PER_SECOND", 100.0, 1.0),
+        open_metrics=text("OPEN_METRICS") == "true",
+        agent_ingress=peers("AGENT_INGRESS"),
         port=int(number("PORT", 8081, 0)),
         log_level=(text("LOG_LEVEL") or "info").upper(),
     )

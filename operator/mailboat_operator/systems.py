@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.connections import Connections, Waiting
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.workloads import AgentPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,11 @@ class Systems:
         claims: Which Topics claim which topics.
         spark_image: What driver and executors of builds run; None for builds that say it themselves.
         waiting: Entered while somebody waits for a bucket.
+        policy: What the settings say of all agents.
     """
 
     connections: Connections = field(default_factory=Connections)
     claims: TopicClaims = field(default_factory=TopicClaims)
     spark_image: AgentImage | None = None
     waiting: Waiting = nullcontext
+    policy: AgentPolicy = field(default_factory=AgentPolicy)

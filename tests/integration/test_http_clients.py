@@ -454,6 +454,12 @@ def test_probes_and_the_description_need_no_token(control: FakeControl, serve: A
         assert get(url + path).status_code == 200
 
 
+def test_metrics_alone_can_be_open(control: FakeControl, serve: Any, tokens: Any) -> None:
+    url = serve(control, HttpConfig(tokens=tokens, open_metrics=True)).url
+    assert get(f"{url}/metrics").status_code == 200
+    assert get(f"{url}/api/v1/status").status_code == 401
+
+
 def test_basic_authentication_takes_the_token_as_password(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
     assert get(f"{url}{SLING}/queues.json", auth=("admin", "token-of-viewer")).status_code == 200

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ KUBEBOX = Program(
     ),
 )
 KIND = Program("kind", "sigs.k8s.io/kind")
+KUBECTL = Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBEBOX.settings, "kubebox")
+"""Alone, for a cluster of published images; kubebox has it too, and takes ten times as long."""
 HELM = Program("helm", "helm.sh/helm/v4/cmd/helm")
 COREDNS = Program("coredns")
 STORAGE = Program("local-path-provisioner", "github.com/rancher/local-path-provisioner")
@@ -82,11 +85,16 @@ def digest_of(*paths: Path) -> str:
     return total.hexdigest()[:16]
 
 
+def binary_of(program: Program) -> Path:
+    """Where the program is, or will be, once it is built."""
+    key = hashlib.sha256("\n".join((program.package, *program.settings)).encode()).hexdigest()[:8]
+    return cache_folder() / "programs" / f"{program.name}-{digest_of(program.folder)}-{key}" / program.name
+
+
 def build(program: Program) -> Path:
     """The program, built unless it was built before. Raises: CalledProcessError, after Go's own words."""
-    key = hashlib.sha256("\n".join((program.package, *program.settings)).encode()).hexdigest()[:8]
-    folder = cache_folder() / "programs" / f"{program.name}-{digest_of(program.folder)}-{key}"
-    binary = folder / program.name
+    binary = binary_of(program)
+    folder = binary.parent
     with locked(folder):
         if not binary.exists():
             say(f"building {program.name} (once; minutes from nothing)")
@@ -94,9 +102,31 @@ def build(program: Program) -> Path:
             draft = folder / "draft"
             flags = "-s -w " + " ".join(f"-X {one}" for one in program.settings)
             command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(draft), program.package]
-            subprocess.run(command, cwd=program.folder, env=_go_environment(), check=True)
+            with timed(f"program {program.name}"):
+                subprocess.run(command, cwd=program.folder, env=_go_environment(), check=True)
             draft.rename(binary)
     return binary
+
+
+@contextmanager
+def timed(step: str) -> Iterator[None]:
+    """Record how long a step took, if it succeeds: the next announcement says so."""
+    started = time.monotonic()
+    yield
+    file = cache_folder() / "durations.json"
+    with locked(file):
+        draft = file.with_name(f"{file.name}.{os.getpid()}")
+        draft.write_text(json.dumps({**durations(), step: round(time.monotonic() - started, 1)}, indent=1))
+        draft.replace(file)
+
+
+def durations() -> dict[str, float]:
+    """Step → seconds that it took last time on this machine."""
+    try:
+        found: dict[str, float] = json.loads((cache_folder() / "durations.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def module_folder(program: Program, module: str) -> Path:
@@ -129,6 +159,6 @@ def _go_environment() -> dict[str, str]:
 
 if __name__ == "__main__":
     cluster = (KUBEBOX, KIND, HELM, COREDNS, STORAGE, PAUSE)
-    known = {one.name: one for one in (*cluster, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)}
-    for name in sys.argv[1:] or known:
+    known = {one.name: one for one in (*cluster, KUBECTL, KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)}
+    for name in sys.argv[1:] or [name for name in known if name != KUBECTL.name]:
         sys.stdout.write(f"{build(known[name])}\n")

@@ -1,5 +1,6 @@
 """The test cluster: kind, with real pods, on this machine. `make cluster` and `make cluster-down` call it.
 
+    cluster.py plan      say what `make e2e` will build, and how long that took last time; builds nothing
     cluster.py up        make it, or find it running; prints what a shell needs to use it
     cluster.py env       print that only
     cluster.py images    build the project's images and load them; prints their names and sizes
@@ -10,7 +11,8 @@
     cluster.py down      remove it, and the engine with it
 
 Where a container engine runs already and can pull, kind's published node image is used; elsewhere engine and node image
-are made of Go modules and Debian packages (`engine.py`, `node.py`), once, into the cache.
+are made of Go modules and Debian packages (`engine.py`, `node.py`), once, into the cache. `up` builds what the cluster
+needs and nothing else. Runs on the machine's own Python with the standard library alone.
 """
 
 from __future__ import annotations
@@ -19,42 +21,126 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import keda
 import metrics_server
 from builds import (
+    COREDNS,
     HELM,
+    KEDA,
+    KEDA_METRICS,
     KIND,
     KUBEBOX,
+    KUBECTL,
+    METRICS_SERVER,
+    PAUSE,
     SPARK_OPERATOR,
     SPARK_OPERATOR_MODULE,
+    STORAGE,
+    Program,
+    binary_of,
     build,
     cache_folder,
+    durations,
     locked,
     module_folder,
     say,
+    timed,
 )
-from engine import Engine, find_engine
-from images import AGENT, OPERATOR, SPARK, image
+from engine import Engine, OwnEngine, Way, find_way
+from images import AGENT, OPERATOR, SPARK, image, name_of
 from node import node_image
 
 NAME = "mailboat"
 READY = "180s"
+ADDED = (KEDA, KEDA_METRICS, METRICS_SERVER, SPARK_OPERATOR)
+"""What the tests install into it."""
 _HERE = Path(__file__).resolve().parent
 
 
-def programs() -> Path:
-    """A folder with kind, kubectl and helm."""
+@dataclass(frozen=True)
+class Step:
+    """Something to make.
+
+    Attributes:
+        name: As its duration is recorded.
+        made: Whether it is there already.
+    """
+
+    name: str
+    made: bool
+
+
+def programs_of(*, can_pull: bool) -> dict[str, Program]:
+    """Command → the program that it is: what the cluster needs on this machine, and no more."""
+    return {"kind": KIND, "kubectl": KUBECTL if can_pull else KUBEBOX}
+
+
+def announced(steps: Sequence[Step], known: Mapping[str, float]) -> str:
+    """What is to be made, with the seconds that it took last time, in one line a step.
+
+    Args:
+        steps: All, in order.
+        known: Step → seconds.
+    """
+    wanted = [one for one in steps if not one.made]
+    if not wanted:
+        return "everything is built and the cluster runs"
+    lines = [f"  {one.name}: {_seconds(known.get(one.name))}" for one in wanted]
+    timed_ones = [known[one.name] for one in wanted if one.name in known]
+    rest = "" if len(timed_ones) == len(wanted) else ", and what was not timed yet"
+    total = [f"  together: {sum(timed_ones):.0f} s last time{rest}"] if timed_ones else []
+    return "\n".join(["to make:", *lines, *total])
+
+
+def _seconds(seconds: float | None) -> str:
+    return "not timed on this machine yet" if seconds is None else f"{seconds:.0f} s last time"
+
+
+def cluster_steps(engine: Engine) -> list[Step]:
+    """What `up` makes."""
+    needed = list(programs_of(can_pull=engine.can_pull).values())
+    if not engine.can_pull:
+        needed += [COREDNS, STORAGE, PAUSE]
+    return [*map(_program_step, needed), Step("cluster", made=_runs(engine))]
+
+
+def e2e_steps(engine: Engine) -> list[Step]:
+    """What `make e2e` makes."""
+    added = map(_program_step, (HELM, *ADDED))
+    is_ready = engine.is_ready()
+    images = [
+        Step(f"image {one.name}", is_ready and engine.has_image(name_of(one))) for one in (AGENT, OPERATOR, SPARK)
+    ]
+    return [*cluster_steps(engine), *added, *images]
+
+
+def _program_step(program: Program) -> Step:
+    return Step(f"program {program.name}", binary_of(program).exists())
+
+
+def programs(engine: Engine) -> Path:
+    """A folder with kind and kubectl, and with helm if that was built."""
     folder = cache_folder() / "bin"
     folder.mkdir(parents=True, exist_ok=True)
-    for name, program in (("kind", KIND), ("kubectl", KUBEBOX), ("helm", HELM)):
-        link, target = folder / name, build(program)
+    found = {name: build(program) for name, program in programs_of(can_pull=engine.can_pull).items()}
+    if binary_of(HELM).exists():
+        found["helm"] = binary_of(HELM)
+    for name, target in found.items():
+        link = folder / name
         if not link.is_symlink() or link.readlink() != target:
             draft = folder / f".{name}.{os.getpid()}"
             draft.symlink_to(target)
             draft.replace(link)
     return folder
+
+
+def way() -> Way:
+    """The engine of the cluster, and why it is that one."""
+    return find_way(published_node_image(), Engine(), OwnEngine())
 
 
 def published_node_image() -> str:
@@ -72,25 +158,44 @@ def environment(engine: Engine) -> dict[str, str]:
         **engine.environment,
         "KUBECONFIG": str(cache_folder() / "kubeconfig"),
         "MAILBOAT_HOST_ADDRESS": engine.host_address,
-        "PATH": str(programs()),
+        "PATH": str(programs(engine)),
     }
 
 
 def up() -> Engine:
     """Make the cluster unless it runs; the engine that it runs in."""
     with locked(cache_folder() / "cluster"):
-        engine = find_engine(published_node_image())
+        engine, reason = way()
+        if not engine.is_ready() or not _runs(engine):
+            say(reason)
+            say(announced(cluster_steps(engine), durations()))
         engine.up()
-        if NAME not in _kind(engine, "get", "clusters").split() or not _answers(engine):
+        if not _runs(engine):
             _kind(engine, "delete", "cluster", "--name", NAME)
-            options = ["--name", NAME, "--wait", READY]
-            if engine.can_pull:
-                options += ["--image", published_node_image()]
-            else:
-                options += ["--image", node_image(engine), "--config", str(_HERE / "cluster.yaml")]
-            say("making the cluster")
-            _kind(engine, "create", "cluster", *options)
+            with timed("cluster"):
+                _make(engine)
     return engine
+
+
+def _make(engine: Engine) -> None:
+    options = ["--name", NAME, "--wait", READY]
+    if engine.can_pull:
+        say(f"pulling {published_node_image()}")
+        if not engine.pull(published_node_image()):
+            sys.exit(f"{published_node_image()} can't be pulled; stop this container engine to build one instead")
+        options += ["--image", published_node_image()]
+    else:
+        options += ["--image", node_image(engine), "--config", str(_HERE / "cluster.yaml")]
+    say("making the cluster")
+    _kind(engine, "create", "cluster", *options)
+
+
+def _runs(engine: Engine) -> bool:
+    """Whether the cluster is there and answers; what is not built yet is not built for that."""
+    needed = programs_of(can_pull=engine.can_pull).values()
+    if not all(binary_of(one).exists() for one in needed) or not engine.is_ready():
+        return False
+    return NAME in _kind(engine, "get", "clusters").split() and _answers(engine)
 
 
 def load(engine: Engine, names: list[str]) -> None:
@@ -117,7 +222,7 @@ def load_spark(engine: Engine) -> None:
 def down() -> None:
     """Remove the cluster, and its engine if it was started for it; what can't be removed is told, and fails."""
     with locked(cache_folder() / "cluster"):
-        engine = find_engine(published_node_image())
+        engine = way().engine
         if engine.is_ready():
             _kind(engine, "delete", "cluster", "--name", NAME)
         engine.down()
@@ -153,10 +258,13 @@ def _print(needed: dict[str, str]) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["plan"]:
+            chosen = way()
+            say(f"{chosen.reason}\n{announced(e2e_steps(chosen.engine), durations())}")
         case ["up"]:
             _print(environment(up()))
         case ["env"]:
-            _print(environment(find_engine(published_node_image())))
+            _print(environment(way().engine))
         case ["images"]:
             load_own(up())
         case ["load", *names]:

@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from builds import cache_folder, say
 
@@ -35,6 +36,10 @@ _CONTAINER_NETWORK = "10.78.0.0/16"
 _SYSCTLS = ("vm.overcommit_memory", "kernel.panic", "kernel.panic_on_oops")  # a node's kubelet sets these for the host
 _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
+_ANSWER_SECONDS = 10.0
+_REGISTRY_SECONDS = 20.0
+_PULL_SECONDS = 900.0
+_TIMED_OUT = 124
 _WRAPPER = Path(__file__).resolve().with_name("runc-without-sys-resource")
 
 
@@ -57,7 +62,11 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Whether it answers."""
-        return shutil.which("docker") is not None and self._docker("version").returncode == 0
+        return shutil.which("docker") is not None and self._docker("version", seconds=_ANSWER_SECONDS).returncode == 0
+
+    def can_reach(self, name: str) -> bool:
+        """Whether the registry of an image answers within a time limit."""
+        return self._docker("manifest", "inspect", name, seconds=_REGISTRY_SECONDS).returncode == 0
 
     def has_image(self, name: str) -> bool:
         """Whether it holds the image."""
@@ -69,7 +78,7 @@ class Engine:
 
     def pull(self, name: str) -> bool:
         """Whether it holds the image now, from a registry if need be."""
-        return self.has_image(name) or self._docker("pull", "--quiet", name).returncode == 0
+        return self.has_image(name) or self._docker("pull", "--quiet", name, seconds=_PULL_SECONDS).returncode == 0
 
     def import_image(self, root: Path, name: str, *changes: str) -> None:
         """Make an image of a root file system, with lines of a Dockerfile as changes."""
@@ -89,10 +98,12 @@ class Engine:
         """What of it is still on the machine: nothing of it was ours."""
         return []
 
-    def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            ["docker", *arguments], env={**os.environ, **self.environment}, capture_output=True, check=False
-        )
+    def _docker(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[bytes]:
+        command, environment = ["docker", *arguments], {**os.environ, **self.environment}
+        try:
+            return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, _TIMED_OUT, b"", b"no answer in time")
 
 
 class OwnEngine(Engine):
@@ -246,10 +257,34 @@ def run_inside(folder: Path) -> None:
     )
 
 
-def find_engine(image: str) -> Engine:
-    """An engine that runs and has the image or can pull it; else the one of the tests, which may have to be started."""
-    running = Engine()
-    return running if running.is_ready() and running.pull(image) else OwnEngine()
+class Way(NamedTuple):
+    """Where the cluster runs, and why there: one line for the person who waits."""
+
+    engine: Engine
+    reason: str
+
+
+def find_way(image: str, running: Engine, own: Engine) -> Way:
+    """The engine that runs already and has the published node image or can pull it; else the one of the tests.
+
+    Nothing is pulled, and each question has a time limit: an engine behind a network without a way out answers late.
+
+    Args:
+        image: The published node image.
+        running: An engine that others may have started.
+        own: The engine of the tests.
+    """
+    if own.is_ready():
+        return Way(own, "the engine of the tests runs already: a node image that is built here")
+    if not running.is_ready():
+        return Way(own, "no container engine answers: an engine is started and a node image is built here")
+    if running.has_image(image):
+        return Way(running, f"a container engine runs and has {image}")
+    if running.can_reach(image):
+        return Way(running, f"a container engine runs and can pull {image}")
+    return Way(
+        own, f"a container engine runs, but can't pull {image}: an engine is started and a node image is built here"
+    )
 
 
 def _remove_control_groups(end: float) -> None:

@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from builds import cache_folder, digest_of, locked, say
+from builds import cache_folder, digest_of, locked, say, timed
 from engine import Engine
 from oci import add_bytes
 
@@ -87,13 +87,17 @@ SPARK = Recipe(
 OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", (), ("operator",), agent=AGENT)
 
 
+def name_of(recipe: Recipe) -> str:
+    """The name that the image has in an engine: another one for each content."""
+    arguments = {"AGENT": name_of(recipe.agent)} if recipe.agent is not None else {}
+    inherited = hashlib.sha256(repr(arguments).encode()).hexdigest()[:8]
+    return f"{recipe.name}:{digest_of(*_sources(recipe))}-{inherited}"
+
+
 def image(engine: Engine, recipe: Recipe) -> str:
     """The name of the image in the engine, built unless it is there. Raises: CalledProcessError, after its words."""
     arguments = {"AGENT": image(engine, recipe.agent)} if recipe.agent is not None else {}
-    locks = [f"requirements/{lock}.txt" for lock in recipe.locks]
-    sources = [path for one in (recipe.dockerfile, *recipe.sources, *locks) for path in _files(ROOT / one)]
-    inherited = hashlib.sha256(repr(arguments).encode()).hexdigest()[:8]
-    name = f"{recipe.name}:{digest_of(*sources)}-{inherited}"
+    name = name_of(recipe)
     with locked(cache_folder() / recipe.name):
         if not engine.has_image(name):
             wheels = {} if engine.can_pull else {lock: wheelhouse(lock) for lock in recipe.locks}
@@ -102,7 +106,8 @@ def image(engine: Engine, recipe: Recipe) -> str:
                 if recipe.agent is None:
                     arguments["BUILDER"] = python_image(engine, _DEBIAN_COMPILER)
             say(f"building the image {name}")
-            _build(engine, recipe, name, arguments, _context(sources, wheels))
+            with timed(f"image {recipe.name}"):
+                _build(engine, recipe, name, arguments, _context(_sources(recipe), wheels))
     return name
 
 
@@ -142,6 +147,11 @@ def wheelhouse(lock: str) -> Path:
 def _python_with_pip() -> str:
     own = ROOT / ".venv" / "bin" / "python"
     return str(own) if own.exists() else sys.executable
+
+
+def _sources(recipe: Recipe) -> list[Path]:
+    locks = [f"requirements/{lock}.txt" for lock in recipe.locks]
+    return [path for one in (recipe.dockerfile, *recipe.sources, *locks) for path in _files(ROOT / one)]
 
 
 def _files(path: Path) -> list[Path]:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from mailboat.testing.patience import wait_until
+from mailboat_operator.manifests.names import POOL, PUBLISHER, child_labels
+from mailboat_operator.manifests.pods import HTTP_PORT_NAME
 from mailboat_operator.metrics import OperatorMetrics
+from mailboat_operator.settings import read_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"
@@ -24,6 +27,8 @@ COMBINATIONS = {
     "two replicas": "replicas=2,podDisruptionBudget.enabled=true,networkPolicy.enabled=true",
     "monitored": "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true,"
     "monitoring.labels.release=prometheus,monitoring.prometheusRule.blockedFor=1h30m",
+    "agents": "monitoring.podMonitor.enabled=true,monitoring.podMonitor.interval=1m,agentNetworkPolicy.enabled=true",
+    "agents in namespaces": "monitoring.podMonitor.enabled=true,namespaces={shop,news}",
     "in namespaces": "namespaces={shop,news},serviceAccount.name=mine",
     "placed": "nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,imagePullSecrets[0].name=pull",
     "with builds": "builds.namespaces={shop,news},sparkImage.tag=v1",
@@ -116,6 +121,7 @@ def test_definitions_outlive_the_release_unless_told_otherwise(helm: str) -> Non
         "crds.keep=maybe",
         "monitoring.prometheusRule.lagSeconds=0",
         "monitoring.serviceMonitor.interval=often",
+        "agentNetworkPolicy.from[0].pods=all",
     ],
 )
 def test_a_value_that_is_not_known_is_refused(helm: str, setting: str) -> None:
@@ -203,6 +209,43 @@ def test_the_network_policy_lets_others_reach_probes_and_metrics_of_the_operator
     assert policy["spec"]["policyTypes"] == ["Ingress"]  # the operator itself may reach brokers, buckets and agents
     assert policy["spec"]["ingress"] == [{"ports": [{"port": container["ports"][0]["name"]}]}]
     assert container["readinessProbe"]["httpGet"]["port"] == container["ports"][0]["name"]
+
+
+def environment(documents: list[dict[str, Any]]) -> dict[str, str]:
+    """What the operator's container is told."""
+    [deployment] = of_kind(documents, "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return {"MAILBOAT_OPERATOR_AGENT_IMAGE": "", **{one["name"]: str(one.get("value", "")) for one in container["env"]}}
+
+
+def test_one_pod_monitor_selects_the_pods_of_all_agents_and_no_others(helm: str) -> None:
+    documents = rendered(helm, "--set", "monitoring.podMonitor.enabled=true,monitoring.labels.release=prometheus")
+    [monitor] = of_kind(documents, "PodMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["namespaceSelector"] == {"any": True}
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    for component in (PUBLISHER, POOL):
+        assert selected <= child_labels(component, "any").items()
+    [deployment] = of_kind(documents, "Deployment")
+    assert not selected <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == HTTP_PORT_NAME
+    assert read_settings(environment(documents)).open_metrics
+    in_two = rendered(helm, "--set", "monitoring.podMonitor.enabled=true,namespaces={shop,news}")
+    assert of_kind(in_two, "PodMonitor")[0]["spec"]["namespaceSelector"] == {"matchNames": ["shop", "news"]}
+
+
+def test_agents_let_in_the_operator_and_the_peers_of_the_values(helm: str) -> None:
+    assert read_settings(environment(rendered(helm))).agent_ingress is None
+    documents = rendered(helm, "--set", "agentNetworkPolicy.enabled=true")
+    found = read_settings(environment(documents)).agent_ingress
+    assert found is not None
+    operator, neighbours = found
+    assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "system"}}
+    [deployment] = of_kind(documents, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert operator["podSelector"]["matchLabels"].items() <= labels.items()
+    assert neighbours == {"podSelector": {}}
 
 
 def test_a_disruption_budget_on_one_replica_is_refused(helm: str) -> None:

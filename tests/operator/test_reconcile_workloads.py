@@ -381,6 +381,42 @@ def test_a_deleted_pool_takes_its_children_along_and_nothing_hangs(boat: Bench) 
     assert boat.reconcile("SubscriberPool", "edge") == 0
 
 
+def test_a_larger_size_enlarges_the_claims_if_their_class_allows_it(bench: Bench) -> None:
+    """The API server decides; what it refuses is in the condition, with its own words."""
+    bench.make("Journal", "main", JOURNAL)
+    for name, is_growing in (("growing", True), ("fixed", False)):
+        storage = {"metadata": {"name": f"{bench.namespace}-{name}"}, "provisioner": "example.com/none"}
+        made = bench.http.post(
+            "/apis/storage.k8s.io/v1/storageclasses", json={**storage, "allowVolumeExpansion": is_growing}
+        )
+        made.raise_for_status()
+        volume = {"size": "5Gi", "storageClassName": f"{bench.namespace}-{name}"}
+        bench.make("SubscriberPool", name, {**POOL, "replicas": 1, "target": {"files": {"volume": volume}}})
+        bench.settle("SubscriberPool", name)
+        bound = {"status": {"phase": "Bound", "capacity": {"storage": "5Gi"}}}
+        bench.patch("PersistentVolumeClaim", f"content-{name}-0", bound, "/status")
+        bench.patch("SubscriberPool", name, {"spec": {"target": {"files": {"volume": {"size": "8Gi"}}}}})
+        bench.reconcile("SubscriberPool", name)
+
+    def requested(name: str) -> str:
+        return str(
+            bench.found("PersistentVolumeClaim", f"content-{name}-0")["spec"]["resources"]["requests"]["storage"]
+        )
+
+    found = bench.condition("SubscriberPool", "growing", "VolumesResized")
+    assert (found["status"], found["reason"], requested("growing")) == ("Unknown", "Resizing", "8Gi")
+    bench.patch("PersistentVolumeClaim", "content-growing-0", {"status": {"capacity": {"storage": "8Gi"}}}, "/status")
+    assert bench.reconcile("SubscriberPool", "growing") == 1, "one write of the status, and none of the workload"
+    assert bench.condition("SubscriberPool", "growing", "VolumesResized")["reason"] == "Resized"
+    assert bench.reconcile("SubscriberPool", "growing") == 0
+    refused = bench.condition("SubscriberPool", "fixed", "VolumesResized")
+    assert (refused["status"], refused["reason"], requested("fixed")) == ("False", "ResizeRefused", "5Gi")
+    assert "the storageclass that provisions the pvc must support resize" in refused["message"]
+    assert [one["reason"] for one in bench.events()] == ["ResizeRefused"]
+    with pytest.raises(httpx.HTTPStatusError, match="422"):
+        bench.patch("SubscriberPool", "growing", {"spec": {"target": {"files": {"volume": {"size": "7Gi"}}}}})
+
+
 def test_an_autoscaler_comes_and_goes_with_its_section(boat: Bench) -> None:
     boat.patch("SubscriberPool", "edge", {"spec": {**PROMISED, "autoscaling": {"maxReplicas": 9, "cpuPercent": 70}}})
     boat.reconcile("SubscriberPool", "edge")

@@ -300,6 +300,9 @@ class HttpConfig(Section):
     tokens: Annotated[
         tuple[TokenConfig, ...], Setting("Who may do what; none: everybody on this machine may do all.")
     ] = ()
+    open_metrics: Annotated[
+        bool, Setting("Serve `/metrics` without a token; it shows names of publishers and subscribers, and no content.")
+    ] = False
     max_body_bytes: Annotated[int, Setting("The largest body that is read.", minimum=1)] = MEBIBYTE
     requests_per_second: Annotated[float, Setting("Requests of one caller, lasting.", minimum=0.1)] = 50.0
     burst_requests: Annotated[int, Setting("Requests of one caller at once.", minimum=1)] = 100

@@ -46,7 +46,8 @@ RESERVED: Final = "is_reserved"
 
 _BUSY_SECONDS: Final = 1.0
 
-FIXED_PATHS: Final = OPEN_PATHS | {"/metrics"}
+_METRICS_PATHS: Final = frozenset({"/metrics"})
+FIXED_PATHS: Final = OPEN_PATHS | _METRICS_PATHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Gate:
         """Everything that a request must fit."""
         self._inner = inner
         self._config = keeping.config
+        self._open_paths = OPEN_PATHS | (_METRICS_PATHS if keeping.config.open_metrics else frozenset())
         self._tokens = keeping.tokens
         self._rates = keeping.rates
         self._audit = keeping.audit
@@ -127,7 +129,7 @@ class Gate:
         if scope["state"].get(RESERVED):
             busy = ThrottledError("all connections have a request under way", retry_after_seconds=_BUSY_SECONDS)
             return problem_of(busy, HTTPStatus.SERVICE_UNAVAILABLE)
-        is_open = scope["path"] in OPEN_PATHS
+        is_open = scope["path"] in self._open_paths
         call.caller = None if is_open else self._caller(scope)
         address = (scope.get("client") or ("unknown", 0))[0]
         is_named = call.caller is not None and call.caller.is_known

@@ -45,6 +45,12 @@
 - apiGroups: [autoscaling]  # deleted when a pool is scaled by hand again
   resources: [horizontalpodautoscalers]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]  # deleted when agentNetworkPolicy is turned off
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]  # enlarged when the size of a volume grows
+  resources: [persistentvolumeclaims]
+  verbs: [list, patch]
 - apiGroups: [""]  # read by name, never listed
   resources: [secrets]
   verbs: [get, create]

@@ -282,7 +282,13 @@ class SubscriberPoolSpec:
             lambda spec: all(map(can_be_content, spec.roots)),
         ),
         unchangeable("journalRef", "positions belong to their journal; make another SubscriberPool"),
-        unchangeable("target", "what members hold can't be converted; make another SubscriberPool"),
+        Rule(
+            " && ".join(
+                f"has(self.target.{one}) == has(oldSelf.target.{one})" for one in ("generations", "files", "sqlite")
+            ),
+            "target can't be changed: what members hold can't be converted; make another SubscriberPool",
+            ".target",
+        ),
     )
 
     journal_ref: Annotated[Reference, Field("The Journal to read.")]

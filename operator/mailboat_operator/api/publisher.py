@@ -104,7 +104,6 @@ class PublisherSpec:
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         unchangeable("journalRef", "a publisher's numbers belong to its journal; make another Publisher"),
-        unchangeable("volume", "a StatefulSet's claims can't be changed"),
     )
 
     journal_ref: Annotated[Reference, Field("The Journal to append to.")]

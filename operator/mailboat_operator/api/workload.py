@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
-from mailboat_operator.api.fields import Field, Rule
+from mailboat_operator.api.fields import Field, Rule, unchangeable
 from mailboat_operator.api.forms import CPU, FOLDER, IMAGE, LABEL, LABEL_KEY, MOUNT_PATH, NAME, SIZE, VARIABLE
 from mailboat_operator.api.placement import Placement
 from mailboat_operator.api.references import ConfigMapReference, SecretReference
@@ -46,7 +46,16 @@ class Resources:
 class Volume:
     """A claim for each agent."""
 
-    size_bytes: Annotated[int, Field("Its size.", form=SIZE)]
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+            "size can't be reduced: volumes only grow; make another object",
+            ".size",
+        ),
+        unchangeable("storageClassName", "a claim stays in its class; make another object"),
+    )
+
+    size_bytes: Annotated[int, Field("Its size. A larger one enlarges the claims if their class allows it.", form=SIZE)]
     storage_class_name: Annotated[str | None, Field("Its class; not said: the cluster's default.", form=NAME)] = None
 
 

@@ -28,6 +28,7 @@ API_VERSIONS: Final = MappingProxyType(
         "StatefulSet": "apps/v1",
         "PodDisruptionBudget": "policy/v1",
         "HorizontalPodAutoscaler": "autoscaling/v2",
+        "NetworkPolicy": "networking.k8s.io/v1",
         "ScaledObject": "keda.sh/v1alpha1",
         "Topic": API_VERSION,
         "PackageBuild": API_VERSION,

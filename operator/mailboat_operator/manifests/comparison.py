@@ -12,13 +12,13 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|[MGTPE]|[KMGTPE]i)?\Z")
 _FACTORS: Final = MappingProxyType(
     {
         "": Decimal(1),
         "m": Decimal("0.001"),
-        **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGT", start=1)},
-        **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGT", start=1)},
+        **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
+        **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
     }
 )
 
@@ -59,10 +59,11 @@ def _is_nothing(value: object) -> bool:
 
 
 def _are_equal_quantities(wanted: object, found: object) -> bool:
-    sizes = _size(wanted), _size(found)
+    sizes = quantity(wanted), quantity(found)
     return None not in sizes and sizes[0] == sizes[1]
 
 
-def _size(value: object) -> Decimal | None:
+def quantity(value: object) -> Decimal | None:
+    """The number that a quantity of Kubernetes stands for; None for what is no quantity."""
     match = _QUANTITY.match(value) if isinstance(value, str) else None
     return None if match is None else Decimal(match[1]) * _FACTORS[match[2] or ""]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mailboat.config.document import (
     AgentsConfig,
@@ -39,9 +39,11 @@ from mailboat_operator.manifests.pods import HTTP_PORT_NAME, AgentImage, AgentPo
 from mailboat_operator.manifests.workloads import (
     CONFIG_ENDING,
     TOKEN_ENDING,
+    Choice,
     Members,
     agent_service,
     config_map,
+    network_policies,
     stateful_set,
 )
 
@@ -50,18 +52,6 @@ SERVING_PORT: Final = 80
 
 _CONTENT_FOLDER: Final = "content"
 _MEMBER: Final = "member"
-
-
-class Choice(NamedTuple):
-    """What decides on the children beside the specs.
-
-    Attributes:
-        replicas: Members that run for now.
-        has_keda: Whether KEDA is installed.
-    """
-
-    replicas: int
-    has_keda: bool = False
 
 
 def owner_of_pool(pool: SubscriberPool) -> Owner:
@@ -82,7 +72,7 @@ def pool_children(
         choice: What else decides on them.
     """
     owner = owner_of_pool(pool)
-    config = pool_config(pool, journal)
+    config = choice.config(pool_config(pool, journal))
     spec = pool.spec
     pod = AgentPod(
         image=image.of(spec.image),
@@ -104,7 +94,7 @@ def pool_children(
         pod=pod,
         replicas=choice.replicas,
         service=owner.name_of(MEMBERS_ENDING),
-        volume=spec.target.store.volume,
+        volume=choice.volume(spec.target.store.volume),
         when_deleted=str(retention.when_deleted),
         when_scaled=str(retention.when_scaled),
     )
@@ -113,6 +103,7 @@ def pool_children(
         agent_service(owner, MEMBERS_ENDING, is_headless=True),
         _serving_service(owner, pool),
         _disruption_budget(owner),
+        *network_policies(owner, spec.template, choice.policy),
         stateful_set(owner, members),
     ]
     wanted = spec.autoscaling

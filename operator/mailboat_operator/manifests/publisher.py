@@ -25,9 +25,11 @@ from mailboat_operator.manifests.pods import AgentImage, AgentPod
 from mailboat_operator.manifests.workloads import (
     CONFIG_ENDING,
     TOKEN_ENDING,
+    Choice,
     Members,
     agent_service,
     config_map,
+    network_policies,
     stateful_set,
 )
 
@@ -71,7 +73,7 @@ def user_mounts(publisher: Publisher) -> Sequence[SecretMount]:
 
 
 def publisher_children(
-    publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str
+    publisher: Publisher, journal: JournalSpec, image: AgentImage, secrets_digest: str, choice: Choice
 ) -> Sequence[Manifest]:
     """All children but the token's Secret, in the order in which they are needed.
 
@@ -80,9 +82,10 @@ def publisher_children(
         journal: What it appends to.
         image: What its agent runs.
         secrets_digest: Changes with what is in the Secrets that the agent reads at its start.
+        choice: What else decides on them.
     """
     owner = owner_of_publisher(publisher)
-    config = publisher_config(publisher, journal)
+    config = choice.config(publisher_config(publisher, journal))
     spec = publisher.spec
     pod = AgentPod(
         image=image.of(spec.image),
@@ -97,8 +100,10 @@ def publisher_children(
         volumes=[] if spec.source is None else [source_volume(spec.source)],
         agent_mounts=[] if spec.source is None else [source_mount(spec.source)],
     )
-    members = Members(pod, 1, owner.name_of(), spec.volume, str(spec.volume_retention), "Retain")
-    return [config_map(owner, config), agent_service(owner), stateful_set(owner, members)]
+    volume = choice.volume(spec.volume)
+    members = Members(pod, 1, owner.name_of(), volume, str(spec.volume_retention), "Retain")
+    policies = network_policies(owner, spec.template, choice.policy)
+    return [config_map(owner, config), agent_service(owner), *policies, stateful_set(owner, members)]
 
 
 def publisher_config(publisher: Publisher, journal: JournalSpec) -> Config:

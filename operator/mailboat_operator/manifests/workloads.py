@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mailboat.config.document import Config
 
 from mailboat_operator.api.amounts import format_size
-from mailboat_operator.api.workload import Volume
+from mailboat_operator.api.workload import Template, Volume
 from mailboat_operator.manifests.children import Manifest, Owner
 from mailboat_operator.manifests.configuration import CONFIG_FILE, HTTP_PORT, config_text
 from mailboat_operator.manifests.pods import HTTP_PORT_NAME, AgentPod, pod_template
 
 CONFIG_ENDING = "config"
 TOKEN_ENDING = "token"  # noqa: S105  # the end of a name
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPolicy:
+    """What the operator's settings say of all agents.
+
+    Attributes:
+        open_metrics: Whether agents serve metrics without a token.
+        ingress: Peers of a NetworkPolicy that may reach the agents' API; None makes no NetworkPolicy.
+    """
+
+    open_metrics: bool = False
+    ingress: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What decides on the children of a publisher or pool beside the specs.
+
+    Attributes:
+        replicas: Members that run for now.
+        has_keda: Whether KEDA is installed.
+        claim_bytes: Size in the claim template of the StatefulSet that exists, which can't be changed; None if there
+            is none.
+        policy: What the operator's settings say.
+    """
+
+    replicas: int = 1
+    has_keda: bool = False
+    claim_bytes: int | None = None
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
+
+    def config(self, config: Config) -> Config:
+        """A configuration with what the operator's settings say."""
+        return replace(config, http=replace(config.http, open_metrics=self.policy.open_metrics))
+
+    def volume(self, volume: Volume) -> Volume:
+        """The volume as the claim template has it."""
+        return volume if self.claim_bytes is None else replace(volume, size_bytes=self.claim_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +97,25 @@ def agent_service(owner: Owner, ending: str = "", *, is_headless: bool = False) 
     if is_headless:
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     return owner.child("Service", ending, {"spec": spec})
+
+
+def network_policies(owner: Owner, template: Template, policy: AgentPolicy) -> Sequence[Manifest]:
+    """At most one: the agents' API for the peers of the settings, ports of the user's containers for all.
+
+    The policies of a namespace add up, so that users can let more peers in with policies of their own.
+    """
+    if policy.ingress is None:
+        return []
+    ports = [
+        {"port": port.container_port, "protocol": str(port.protocol)}
+        for container in template.spec.containers
+        for port in container.ports
+    ]
+    ingress: list[Manifest] = [{"from": list(policy.ingress), "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]}]
+    if ports:
+        ingress.append({"ports": ports})
+    spec = {"podSelector": {"matchLabels": owner.selector}, "policyTypes": ["Ingress"], "ingress": ingress}
+    return [owner.child("NetworkPolicy", "", {"spec": spec})]
 
 
 def stateful_set(owner: Owner, members: Members) -> Manifest:

@@ -34,7 +34,11 @@ async def look_at_pool(sight: Sight, pool: SubscriberPool) -> Plan:
     publishers = await _publishers(sight, pool)
     around = replace(around, publishers=frozenset(one.metadata.name for one in publishers))
     ready = [one for one in publishers if is_ready(one.status.conditions)]
-    if is_paused(pool.metadata, suspend=pool.spec.suspend) or not ready:
+    if is_paused(pool.metadata, suspend=pool.spec.suspend):
+        return plan_pool(pool, around)
+    volume = pool.spec.target.store.volume
+    around = replace(around, claims=await sight.claims(namespace, around.children, pool.metadata.name, volume))
+    if not ready:
         return plan_pool(pool, around)
     around = replace(around, fleet=await sight.fleet(ready))
     for name in departed(pool, around.children, around.fleet):

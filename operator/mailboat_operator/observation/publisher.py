@@ -33,6 +33,9 @@ async def look_at_publisher(sight: Sight, publisher: Publisher) -> Plan:
     pods = await sight.pods(metadata.namespace, around.children, metadata.name)
     around = replace(around, pools=pools, pods=pods)
     is_left_alone = is_paused(publisher.metadata, suspend=publisher.spec.suspend)
+    if not is_left_alone:
+        claims = await sight.claims(metadata.namespace, around.children, metadata.name, publisher.spec.volume)
+        around = replace(around, claims=claims)
     if not is_left_alone and _is_running(around, publisher.metadata.name):
         around = replace(around, fleet=await sight.fleet([publisher]))
         for name in left_behind(publisher.status.pools, pools, around.fleet):

@@ -15,12 +15,14 @@ from typing import Final
 from mailboat.errors import AgentRefusedError, AgentUnansweringError, ClusterRefusedError, UntrustedInputError
 
 from mailboat_operator.agents import AgentAddress, Agents
+from mailboat_operator.api.amounts import format_size
 from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.kinds import Resource
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import Publisher
+from mailboat_operator.api.workload import Volume
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
@@ -29,6 +31,7 @@ from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
 from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.pods import Pods, present, subject_uid
+from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small
 from mailboat_operator.plan.workload import SecretFound, Surroundings, is_rolled_out
 from mailboat_operator.sharing import SharedReads
 from mailboat_operator.systems import Systems
@@ -144,6 +147,24 @@ class Sight:
             return Pods()
         return Pods(found, events)
 
+    async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
+        """The claims of a workload whose volumes were enlarged since it was made, after enlarging those that are small.
+
+        The API server decides whether a claim may grow, by its storage class.
+        """
+        if not is_enlarged(children, name, wanted):
+            return Claims()
+        workload = children[ChildKey("StatefulSet", name)]
+        found: Sequence[Manifest] = ()
+        try:
+            labels = workload["spec"]["selector"]["matchLabels"]
+            found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
+            for one in too_small(found, wanted.size_bytes):
+                await self.cluster.enlarge(one, format_size(wanted.size_bytes))
+        except ClusterRefusedError as error:
+            return Claims(found, error.message)
+        return Claims(found)
+
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""
         return await self._shared.ask(("Secret", namespace, name))
@@ -179,6 +200,7 @@ class Sight:
             children=await self.children(namespace, children),
             image=self._image,
             now=self.now,
+            policy=self.systems.policy,
         )
 
 

@@ -13,8 +13,8 @@ from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.configuration import journal_mounts
 from mailboat_operator.manifests.names import POOL, selector_text
-from mailboat_operator.manifests.pool import MEMBERS_ENDING, Choice, owner_of_pool, pool_children
-from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
+from mailboat_operator.manifests.pool import MEMBERS_ENDING, owner_of_pool, pool_children
+from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.children import is_applied, plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after, stalled
@@ -27,6 +27,7 @@ from mailboat_operator.plan.health import (
     trouble_reports,
 )
 from mailboat_operator.plan.scaling import Step, most_replicas, next_step
+from mailboat_operator.plan.volumes import template_bytes, volume_findings
 from mailboat_operator.plan.workload import (
     Surroundings,
     count_of,
@@ -47,6 +48,7 @@ def pool_keys(pool: SubscriberPool, *, has_keda: bool = False) -> Sequence[Child
         ChildKey("Service", owner.name_of()),
         ChildKey("PodDisruptionBudget", owner.name_of()),
         ChildKey("StatefulSet", owner.name_of()),
+        ChildKey("NetworkPolicy", owner.name_of()),
         ChildKey(AUTOSCALER, owner.name_of()),
         *([ChildKey(SCALED_OBJECT, owner.name_of())] if has_keda else []),
     ]
@@ -64,11 +66,12 @@ def plan_pool(pool: SubscriberPool, around: Surroundings) -> Plan:
     journal = around.journal.spec
     digest = secrets_digest(journal_mounts(journal), around.secrets)
     live, fleet = around.children, around.fleet
-    choice = Choice(spec.replicas, has_keda=around.has_keda)
+    claim_bytes = template_bytes(live, metadata.name)
+    choice = Choice(spec.replicas, around.has_keda, claim_bytes, around.policy)
     children = pool_children(pool, journal, around.image, digest, choice)
     step = Step(spec.replicas, None) if is_applied(children, live) else next_step(pool, live, fleet)
     if step.replicas != spec.replicas:
-        children = pool_children(pool, journal, around.image, digest, choice._replace(replicas=step.replicas))
+        children = pool_children(pool, journal, around.image, digest, replace(choice, replicas=step.replicas))
     secret = token_secret(owner_of_pool(pool))
     findings = name_conflict([secret, *children], around, metadata.uid) or shared_identity(pool, fleet)
     if findings is not None:
@@ -127,6 +130,7 @@ def _plan(pool: SubscriberPool, around: Surroundings, actions: Sequence[Action],
     around_it = [
         *autoscaler_health(pool, live),
         *followed_publishers(pool, around.publishers, around.fleet),
+        *volume_findings(around.claims, pool.spec.target.store.volume.size_bytes),
     ]
     said = [*findings, _caught_up(pool.spec.replicas, caught_up), *health.findings, *around_it]
     status = replace(

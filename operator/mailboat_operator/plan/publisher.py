@@ -16,12 +16,14 @@ from mailboat_operator.manifests.publisher import (
     user_mounts,
     webhook_mounts,
 )
-from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, token_secret
+from mailboat_operator.manifests.workloads import CONFIG_ENDING, TOKEN_ENDING, Choice, token_secret
 from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
-from mailboat_operator.plan.children import plan_children, plan_secret
+from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after
 from mailboat_operator.plan.fleet import Fleet, coarse, max_lag, pause_before_asking
+from mailboat_operator.plan.health import trouble_reports
+from mailboat_operator.plan.volumes import template_bytes, volume_findings
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
 
 
@@ -33,6 +35,7 @@ def publisher_keys(publisher: Publisher) -> Sequence[ChildKey]:
         ChildKey("Secret", owner.name_of(TOKEN_ENDING)),
         ChildKey("Service", owner.name_of()),
         ChildKey("StatefulSet", owner.name_of()),
+        ChildKey("NetworkPolicy", owner.name_of()),
     ]
 
 
@@ -47,14 +50,17 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
         return _plan(publisher, around, (), findings or ())
     journal = around.journal.spec
     digest = secrets_digest([*webhook_mounts(publisher), *journal_mounts(journal)], around.secrets)
-    children = publisher_children(publisher, journal, around.image, digest)
+    choice = Choice(claim_bytes=template_bytes(around.children, metadata.name), policy=around.policy)
+    children = publisher_children(publisher, journal, around.image, digest, choice)
     owner = owner_of_publisher(publisher)
     secrets = [token_secret(owner)] if spec.http.token_secret_ref is None else []
     findings = name_conflict([*secrets, *children], around, metadata.uid)
     if findings is not None:
         return _plan(publisher, around, (), findings)
     live = around.children
+    policy = ChildKey("NetworkPolicy", owner.name_of())
     actions = [
+        *plan_unwanted([policy], children, live, metadata.uid),
         *(action for secret in secrets for action in plan_secret(secret, live)),
         *plan_children(children, live),
     ]  # a token of ours that is used no more goes with the Publisher: no right to delete Secrets is needed
@@ -64,10 +70,13 @@ def plan_publisher(publisher: Publisher, around: Surroundings) -> Plan:
 def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action], findings: Sequence[Finding]) -> Plan:
     metadata = publisher.metadata
     pools = known_pools(publisher.status.pools, around.pools, around.fleet)
+    volumes = volume_findings(around.claims, publisher.spec.volume.size_bytes)
     status = replace(
         _with_figures(publisher.status, metadata.name, around.fleet),
         observed_generation=metadata.generation,
-        conditions=conditions_after(publisher.status.conditions, findings, metadata.generation, around.now),
+        conditions=conditions_after(
+            publisher.status.conditions, [*findings, *volumes], metadata.generation, around.now
+        ),
         url=f"http://{metadata.name}.{metadata.namespace}.svc:{HTTP_PORT}",
         pools=tuple(pools),
     )
@@ -76,7 +85,7 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
     if are_going(pools, around.pools):
         pause = GOING_SECONDS
     return Plan(
-        tuple(actions),
+        (*actions, *trouble_reports(volumes, publisher.status.conditions)),
         None if status == publisher.status else encode(status),
         pause if is_settled else None,
     )

@@ -16,6 +16,7 @@ from mailboat_operator.manifests.children import ChildKey, Manifest, digest_of
 from mailboat_operator.manifests.configuration import SecretMount, journal_mounts
 from mailboat_operator.manifests.names import PAUSED
 from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.plan.children import Live, taken_name
 from mailboat_operator.plan.conditions import CONFLICTS, STALLED, Finding, ready, stalled, suspended, under_way
 from mailboat_operator.plan.fleet import Fleet
@@ -27,6 +28,7 @@ from mailboat_operator.plan.pods import (
     is_progress_over,
     trouble_of,
 )
+from mailboat_operator.plan.volumes import Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Surroundings:
         pools: The pools on a publisher's journal.
         publishers: Names of the Publishers on a pool's journal.
         pods: Those of the workload; none while all are ready.
+        claims: Those of the workload; none unless its volumes were enlarged since it was made.
+        policy: What the operator's settings say of all agents.
     """
 
     journal: Journal | None
@@ -84,6 +88,8 @@ class Surroundings:
     pools: Sequence[SubscriberPool] = ()
     publishers: frozenset[str] = frozenset()
     pods: Pods = field(default_factory=Pods)
+    claims: Claims = field(default_factory=Claims)
+    policy: AgentPolicy = field(default_factory=AgentPolicy)
 
 
 def is_paused(metadata: Metadata, *, suspend: bool) -> bool:
