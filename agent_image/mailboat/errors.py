@@ -2,8 +2,8 @@
 
     MailboatError
     ├── RetryableError      try again after `retry_after_seconds`; nothing was changed
-    ├── PermanentError      the same input fails in the same way for ever
-    │   ├── UsageError          the caller asked for something that can't be meant
+    ├── PermanentError      the same input fails again
+    │   ├── UsageError          invalid command line, configuration or request
     │   └── UntrustedInputError a package, message or path broke a rule or a limit; nothing was written
     └── StopError           a named state: going on could lose content, so a person decides
 
@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 
 
 class MailboatError(Exception):
-    """Something failed that Mailboat has no more exact name for. The message says what was being done."""
+    """A failure without a more specific name. The message says which operation failed."""
 
     exit_code: ClassVar[int] = 1
 
@@ -57,7 +57,7 @@ class MailboatError(Exception):
 
 
 class RetryableError(MailboatError):
-    """A passing fault. Nothing was changed; the same call may succeed later."""
+    """A temporary failure. Nothing was changed; retry."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -70,7 +70,7 @@ class RetryableError(MailboatError):
 
 
 class PermanentError(MailboatError):
-    """The same input would fail in the same way again. Change the input or the configuration."""
+    """The same input fails again. Change the input or the configuration."""
 
     exit_code = 1
     is_of_package: ClassVar[bool] = False
@@ -79,45 +79,45 @@ class PermanentError(MailboatError):
 
 
 class StopError(MailboatError):
-    """A named state in which going on could lose content. The subscriber waits for a person's decision."""
+    """A named state in which going on could lose content. The subscriber waits for an operator's decision."""
 
     exit_code = 6
 
 
 class UsageError(PermanentError):
-    """The command line, the configuration or the call asks for something that can't be meant."""
+    """Invalid command line, configuration or request."""
 
     exit_code = 2
 
 
 class InternalDefectError(PermanentError):
-    """A command failed in a way that Mailboat has no name for: a defect of Mailboat.
+    """Internal error in a command: a bug in Mailboat.
 
-    Run the same command with `--verbose`, which prints the trace, and report both at
-    https://github.com/mailboat-dev/mailboat/issues. What the command did before it failed stands.
+    Run the same command with `--verbose` to see the traceback, and report both at
+    https://github.com/mailboat-dev/mailboat/issues. Changes that the command made before the error remain.
     """
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h
 
 
 class PermissionMissingError(PermanentError):
-    """The file system refuses access to a file or folder that the command needs. See the permissions of the place."""
+    """The file system denies access to a file or folder that the command needs. Check its owner and mode."""
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class OutputFailedError(PermanentError):
-    """Standard output can't be written: a full disk, or a closed descriptor. The command may have done its work.
+    """Standard output cannot be written: full disk or closed descriptor. The command may have done its work.
 
-    Send the output elsewhere. `mailboat distributions ls` shows what was published.
+    Redirect the output elsewhere. `mailboat distributions ls` shows what was published.
     """
 
 
 class UntrustedInputError(PermanentError):
-    """A package, message or path broke a rule or a limit, so it was refused before anything was written.
+    """A package, message or path violates a rule or a limit. It was rejected before anything was written.
 
-    The message names the entry and the limit. A publisher that you trust may need a higher limit in the configuration;
-    otherwise look at where the input came from.
+    The message names the entry and the limit. If you trust the publisher, raise the limit in the configuration;
+    otherwise find out where the input came from.
     """
 
     exit_code = 4
@@ -130,72 +130,72 @@ class UntrustedInputError(PermanentError):
 class JournalTrimmedError(StopError):
     """Retention removed packages that this subscriber has not imported, so going on would leave a gap.
 
-    Restore the target from a snapshot whose position the journal still holds, or import the whole tree anew, or go on
-    with `--accept-gap` if the content may differ from the source until it is published again.
+    Restore the target from a snapshot whose position the journal still holds, or import the whole tree into a new
+    target. `--accept-gap` goes on without the missing packages: content may differ until it is published again.
     """
 
 
 class JournalIncompleteError(StopError):
-    """The target is new, and the journal no longer holds its first packages, so the target would lack their content.
+    """The target is new and the journal no longer holds its first packages; their content would be missing.
 
-    Best, publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: a subscriber
-    starts at the oldest package that the journal holds, and comes to the whole tree. Or restore a snapshot of this
-    subscriber's target, with a position that the journal still holds. With `--accept-gap` alone the target lacks what
-    was published before, until it is published again. A journal that never held anything below its oldest package
-    looks the same.
+    Publish the whole tree (`mailboat publish --source SOURCE /`), then start with `--accept-gap`: the subscriber
+    starts at the oldest package in the journal and reaches the complete tree. Or restore a snapshot of this
+    subscriber's target whose position the journal still holds. With `--accept-gap` alone, content that was published
+    earlier is missing until it is published again. A journal that never had packages before its oldest one looks the
+    same.
     """
 
 
 class FollowWidenedError(StopError):
-    """The subscriber follows a publisher whose packages it passed over before, so the target lacks them.
+    """The subscriber now follows a publisher whose packages it skipped before, so the target lacks them.
 
-    Follow the publishers that were followed before; or give the subscriber a new target, which imports everything that
-    the journal holds; or publish the whole tree of that publisher again, and start with `--accept-gap`.
+    Follow the same publishers as before; or use a new target, which imports everything in the journal; or publish
+    that publisher's whole tree again and start with `--accept-gap`.
     """
 
 
 class JournalReplacedError(StopError):
-    """The journal is not the one that the target's position belongs to: it was deleted, recreated or swapped.
+    """The target's position belongs to another journal: this one was deleted, recreated or swapped.
 
-    Offsets of one journal mean nothing in another. Point the subscriber at the journal it knows, or start the target
-    anew from a snapshot or an empty folder.
+    Offsets are valid in one journal only. Point the subscriber at the journal it used before, or start over from a
+    snapshot or an empty target.
     """
 
 
 class JournalShorterError(StopError):
-    """The journal lost messages that were already imported: it was restored from an older copy, or lost its tail.
+    """The journal lost messages that were already imported: restored from an older copy, or truncated at its end.
 
-    What was imported stays. Publish the lost requests again and replay what the journal holds with `--accept-gap`, or
-    start the target anew. Never wait until the journal has grown beyond the position: the packages between would not
-    be imported.
+    Imported content stays. Publish the lost requests again and replay the journal with `--accept-gap`, or start over
+    with a new target. Do not wait until the journal has grown beyond the position: packages in between would be
+    skipped.
     """
 
 
 class UnknownRequiredFeatureError(StopError):
-    """A message says that it can be understood only with a feature that this version does not have.
+    """A message requires a feature that this version does not support.
 
-    Upgrade this subscriber. It stands before the message and imports it afterwards; nothing is skipped.
+    Upgrade this subscriber. It stops before the message and imports it after the upgrade; nothing is skipped.
     """
 
 
 class MessageUndecodableError(StopError):
-    """A record on the package topic is no package message, and the subscriber is told to stop before such.
+    """A record on the package topic is not a package message, and the configuration says to stop before such records.
 
-    See what stands there with `mailboat journal show`; follow another topic, or set the policy to give up.
+    Inspect it with `mailboat journal show`. Then follow another topic, or set `subscriber.undecodable: give-up`.
     """
 
 
 class TargetBusyError(StopError):
     """Another process is importing into the same target. Two writers would interleave packages.
 
-    Stop the other process, or give this subscriber a target of its own.
+    Stop the other process, or give this subscriber its own target.
     """
 
     exit_code = 5
 
 
 class TargetOwnedError(StopError):
-    """The target belongs to a subscriber of another name, whose position is stored with the content.
+    """The target belongs to a subscriber with another name, whose position is stored with the content.
 
     Use that name, or choose another target.
     """
@@ -207,159 +207,159 @@ class TargetOwnedError(StopError):
 
 
 class JournalUnavailableError(RetryableError):
-    """The journal can't be reached or is locked for longer than the time allowed.
+    """The journal cannot be reached, or is locked longer than the timeout.
 
-    A subscriber waits and tries again by itself, and gives nothing up. Publish again with the same request id. When it
-    stays, look at whether the brokers run, or which process holds the journal's file.
+    A subscriber retries automatically and gives nothing up. Publish again with the same request id. If the error
+    persists, check that the brokers run, or which process locks the journal's file.
     """
 
 
 class AppendUncertainError(JournalUnavailableError):
-    """The journal did not answer an append in time, so the message may be there, or not, or come later.
+    """The journal did not acknowledge an append in time: the message may be stored, lost, or stored later.
 
-    Publish again with the same request id: a message that is there is found, and not sent a second time.
+    Publish again with the same request id. A message that was stored is found and not sent a second time.
     """
 
 
 class JournalAccessDeniedError(PermanentError):
-    """The brokers refused the user, the password, the certificate, or a right that the call needs. Nothing was changed.
+    """The brokers rejected the user, the password, the certificate, or a missing right. Nothing was changed.
 
-    Check the credentials in the configuration and when the certificates expire, and give the user the rights of its
-    role (`docs/kafka.md`).
+    Check the credentials in the configuration and the certificates' expiry, and grant the rights of the user's role
+    (`docs/kafka.md`).
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class JournalMissingError(UsageError):
-    """There is no journal at that place. Check the path, put the journal back, or make a home with `mailboat init`.
+    """No journal exists at that place. Check the path, restore the journal, or run `mailboat init`.
 
-    In a home whose journal is lost, `mailboat init --new-journal` makes a new one: subscribers of the lost one stop as
-    JournalReplaced, and need new targets. A journal is never made anew in silence, since its readers would take it for
-    the one that they know.
+    If the journal of a home is lost, `mailboat init --new-journal` creates a new one. Subscribers of the lost journal
+    stop as JournalReplaced and need new targets. A journal is never recreated automatically: its readers would mistake
+    it for the old one.
     """
 
 
 class JournalCorruptError(StopError):
-    """The journal's file is damaged, lacks records within its bounds, or is no journal. Nobody goes on over it.
+    """The journal's file is damaged, lacks records, or is not a journal. Mailboat refuses to use it.
 
-    Keep the file for a repair (`sqlite3 journal.db .recover`), restore a copy or make a new journal with
-    `mailboat init`, and start the subscribers' targets from a snapshot; they notice that the journal is another one.
+    Keep the file for a repair (`sqlite3 journal.db .recover`). Restore a copy, or create a new journal with
+    `mailboat init` and restore the subscribers' targets from a snapshot; they detect that the journal changed.
     """
 
 
 class JournalTooNewError(StopError):
-    """The journal's file was written by a newer version, in a form that this one does not know. Upgrade this one."""
+    """The journal's file was written by a newer version in a format that this version cannot read. Upgrade."""
 
 
 class MessageTooLargeError(PermanentError):
-    """The message is larger than the journal takes. Nothing was sent.
+    """The message exceeds the journal's size limit. Nothing was sent.
 
     Lower `inline_package_bytes` in the configuration, so that packages go to the blob store.
     """
 
 
 class TopicMissingError(PermanentError):
-    """The topic does not exist. `mailboat journal ensure` makes the topics that the configuration names.
+    """The topic does not exist. `mailboat journal ensure` creates the topics that the configuration names.
 
-    Brokers with access rights say the same of a topic that this user may not describe: see the rights by role in
-    `docs/kafka.md`. Check `journal.topic_prefix` and the brokers' address, too.
+    Brokers with ACLs report the same for a topic that the user may not describe: see the rights by role in
+    `docs/kafka.md`. Also check `journal.topic_prefix` and the brokers' address.
     """
 
 
 class PositionOutOfRangeError(StopError):
-    """A read was asked for a position that the topic does not hold. It is never moved to the earliest or the latest.
+    """The topic does not hold the requested offset. Mailboat never resets it to the earliest or latest.
 
-    Where a subscriber meets it, it is reported as JournalTrimmed or JournalShorter.
+    A subscriber reports this as JournalTrimmed or JournalShorter.
     """
 
 
 class MessageCorruptError(UntrustedInputError):
-    """A message can't be decoded: broken protobuf, a required field missing, or a type nobody knows.
+    """A message cannot be decoded: broken protobuf, a missing required field, or an unknown type.
 
-    `mailboat journal verify` names such messages. Look at what else writes to the topic, and publish again what was
-    meant.
+    `mailboat journal verify` lists such messages. Find out what else writes to the topic, and publish the content
+    again.
     """
 
 
 class UnknownMessageError(MessageCorruptError):
-    """A record on the topic has a type or version that this version does not know.
+    """A record on the topic has a type or version that this version does not support.
 
-    Another program writes to this topic, or a newer Mailboat does. Nothing is lost: the record stays in the journal.
+    Another program or a newer Mailboat writes to this topic. Nothing is lost: the record stays in the journal.
     """
 
 
 class BlobMissingError(RetryableError):
-    """The blob that a package refers to is not in the blob store (yet). It is asked for again with growing pauses.
+    """The blob that a package refers to is not in the blob store. The subscriber retries with growing pauses.
 
-    Put the blob back from a copy, or publish the content again. A package that was given up meanwhile is imported by
-    `mailboat errors redrive`.
+    Restore the blob from a copy, or publish the content again. To import a package that was given up in the meantime,
+    run `mailboat errors redrive`.
     """
 
 
 class BlobStoreUnavailableError(RetryableError):
-    """The blob store can't be reached, answers with an error, or its bucket is not there.
+    """The blob store cannot be reached, returns an error, or its bucket does not exist.
 
-    A subscriber waits and tries again by itself, and gives nothing up; a publisher has published nothing. Look at
-    whether the server runs, and at `blobs.s3` in the configuration.
+    A subscriber retries automatically and gives nothing up; a publisher has published nothing. Check that the server
+    runs, and `blobs.s3` in the configuration.
     """
 
 
 class BlobAccessDeniedError(BlobStoreUnavailableError):
-    """The blob store refused the credentials, or a right that the call needs; or the credentials have expired.
+    """The blob store rejected the credentials or a missing right, or the credentials have expired.
 
     Renew them, and check the rights of the role: publishers put and get, subscribers get, a sweeper lists and deletes,
-    and all need to list, or a missing blob looks like a forbidden one. A clock that is minutes off is refused, too.
-    Credentials are read again when the server calls them expired, so a subscriber goes on without a restart.
+    and all need to list, since a missing blob otherwise looks forbidden. A clock that is minutes off is rejected, too.
+    Credentials are read again when the server reports them as expired, so no restart is needed.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class BlobCorruptError(RetryableError):
-    """The bytes of a blob do not have the digest or the length that the reference promises. They are not imported.
+    """A blob's bytes do not match the digest or length in the reference. They are not imported.
 
-    `mailboat journal verify --deep` finds all such blobs. Put the blob back from a copy, or remove it and publish the
-    content again; a package that was given up meanwhile is imported by `mailboat errors redrive`.
+    `mailboat journal verify --deep` finds all such blobs. Restore the blob from a copy, or remove it and publish the
+    content again. To import a package that was given up in the meantime, run `mailboat errors redrive`.
     """
 
 
 class StorageFullError(RetryableError):
-    """No space is left on the device or in the quota. The batch was rolled back and is tried again."""
+    """No space left on the device or in the quota. The batch was rolled back and is retried."""
 
 
 class StorageReadOnlyError(RetryableError):
-    """A file can't be written: read-only file system or missing permission. The batch was rolled back.
+    """A file cannot be written: read-only file system or missing permission. The batch was rolled back.
 
-    A subscriber waits and tries again. A command ends with exit code 77: see the permissions of the place.
+    A subscriber retries. A command ends with exit code 77: check owner and mode of the place.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class StorageFailedError(RetryableError):
-    """The device or the database under the target failed in another way: an I/O error, or a lock held by a stranger.
+    """The device or the target's database failed: an I/O error, or a lock held by another program.
 
-    The batch was rolled back and is tried again. Look at the kernel's log if it stays.
+    The batch was rolled back and is retried. If the error persists, check the kernel log.
     """
 
 
 class BlobStoreCorruptError(StopError):
-    """An entry of the blob store's folder is a link, a pipe or a device. It was not used, and nothing was written.
+    """An entry of the blob store's folder is a link, a pipe or a device. It was not used; nothing was written.
 
-    Look at who can write into the folder, remove the entry that the message names, and run the command again.
+    Check who can write to the folder, remove the entry that the message names, and run the command again.
     """
 
 
 class TargetCorruptError(StopError):
-    """The target's own state can't be read or fails its integrity check. It is never replaced in silence.
+    """The target's state is unreadable or fails its integrity check. It is never overwritten automatically.
 
-    Restore the target from a snapshot, or remove it and let the subscriber import everything again.
+    Restore the target from a snapshot, or remove it and import everything again.
     """
 
 
 class SourceChangedError(RetryableError):
-    """The source changed while it was read, so the package would have been torn. Nothing was published."""
+    """The source changed while it was read, so the package would be inconsistent. Nothing was published; retry."""
 
 
 class SourceMissingError(UsageError):
@@ -367,16 +367,17 @@ class SourceMissingError(UsageError):
 
 
 class PackageCorruptError(UntrustedInputError):
-    """The bytes of a package do not have the digest, the length or the structure that they should have.
+    """A package's bytes do not match its digest, length or structure.
 
-    Or it owns a path that its message does not name. Nothing of it was written. Publish the content again.
+    The same error reports a package that owns a path which its message does not name. Nothing was written. Publish the
+    content again.
     """
 
 
 class UnknownPackageTypeError(PermanentError):
-    """A package is of a type that no codec is known for, or a file is no package at all.
+    """The package type is unknown, or the file is not a package.
 
-    Another kind of agent writes to this topic, or a newer Mailboat does. The message names the types that are known.
+    Another kind of agent or a newer Mailboat writes to this topic. The message lists the supported types.
     """
 
     exit_code = 4
@@ -384,120 +385,119 @@ class UnknownPackageTypeError(PermanentError):
 
 
 class LimitExceededError(UntrustedInputError):
-    """An input is larger, deeper or more numerous than a limit allows. The message names the entry and the limit.
+    """An input exceeds a limit on size, depth or count. The message names the entry and the limit.
 
-    Nothing of it was written. Where you trust the publisher, raise that limit under `limits` in the configuration, and
-    import the package with `mailboat errors redrive`; otherwise publish it in smaller parts.
+    Nothing was written. If you trust the publisher, raise that limit under `limits` in the configuration and import
+    the package with `mailboat errors redrive`; otherwise publish it in smaller parts.
     """
 
 
 class PathRefusedError(UntrustedInputError):
-    """A path or name is not one that content may have, or it would lead outside its root."""
+    """A path or name is not allowed in content, or would lead outside its root."""
 
 
 class ResourceInvalidError(UntrustedInputError):
-    """A custom resource has a field that does not exist, or a value that can't be meant. Nothing was made of it.
+    """A custom resource has an unknown field or an invalid value. The operator did nothing for it.
 
-    The message names the field and the reason; `kubectl explain` lists all fields. The API server refuses such objects
-    by itself. That this one was stored means that the definitions it was checked by are older or newer than the
-    operator: apply those that belong to it.
+    The message names the field and the reason; `kubectl explain` lists all fields. The API server rejects such objects
+    at admission, so this one was checked against older or newer CRDs than the operator's: apply the matching CRDs.
     """
 
 
 class ValueRefusedError(UntrustedInputError):
-    """A property value does not have the form that its type demands. The message names the type and the value."""
+    """A property value does not have the form of its type. The message names the type and the value."""
 
 
 class RequestConflictError(UsageError):
-    """The request id was used before for a different request. A request id stands for one request for ever."""
+    """The request id was already used for a different request. Use a new id for a new request."""
 
 
 class ThrottledError(RetryableError):
-    """The request was held back: subscribers lag too far behind, or this caller asks more than its share.
+    """The request was delayed by backpressure: subscribers lag too far, or this caller exceeds its share.
 
-    Nothing was published. Try again after the time that the message says; over HTTP it is in `Retry-After`.
-    `mailboat status` shows who lags, `publisher.throttle` in the configuration says where delays begin.
+    Nothing was published. Retry after the time in the message, which HTTP repeats in `Retry-After`. `mailboat status`
+    shows which subscribers lag; `publisher.throttle` in the configuration sets where delays begin.
     """
 
 
 class AgentMissingError(UsageError):
-    """There is no agent of that name here. `mailboat status` lists publishers and subscribers."""
+    """No agent has that name here. `mailboat status` lists publishers and subscribers."""
 
 
 class DistributionMissingError(UsageError):
-    """The log holds no package of that id: it was never published, or retention has removed it since.
+    """The log has no package with that id: it was never published, or retention removed it.
 
-    `mailboat journal show` lists what the log holds.
+    `mailboat journal show` lists the messages in the log.
     """
 
 
 class QueueNotClearableError(PermanentError):
-    """The subscriber does not take commands, so its queue can't be cleared. Nothing was sent.
+    """The subscriber does not accept commands, so its queue cannot be cleared. Nothing was sent.
 
-    Set `is_editable: true` for that subscriber in its agent's configuration and start it again; or let it give the
-    package up by itself (`subscriber.max_retries`).
+    Set `is_editable: true` for that subscriber in its agent's configuration and restart it; or let it give the package
+    up (`subscriber.max_retries`).
     """
 
 
 class CommandMissingError(UsageError):
-    """No command of that id is known: it was never sent, or so long ago that the log has forgotten it."""
+    """No command with that id is known: it was never sent, or retention removed it from the log."""
 
 
 class AccessDeniedError(PermanentError):
-    """The agent does not know the token, or the token may not do this. Nothing was done, and no more is told.
+    """The token is unknown, or does not permit this request. Nothing was done.
 
-    Name the token's file with `--token-file`, or put the token into MAILBOAT_TOKEN. What a token may do stands under
-    `http.tokens` in the agent's configuration.
+    Pass the token's file with `--token-file`, or the token in MAILBOAT_TOKEN. `http.tokens` in the agent's
+    configuration lists what each token permits.
     """
 
     exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class PathForbiddenError(AccessDeniedError):
-    """A request names a path outside those that its token may distribute. The whole request was refused.
+    """The request names a path outside those that its token permits. The whole request was rejected.
 
-    Ask for paths that the token covers, or have `http.tokens[].paths` of the agent's configuration widened.
+    Request only paths that the token covers, or widen `http.tokens[].paths` in the agent's configuration.
     """
 
 
 class PortTakenError(UsageError):
-    """The HTTP API can't listen on its address: the port is in use, or the host is not an address of this machine.
+    """The HTTP API cannot listen on its address: the port is in use, or the host is not an address of this machine.
 
     Choose another `http.port` in the configuration, or 0 for any free port.
     """
 
 
 class HttpStartFailedError(RetryableError):
-    """The HTTP server of an agent did not begin to serve, so the agent was not started.
+    """The agent's HTTP server failed to start, so the agent was not started.
 
-    Start the agent again. If the error stays, the log holds the cause.
+    Start the agent again. If the error persists, the log has the cause.
     """
 
 
 class ImportTimeoutError(RetryableError):
-    """Importing one package took longer than the time allowed for it. It was rolled back and is tried again.
+    """Importing one package exceeded its time limit. It was rolled back and is retried.
 
-    When it stays, raise `package_timeout_seconds` in the configuration, or publish the content in smaller parts.
+    If the error persists, raise `package_timeout_seconds` in the configuration, or publish the content in smaller
+    parts.
     """
 
 
 class ProcessorFailedError(RetryableError):
-    """A pre-processor hook refused or failed, so the package was not imported. It is tried again like any failure."""
+    """A pre-import hook failed, so the package was not imported. It is retried like any failure."""
 
 
 class DemoFailedError(PermanentError):
-    """A process of the demo ended, or stood still, where it should have gone on. Its last words are in the message.
+    """A process of the demo ended or stalled unexpectedly. The message has its last output.
 
-    The demo's folder is kept: `mailboat --home DIR status` and `journal verify` can look into it.
+    The demo's folder is kept: inspect it with `mailboat --home DIR status` and `journal verify`.
     """
 
 
 class KubectlFailedError(PermanentError):
-    """What `kubectl mailboat` asked of kubectl failed; the message ends with its own words.
+    """A kubectl call of `kubectl mailboat` failed; the message ends with kubectl's own error.
 
-    It was called with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way.
-    One who asks an agent needs the rights to get Publishers and the Secret of the token, and to create
-    `pods/portforward`.
+    It ran with the same kubeconfig and context, so `kubectl get publishers.mailboat.dev` fails in the same way.
+    Requests to an agent need the rights to get Publishers and the token's Secret, and to create `pods/portforward`.
     """
 
 
@@ -505,95 +505,95 @@ class KubectlFailedError(PermanentError):
 
 
 class ClusterUnavailableError(RetryableError):
-    """The Kubernetes API did not answer, or has too much to do. The operator tries again by itself."""
+    """The Kubernetes API did not answer, or is overloaded. The operator retries automatically."""
 
 
 class ClusterConflictError(RetryableError):
-    """Somebody else changed or replaced the object meanwhile. The operator looks at it anew by itself."""
+    """Another client changed or replaced the object in the meantime. The operator reconciles it again."""
 
 
 class ClusterRefusedError(PermanentError):
-    """The Kubernetes API refused a request: the operator may not do it, or the object is not valid there.
+    """The Kubernetes API rejected a request: the operator lacks a right, or the object is invalid.
 
-    The message is the API's own. Look at the operator's ClusterRole, at quotas, and at admission policies.
+    The message is the API's own. Check the operator's ClusterRole, quotas and admission policies.
     """
 
 
 class OperatorDefectError(PermanentError):
-    """Internal error in the operator while it reconciled an object. It tries again, less and less often.
+    """Internal error in the operator while it reconciled an object. It retries with back-off.
 
-    The operator's log has the trace under the object's name. Report it with the log and the object's spec.
+    The operator's log has the traceback under the object's name. Report it with the log and the object's spec.
     """
 
 
 class AgentUnreachableError(RetryableError):
-    """The agent at that URL did not answer, or not in time: it may be starting, stopping, or at another address.
+    """The agent at that URL did not answer in time: it may be starting, stopping, or at another address.
 
-    The request may have been executed. To publish again, use the same request id: a published package is found, and
-    not published a second time.
+    The request may have been executed. Publish again with the same request id: a package that was published is found
+    and not published a second time.
     """
 
 
 class AgentDefectError(PermanentError):
     """Internal error in the agent, or the server at that URL is not a Mailboat agent.
 
-    Search the agent's log for the incident id: the log has the trace, which is never sent to callers.
+    Search the agent's log for the incident id: the log has the traceback, which is never sent to callers.
     """
 
 
 class QueueMissingError(UsageError):
-    """The publisher has no queue of that name: the subscriber is unknown, silent for too long, or has no error queue.
+    """The publisher has no such queue: the subscriber is unknown, expired, or has no error queue.
 
     `mailboat queues ls` lists the queues.
     """
 
 
 class BuildMissingError(UsageError):
-    """The log holds no package of a build of that id: none was published yet, or retention has removed them since.
+    """The log has no package of a build with that id: none was published yet, or retention removed them.
 
-    `mailboat bulk status` lists the builds that the log holds.
+    `mailboat bulk status` lists the builds in the log.
     """
 
 
 class AgentUnansweringError(RetryableError):
-    """A publisher's agent did not answer, or does not take requests at the moment. The operator asks again by itself.
+    """A publisher's agent did not answer, or does not accept requests now. The operator retries automatically.
 
-    Look at the Publisher's pod, at its Service, and at network policies between it and the operator.
+    Check the Publisher's pod, its Service, and network policies between it and the operator.
     """
 
 
 class AgentRefusedError(PermanentError):
-    """A publisher's agent refused a request for the reason that the message gives; the same again is refused again."""
+    """A publisher's agent rejected a request for the reason in the message; retrying will not help."""
 
 
 class BucketUnreachableError(RetryableError):
-    """The S3 server did not answer, or has a fault. The operator asks again by itself.
+    """The S3 server did not answer, or returned a server error. The operator retries automatically.
 
-    Look at `spec.blobs.s3.endpointUrl`, at `caSecretRef`, and at the network policy between operator and server.
+    Check `spec.blobs.s3.endpointUrl`, `caSecretRef`, and the network policy between operator and server.
     """
 
 
 class BucketRefusedError(PermanentError):
-    """The S3 server has no such bucket, or not for these credentials, or not in this region: the message says which."""
+    """The bucket does not exist, or not for these credentials or in this region: the message says which."""
 
 
 class BrokersUnreachableError(RetryableError):
-    """The brokers did not answer, or not in time. The operator asks again by itself, less and less often.
+    """The brokers did not answer in time. The operator retries with back-off.
 
-    Look at `spec.kafka.bootstrapServers`, at the network policy between operator and brokers, and at the credentials.
+    Check `spec.kafka.bootstrapServers`, the network policy between operator and brokers, and the credentials.
     """
 
 
 class BrokersRefusedError(PermanentError):
-    """The brokers refused a request, for the reason that the message gives: a right that is missing, or a setting."""
+    """The brokers rejected a request for the reason in the message: a missing right, or a broker setting."""
 
 
 class SecretMissingError(RetryableError):
-    """A Secret that a Journal names is missing, or has no entry of a name that is needed.
+    """A Secret that a Journal names is missing, or lacks a required entry.
 
-    Make it beside the Journal, with the entry that the message names; the operator sees it within seconds.
+    Create it in the Journal's namespace, with the entry that the message names; the operator notices within seconds.
     """
 
 
 class SecretMalformedError(RetryableError):
-    """What a Secret holds is not what it should be, such as a certificate in PEM. The message never quotes it."""
+    """A Secret's entry is not in the expected format, such as a certificate in PEM. The message never quotes it."""
