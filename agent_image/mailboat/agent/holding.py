@@ -16,9 +16,9 @@ from mailboat.model.identifiers import AgentName
 
 
 class SubscriberBusyError(StopError):
-    """A subscriber of this name runs on this home already, into another target.
+    """A subscriber with this name already runs on this home, with another target.
 
-    Stop that one, or give this one a name of its own.
+    Stop it, or use another name.
     """
 
     exit_code = 5

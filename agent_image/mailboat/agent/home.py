@@ -44,17 +44,17 @@ KEPT_CONFIG_FILE: Final = ".mailboat.json"
 
 
 class HomeMissingError(UsageError):
-    """There is no Mailboat home at the folder that was named. `mailboat init` makes one.
+    """The folder is not a Mailboat home. `mailboat init` creates one.
 
-    The home is `.mailboat` in the current folder unless `--home` or MAILBOAT_HOME says otherwise.
+    Default: `.mailboat` in the current folder; `--home` or MAILBOAT_HOME names another.
     """
 
 
 class HomeExistsError(UsageError):
-    """`mailboat init` was asked to make a home, or a new journal, where there is one already. Nothing was changed.
+    """`mailboat init` found an existing home or journal. Nothing was changed.
 
-    Use what is there, or name another place with `--home`. A home whose journal is lost gets a new one by
-    `mailboat init --new-journal`.
+    Use it, or name another place with `--home`. If the journal of a home is lost, `mailboat init --new-journal`
+    creates a new one.
     """
 
 

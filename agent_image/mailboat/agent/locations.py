@@ -31,7 +31,7 @@ ZIP_SUFFIXES: Final = frozenset({".zip", ".jar"})
 
 
 class PlaceUnusableError(UsageError):
-    """A file or folder can't be made at the place that was named: something else is there, or the name is invalid.
+    """A file or folder cannot be created at that place: it is taken, or the name is invalid.
 
     Name another place. Nothing was changed.
     """

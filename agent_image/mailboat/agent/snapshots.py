@@ -44,7 +44,7 @@ _NO_LIMITS: Final = PackageLimits(
 
 
 class TargetNotEmptyError(UsageError):
-    """A snapshot is restored into a new or an empty target only: what is there was left alone.
+    """A snapshot can only be restored into a new or empty target. The existing content was not touched.
 
     Name another place, or remove the target first.
     """

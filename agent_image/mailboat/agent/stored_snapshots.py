@@ -40,9 +40,9 @@ _UNFIT: Final = (JournalReplacedError, JournalTrimmedError, JournalShorterError)
 
 
 class SnapshotMissingError(UsageError):
-    """The blob store has no snapshot of that name.
+    """The blob store has no snapshot with that name.
 
-    `mailboat content snapshots` lists those that are there; `mailboat content snapshot TARGET blob:NAME` makes one.
+    `mailboat content snapshots` lists them; `mailboat content snapshot TARGET blob:NAME` creates one.
     """
 
 

@@ -23,16 +23,16 @@ _PLACES_OF_DIGEST: Final = (0, 1, 2, 3)
 
 
 class BlobStoreSharedError(StopError):
-    """Other journals store packages in this blob store too, and what they name can't be seen from here.
+    """Other journals use this blob store too, and the sweep cannot see which blobs they refer to.
 
-    So nothing was removed: a sweep would take away what only they name. Give each journal a prefix or folder of its
-    own. Where the other journal is no more, such as one that `init --new-journal` replaced, say so with
+    Nothing was removed, since the sweep would delete their blobs. Give each journal its own prefix or folder. If the
+    other journal no longer exists, for example after `init --new-journal`, run
     `mailboat blobs sweep --forget-journal ID`.
     """
 
 
 class SweepBusyError(RetryableError):
-    """Another process is sweeping the same blob store. One is enough: try again when it is done, minutes at most."""
+    """Another process is sweeping the same blob store. Retry when it is done, usually within minutes."""
 
 
 class Fate(enum.StrEnum):

@@ -36,17 +36,17 @@ _DIGITS: Final = 6
 
 
 class BuildBusyError(RetryableError):
-    """Another driver is at work on this build, or on another one of the same paths, so this one did nothing.
+    """Another driver works on this build, or on another build of the same paths. This one did nothing.
 
-    Wait until it is done (`mailboat bulk status`). The claim of a driver that died elsewhere is free after a minute,
-    which a new one waits for; on the machine where it ran it is free at once.
+    Wait until it is done (`mailboat bulk status`). The lease of a driver that died on another machine expires after a
+    minute, and a new driver waits for that; on the same machine it is released at once.
     """
 
 
 class BuildLostError(StopError):
-    """Another driver took the build over, since this one was not heard of for a minute. It published nothing more.
+    """Another driver took over the build after this one missed its lease for a minute. It published nothing more.
 
-    Nothing is to be done: the other one goes on with what was built and published so far.
+    No action is needed: the other driver continues with what was built and published so far.
     """
 
 

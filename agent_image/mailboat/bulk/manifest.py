@@ -57,9 +57,10 @@ ORDER_SCHEMA: Final = pa.schema([("signature", _DIGEST)])
 
 
 class ManifestDamagedError(StopError):
-    """A part of a build's manifest is gone or can't be read, so the build can't go on from it.
+    """A part of a build's manifest is missing or unreadable, so the build cannot be resumed.
 
-    Remove the build with `mailboat bulk forget ID`, and build anew: what was published already is published once more.
+    Remove the build with `mailboat bulk forget ID` and start a new one: packages that were already published are
+    published once more.
     """
 
 

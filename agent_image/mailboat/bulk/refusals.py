@@ -10,25 +10,25 @@ from mailboat.errors import PermanentError, RetryableError, UsageError
 
 
 class BuildIncompleteError(PermanentError):
-    """Some packages of a build could not be made, so nothing was published; the others are built and kept.
+    """Some packages of a build failed, so nothing was published; the other packages are built and kept.
 
-    The report names each path and its reason. Repair what is named and run the same command again: it builds what is
-    missing and publishes all. A source that changed while it was read needs nothing but the second run.
+    The report names each path and its reason. Repair them and run the same command again: it builds what is missing
+    and publishes everything. If the source changed while it was read, just run the command again.
     """
 
 
 class BuildConflictError(UsageError):
-    """A build of that id was begun for another source, other paths, another budget or log, or by another publisher.
+    """That build id belongs to a build of another source, other paths, another budget, log or publisher.
 
-    Give another `--build-id`, or none: then the id is made of what is built.
+    Use another `--build-id`, or omit it: the id is then derived from what is built.
     """
 
 
 class BuildOvertakenError(RetryableError):
-    """Packages of the same paths were published beside a build, and beside each of its further rounds.
+    """Packages of the same paths were published during a build and during each of its further rounds.
 
-    The build is complete, but what was published singly may have been turned back to what the source held when the
-    round began. Run the same command again when fewer publications go on, without a `--build-id`.
+    The build is complete, but content that was published in between may have been reverted to the source's state at the
+    start of the round. When fewer publications run, run the same command again without `--build-id`.
     """
 
 

@@ -24,9 +24,9 @@ LineOf = Callable[[str], int | None]
 
 
 class ConfigInvalidError(UsageError):
-    """The configuration has a key that does not exist, or a value that can't be meant. Nothing was started.
+    """The configuration has an unknown key or an invalid value. Nothing was started.
 
-    The message names the key. `docs/configuration.md` lists all keys; `mailboat init --print` shows the defaults.
+    The message names the key. `docs/configuration.md` lists all keys; `mailboat init --print` prints the defaults.
     """
 
 

@@ -37,9 +37,9 @@ _DIGEST_BYTES: Final = 32
 
 
 class SnapshotCorruptError(UntrustedInputError):
-    """The file is no snapshot, or it is damaged or cut short. Nothing of it was restored.
+    """The file is not a snapshot, or it is damaged or truncated. Nothing was restored.
 
-    Take another copy of it, or a new snapshot with `mailboat content snapshot`.
+    Use another copy, or take a new snapshot with `mailboat content snapshot`.
     """
 
 

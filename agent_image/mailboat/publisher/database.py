@@ -77,15 +77,15 @@ ALTER TABLE sources ADD COLUMN package_id TEXT;
 
 
 class PublisherStateCorruptError(StopError):
-    """A publisher's state file is damaged, or is none. It is never replaced in silence.
+    """The publisher's state file is damaged or not a state file. It is never overwritten automatically.
 
-    Restore it from a copy, or remove it: then request ids of earlier requests are forgotten, and the next
-    `publish --changed` publishes the whole source anew.
+    Restore it from a copy, or remove it: earlier request ids are then forgotten, and the next `publish --changed`
+    publishes the whole source again.
     """
 
 
 class PublisherBusyError(RetryableError):
-    """Another process of the same publisher held its state for longer than the time allowed. Try again."""
+    """Another process of the same publisher locked its state longer than the timeout. Retry."""
 
 
 def open_database(file: Path, synchronous: Synchronous = "FULL") -> sqlite3.Connection:

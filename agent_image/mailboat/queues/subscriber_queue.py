@@ -31,10 +31,10 @@ MAX_REMOVED_ENTRIES: Final = 10_000
 
 
 class RemovalRefusedError(UsageError):
-    """What was named can't be removed from the queue. Nothing was sent.
+    """The named packages cannot be removed from the queue. Nothing was sent.
 
-    Only the first entry can be removed alone, since a subscriber imports in order; of several, everything up to the
-    last of them is removed, and each must still be in the queue. `mailboat queues show` lists what is there now.
+    A subscriber imports in order, so removal starts at the first entry: naming several removes everything up to the
+    last of them, and each must still be in the queue. `mailboat queues show` lists the current entries.
     """
 
 

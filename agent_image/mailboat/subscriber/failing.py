@@ -29,10 +29,10 @@ _DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportE
 
 
 class ImportDefectError(StopError):
-    """Mailboat itself failed at a package, by a mistake in its code or a broken installation. Nothing was skipped.
+    """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
 
-    The subscriber stopped before the package, since giving it up would lose what a mended version imports. Run it with
-    `--verbose` for the trace, report that, and start a mended version; it goes on where this one stopped.
+    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose` for
+    the traceback, report it, and start a fixed version; it continues at the same package.
     """
 
 

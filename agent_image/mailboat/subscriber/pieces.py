@@ -41,10 +41,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class PiecesMissingError(UntrustedInputError):
-    """The journal no longer holds all pieces of a package, or what stands there does not make up the package.
+    """The journal no longer holds all pieces of a package, or the pieces do not form a package.
 
-    Retention removed the first of them, or a publisher appended what can't be put together. The package was not
-    imported; publish its paths again.
+    Retention removed the first pieces, or a publisher appended invalid ones. The package was not imported; publish its
+    paths again.
     """
 
 

@@ -21,25 +21,25 @@ class SubscriberPhase(enum.StrEnum):
     """The named states. The same words stand in announcements, on the command line and in metrics."""
 
     STARTING = "starting"
-    """It has not read anything yet."""
+    """The subscriber has not read anything yet."""
 
     IMPORTING = "importing"
-    """There is more in the log than it has imported."""
+    """The log holds packages that the subscriber has not imported yet."""
 
     CURRENT = "current"
-    """It has imported everything that was in the log when it last looked."""
+    """The subscriber has imported everything that the log held at its last read."""
 
     RETRYING = "retrying"
-    """A package failed and waits for its next attempt; those after it wait too, as order demands."""
+    """A package failed and waits for its next attempt; later packages wait behind it to keep the order."""
 
     WAITING = "waiting"
-    """Journal or storage is not usable at the moment. No attempt is counted and nothing is given up."""
+    """The journal or the storage is unavailable. No attempt is counted and nothing is given up."""
 
     WAITING_FOR = "waiting-for"
-    """It waits for its golden subscriber, whose name follows, to import the next package. No attempt is counted."""
+    """The subscriber waits until its golden subscriber, named after the state, has imported the next package."""
 
     STOPPED = "stopped"
-    """It ended: asked to, or because going on could lose content; then the cause is a named state."""
+    """The subscriber ended: it was stopped, or going on could lose content; then its error is a named state."""
 
 
 class SubscriberStatistics(Frozen):

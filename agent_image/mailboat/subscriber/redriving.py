@@ -30,25 +30,24 @@ _MANY: Final = ReadLimits(max_records=500)
 
 
 class PackageGoneError(PermanentError):
-    """The package to re-drive is not in the journal any more: retention has removed it. Publish the content again."""
+    """Retention has removed the package to redrive from the journal. Publish the content again."""
 
     is_of_package = True
 
 
 class PackageNotFollowedError(PermanentError):
-    """The package to re-drive is of a publisher that this subscriber does not follow now. It stays given up.
+    """The package to redrive belongs to a publisher that this subscriber does not follow. It stays in the error queue.
 
-    Start the subscriber so that it follows that publisher, too, and re-drive the package again.
+    Let the subscriber follow that publisher, and redrive the package again.
     """
 
     is_of_package = True
 
 
 class PackageSupersededError(PermanentError):
-    """A newer package of the same paths came after the one to re-drive, which would bring old content back.
+    """A newer package changed the same paths, so a redrive would bring back old content.
 
-    Publish these paths again where the target lacks what should be there. The newer package counts whoever published
-    it, as the subscriber may have followed others when it came.
+    If the target lacks content, publish these paths again. A newer package counts whichever publisher sent it.
     """
 
     is_of_package = True

@@ -31,12 +31,12 @@ _STATUSES: Final = (None, PackageStatus.IMPORTED, PackageStatus.REMOVED)
 
 
 class GoldenSilentError(RetryableError):
-    """A subscriber waits for its golden subscriber, and it may wait in vain.
+    """A subscriber waits for its golden subscriber, which may never confirm the package.
 
-    The golden subscriber has not announced itself lately, is not editable and so confirms nothing, does not follow the
-    publisher of the package, or is past the package and never said what became of it, as it was restored from a
-    snapshot or was not editable then. Start it, make it editable, let it follow the publisher; or clear the queue of
-    the one that waits, and publish the content again.
+    The golden subscriber has not announced itself recently, is not editable and so confirms nothing, does not follow
+    the package's publisher, or passed the package without confirming it (restored from a snapshot, or not editable at
+    the time). Start it, make it editable, or let it follow the publisher; or clear the queue of the waiting subscriber
+    and publish the content again.
     """
 
 

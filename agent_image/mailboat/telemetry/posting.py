@@ -25,10 +25,10 @@ _LEAST_SECONDS: Final = 0.001
 
 
 class WebhookUnreachableError(RetryableError):
-    """The webhook did not take an event: no connection, no answer in time, or an answer that says to try again.
+    """The webhook did not accept an event: no connection, a timeout, or a response that asks to retry.
 
-    The event is posted again, after a growing pause, and those behind it wait. Nothing is lost. Look at the receiver,
-    and at `events.webhook` in the configuration.
+    The event is retried with growing pauses, and later events wait behind it. Nothing is lost. Check the receiver, and
+    `events.webhook` in the configuration.
     """
 
 

@@ -37,10 +37,10 @@ class Absence(enum.StrEnum):
     """States of a subscriber that it can't tell itself."""
 
     SILENT = "silent"
-    """It ran, and did not say that it stops: it was killed, or its machine is gone. Start it again if it should run."""
+    """The subscriber stopped announcing itself without a clean stop: it was killed, or its machine is down."""
 
     NEW = "new"
-    """It is known here, but has not imported anything yet."""
+    """The subscriber is registered, but has not imported anything yet."""
 
 
 @dataclass(frozen=True, slots=True)

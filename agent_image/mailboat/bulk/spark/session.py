@@ -45,18 +45,18 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 
 
 class SparkMissingError(UsageError):
-    """Bulk builds need Spark, and PySpark or Java is not there, or is too old.
+    """Bulk builds need Spark, and PySpark or Java is missing or too old.
 
-    `pip install "mailboat[spark]"` brings PySpark 4.1 or newer; it needs Java 17 or newer, found by JAVA_HOME or on
-    the path.
+    `pip install "mailboat[spark]"` installs PySpark 4.1 or newer. It needs Java 17 or newer, found by JAVA_HOME or on
+    the PATH.
     """
 
 
 class SparkUnavailableError(RetryableError):
-    """Spark's Java machine runs, but no session could be started at the master that was named.
+    """Spark's JVM runs, but no session could be started at that master.
 
     Check the address (`local[*]`, `spark://HOST:PORT`, `k8s://…`), that a master listens there, and that it can reach
-    this machine. Nothing was built; the same command again goes on.
+    this machine. Nothing was built; run the same command again.
     """
 
 

@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 
 class FrameMismatchError(UsageError):
-    """The rows that a sink was given are not the bins of its source: some are missing, or of another cut.
+    """The rows written to the sink are not the bins of its source: some are missing, or cut differently.
 
-    None of them is published. A build is always of all that is below its roots, so write all rows of `bins_frame`, with
-    the options `source`, `roots`, `maxContentBytes` and `maxNodes` as they were cut; for a part of the source, cut with
-    the roots of that part. Where the source changed since, cut it anew.
+    Nothing was published. A build always covers everything below its roots, so write all rows of `bins_frame`, with
+    the same `source`, `roots`, `maxContentBytes` and `maxNodes` as when they were cut. For a part of the source, cut
+    with the roots of that part. If the source changed since, cut again.
     """
 
 

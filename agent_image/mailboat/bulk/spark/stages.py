@@ -39,10 +39,10 @@ Advance = Callable[[int], None]
 
 
 class SparkJobFailedError(RetryableError):
-    """Spark gave a job up: executors were lost, or a task failed more often than Spark tries it.
+    """Spark gave up a job: executors were lost, or a task failed too often.
 
-    The message has the first words of Spark's reason; its log has the rest. What was built is in the blob store: the
-    same command again goes on from there, and what no package refers to is swept.
+    The message has the beginning of Spark's reason; its log has the rest. Built packages are in the blob store: the
+    same command resumes from there, and packages that nothing refers to are swept.
     """
 
 
