@@ -19,13 +19,13 @@ from typing import Any, Final, Self
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import Home, create_home
-from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import DiscoveryMessage, SubscriberState, TopicRole
+from mailboat.model.requests import parse_request
 from mailboat.wire.messages import encode_message
 
 AUTHOR = AgentName("author")
@@ -82,7 +82,7 @@ def publish_with(count: int, folder: Path, subscribers: int) -> int:
         threading.setprofile(None)
         demand.write("-1\n")
         await_until(lambda: len(room.status().subscribers) == subscribers)
-        order = DistributionOrder("ADD", ("/page.html",), user_id="ann")
+        order = parse_request("ADD", ("/page.html",), user_id="ann")
         room.distribute(AUTHOR, order)
         calls.total = 0
         for number in range(count):
@@ -132,7 +132,7 @@ def measure_status(count: int, folder: Path) -> dict[str, Any]:
         place = folder / str(subscribers)
         with opened(place) as workspace, closing(room_of(workspace, place)) as room:
             for number in range(count):
-                room.distribute(AUTHOR, DistributionOrder("INVALIDATE", (f"/{number}",)))
+                room.distribute(AUTHOR, parse_request("INVALIDATE", (f"/{number}",)))
             append_announcements(workspace.journal, workspace.topic(TopicRole.DISCOVERY), subscribers, count // 2)
             room.start()
             await_until(lambda room=room, wanted=subscribers: len(room.status().subscribers) == wanted)
@@ -152,7 +152,7 @@ def measure_restart(count: int, folder: Path) -> dict[str, Any]:
     """An agent starts over a long log and is asked at once for the first page of a subscriber that is far behind."""
     with opened(folder) as workspace:
         with closing(room_of(workspace, folder)) as room:
-            room.distribute(AUTHOR, DistributionOrder("ADD", ("/page.html",)))
+            room.distribute(AUTHOR, parse_request("ADD", ("/page.html",)))
         record = workspace.journal.record_at(workspace.package_topic, Offset(0))
         assert record is not None
         for begin in range(0, count, 10_000):

@@ -11,7 +11,7 @@ from mailboat.clock import SystemClock
 from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import Engine, page_source
 from mailboat.testing.target_contract import content_of

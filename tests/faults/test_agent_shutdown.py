@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from mailboat.api.client import HttpControl
-from mailboat.api.records import DistributionOrder, DistributionView
+from mailboat.api.records import DistributionView
 from mailboat.errors import AgentUnreachableError, RetryableError
+from mailboat.model.requests import parse_request
 from mailboat.testing.patience import wait_until
 
 SHUTDOWN_SECONDS = 20.0
@@ -52,7 +53,7 @@ class Load:
         with HttpControl(self._url) as control:
             while True:
                 request = f"caller-{caller}-{number}"
-                order = DistributionOrder("ADD", (f"/{number % 5}.html",), request_id=request)
+                order = parse_request("ADD", (f"/{number % 5}.html",), request_id=request)
                 try:
                     self.accepted[request] = control.distribute("author", order)
                 except AgentUnreachableError:
@@ -106,7 +107,7 @@ def test_sigterm_under_load_loses_nothing_that_was_accepted_and_needs_no_repair(
     try:
         with HttpControl(url) as control:
             for request, before in load.accepted.items():
-                after = control.distribute("author", DistributionOrder("ADD", before.paths, request_id=request))
+                after = control.distribute("author", parse_request("ADD", before.paths, request_id=request))
                 assert (after.is_repeat, after.offset) == (True, before.offset)
             wait_until(lambda: {one.name for one in control.status().subscribers} == EDGES, "both to be known")
             last = max(load.accepted.values(), key=lambda one: one.offset)

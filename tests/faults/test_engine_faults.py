@@ -19,7 +19,7 @@ from mailboat.journal.port import NewRecord, TopicSettings
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import Position
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscription import Until
 from mailboat.testing import crash_scenario

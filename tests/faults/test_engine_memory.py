@@ -14,7 +14,7 @@ from mailboat.model.identifiers import Offset, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import PACKAGES, Engine, digest_of, page_source
 

@@ -14,8 +14,8 @@ import pytest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import StorageFullError
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
 from mailboat.publisher.pieces import PieceSettings
-from mailboat.publisher.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site

@@ -21,7 +21,7 @@ from mailboat.errors import AppendUncertainError, JournalReplacedError
 from mailboat.journal.port import Edge, NewRecord
 from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
 from mailboat.testing.kafka_broker import KafkaBroker

@@ -21,7 +21,7 @@ from mailboat.journal.port import Edge, NewRecord
 from mailboat.model.identifiers import Offset, RequestId, TopicName
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.publisher.settings import PublisherSettings
 from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end

@@ -23,7 +23,7 @@ from mailboat.errors import (
     BlobStoreUnavailableError,
 )
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock

@@ -13,7 +13,6 @@ from mailboat.agent.control.archive import JournalArchive
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
 from mailboat.api.client import HttpControl
-from mailboat.api.records import DistributionOrder
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
@@ -29,6 +28,7 @@ from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
+from mailboat.model.requests import parse_request
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
@@ -68,7 +68,7 @@ def test_a_publisher_and_subscribers_run_in_one_process_and_serve_its_api(tmp_pa
         try:
             wait_until(lambda: [one.state for one in room.status().subscribers] == ["current"] * 2)
             with HttpControl(server.url) as control:
-                order = DistributionOrder("ADD", ("/index.html",), request_id="first")
+                order = parse_request("ADD", ("/index.html",), request_id="first")
                 sent = control.distribute("author", order)
                 done = control.distribution("author", "first", wait_seconds=PATIENCE_SECONDS)
                 assert (done.state, set(done.imported)) == ("distributed", {"edge-1", "edge-2"})

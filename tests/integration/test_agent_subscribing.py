@@ -44,7 +44,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.running import ImportRun
 from mailboat.subscriber.subscription import Until

@@ -15,7 +15,6 @@ from mailboat.agent.composition import prepare
 from mailboat.agent.home import Home
 from mailboat.agent.inspection import records_of
 from mailboat.agent.running import AgentProcess
-from mailboat.api.records import DistributionOrder
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
@@ -30,7 +29,7 @@ from mailboat.config.document import (
 from mailboat.config.storage import Secret
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.testing.patience import wait_until
 from mailboat.wire.events import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -123,7 +122,7 @@ def test_a_package_that_arrived_is_told_on_the_topic_to_the_webhook_in_metrics_a
         room = process.room
         assert room is not None
         wait_until(lambda: len(room.status().subscribers) == 2)
-        sent = room.distribute("author", DistributionOrder("ADD", ("/index.html",), trace_parent=TRACE))
+        sent = room.distribute("author", parse_request("ADD", ("/index.html",), trace_parent=TRACE))
         (event,) = wait_until(lambda: events_of(process))
         assert (event.package_id, event.offset, event.paths, event.missed) == (
             sent.package_id,
@@ -150,7 +149,7 @@ def test_what_was_published_while_the_agent_was_away_is_told_after_its_start(
     with AgentProcess(home) as process:
         process.start()
         assert process.room is not None
-        process.room.distribute("author", DistributionOrder("ADD", ("/index.html",), request_id="first"))
+        process.room.distribute("author", parse_request("ADD", ("/index.html",), request_id="first"))
         wait_until(lambda: len(taken.events) == 1)
     with AgentProcess(home) as process:  # another process of the same home publishes, and the agent is not there
         publisher = process.workspace.publisher("author")

@@ -40,7 +40,7 @@ from mailboat.model.messages import Action, FailureCause
 from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.model.requests import DistributionRequest
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of, memory_engine
 from mailboat.testing.memory_content import MemorySource

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.room import ControlRoom
-from mailboat.api.records import DistributionOrder, DistributionView
+from mailboat.api.records import DistributionView
 from mailboat.config.document import (
     ThrottleConfig,
 )
@@ -27,6 +28,7 @@ from mailboat.errors import (
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart, TopicRole
+from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.testing.control_harbour import (
     AUTHOR,
     FAILED,
@@ -43,7 +45,7 @@ from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 class TestDistribute:
     def test_content_of_the_publishers_source_is_published(self, room: ControlRoom) -> None:
-        order = DistributionOrder("ADD", ("/1.html",), ("/1.html",), "r1", "ann")
+        order = parse_request("ADD", ("/1.html",), ("/1.html",), "r1", "ann")
         done = room.distribute(AUTHOR, order)
         found = room.distribution(AUTHOR, done.package_id)
         assert (found.action, found.paths, found.deep_paths) == ("ADD", ("/1.html",), ("/1.html",))
@@ -52,45 +54,45 @@ class TestDistribute:
         assert found.published_ms is not None
 
     def test_the_same_request_id_is_the_same_request(self, room: ControlRoom) -> None:
-        order = DistributionOrder("DELETE", ("/old",), request_id="r1")
+        order = parse_request("DELETE", ("/old",), request_id="r1")
         first, again = room.distribute(AUTHOR, order), room.distribute(AUTHOR, order)
         assert (again.offset, again.package_id, again.is_repeat) == (first.offset, first.package_id, True)
         with pytest.raises(RequestConflictError):
             room.distribute(AUTHOR, replace(order, paths=("/other",)))
 
     def test_deep_means_nothing_to_actions_without_depth(self, room: ControlRoom) -> None:
-        order = DistributionOrder("DELETE", ("/old",), ("/old",))
+        order = parse_request("DELETE", ("/old",), ("/old",))
         assert room.distribution(AUTHOR, room.distribute(AUTHOR, order).package_id).deep_paths == ()
 
     @pytest.mark.parametrize(
-        ("order", "error"),
+        ("request_of", "error"),
         [
-            (DistributionOrder("PULL", ("/a",)), UsageError),
-            (DistributionOrder("add", ("/a",)), UsageError),
-            (DistributionOrder("ADD", ()), UsageError),
-            (DistributionOrder("ADD", ("/1.html", "/1.html")), UsageError),
-            (DistributionOrder("ADD", ("/1.html",), ("/2.html",)), UsageError),
-            (DistributionOrder("ADD", ("/nowhere",)), SourceMissingError),
-            (DistributionOrder("ADD", ("relative",)), PathRefusedError),
-            (DistributionOrder("DELETE", ("/a/../../etc",)), PathRefusedError),
-            (DistributionOrder("DELETE", ("/",)), UsageError),
-            (DistributionOrder("DELETE", tuple(f"/{n}" for n in range(501))), LimitExceededError),
-            (DistributionOrder("ADD", ("/1.html",), tuple(f"/{n}" for n in range(501))), LimitExceededError),
-            (DistributionOrder("DELETE", ("/a",), request_id="with space"), UsageError),
-            (DistributionOrder("DELETE", ("/a",), user_id="x" * 201), UsageError),
-            (DistributionOrder("DELETE", ("/a",), user_id="line\nbreak"), UsageError),
+            (lambda: parse_request("PULL", ("/a",)), UsageError),
+            (lambda: parse_request("add", ("/a",)), UsageError),
+            (lambda: parse_request("ADD", ()), UsageError),
+            (lambda: parse_request("ADD", ("/1.html", "/1.html")), UsageError),
+            (lambda: parse_request("ADD", ("/1.html",), ("/2.html",)), UsageError),
+            (lambda: parse_request("ADD", ("/nowhere",)), SourceMissingError),
+            (lambda: parse_request("ADD", ("relative",)), PathRefusedError),
+            (lambda: parse_request("DELETE", ("/a/../../etc",)), PathRefusedError),
+            (lambda: parse_request("DELETE", ("/",)), UsageError),
+            (lambda: parse_request("DELETE", tuple(f"/{n}" for n in range(501))), LimitExceededError),
+            (lambda: parse_request("ADD", ("/1.html",), tuple(f"/{n}" for n in range(501))), LimitExceededError),
+            (lambda: parse_request("DELETE", ("/a",), request_id="with space"), UsageError),
+            (lambda: parse_request("DELETE", ("/a",), user_id="x" * 201), UsageError),
+            (lambda: parse_request("DELETE", ("/a",), user_id="line\nbreak"), UsageError),
         ],
     )
-    def test_what_can_not_be_meant_is_refused_before_anything_is_written(
-        self, harbour: Harbour, room: ControlRoom, order: DistributionOrder, error: type[Exception]
+    def test_invalid_request_is_refused_before_anything_is_written(
+        self, harbour: Harbour, room: ControlRoom, request_of: Callable[[], DistributionRequest], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
-            room.distribute(AUTHOR, order)
+            room.distribute(AUTHOR, request_of())
         assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 0
 
     def test_a_publisher_without_a_source_takes_what_needs_none(self, room: ControlRoom) -> None:
         with pytest.raises(UsageError, match="no source"):
-            room.distribute(OTHER, DistributionOrder("ADD", ("/1.html",)))
+            room.distribute(OTHER, parse_request("ADD", ("/1.html",)))
         assert publish(room, publisher=OTHER)[0].offset == 0
 
     def test_a_publisher_that_is_not_here_is_named_with_those_that_are(self, room: ControlRoom) -> None:
@@ -104,7 +106,7 @@ class TestDistribute:
 
         def one(number: int) -> DistributionView:
             action, path = ("ADD", f"/{number % 5}.html") if number % 2 else ("DELETE", f"/gone-{number}")
-            return room.distribute(AUTHOR, DistributionOrder(action, (path,), user_id=f"user-{number % 7}"))
+            return room.distribute(AUTHOR, parse_request(action, (path,), user_id=f"user-{number % 7}"))
 
         with ThreadPoolExecutor(24) as pool:
             done = list(pool.map(one, range(200)))
@@ -119,7 +121,7 @@ class TestDistribute:
         def one(number: int) -> str:
             path = f"/{number}.html" if number % 5 < 4 and number < 5 else f"/missing-{number}"
             try:
-                return room.distribute(AUTHOR, DistributionOrder("ADD", (path,))).state
+                return room.distribute(AUTHOR, parse_request("ADD", (path,))).state
             except SourceMissingError:
                 return "missing"
 
@@ -164,7 +166,7 @@ class TestThrottle:
         assert publish(harbour.room(is_running=True))
 
     def test_a_repeat_is_answered_whatever_the_backlog(self, harbour: Harbour, room: ControlRoom) -> None:
-        order = DistributionOrder("DELETE", ("/a",), request_id="r")
+        order = parse_request("DELETE", ("/a",), request_id="r")
         room.distribute(AUTHOR, order)
         publish(room, 10)
         harbour.subscriber(is_editable=True).announce(-1)
@@ -197,7 +199,7 @@ class TestDistribution:
             tuple(f"/{number}" for number in range(101)),
             tuple(f"/{n:02}" + ("/" + "ä" * 100) * 6 for n in range(20)),
         ):
-            room.distribute(AUTHOR, DistributionOrder("INVALIDATE", paths))
+            room.distribute(AUTHOR, parse_request("INVALIDATE", paths))
         long, many = room.distributions(AUTHOR).items
         assert (len(many.paths), many.path_count, many.are_paths_cut) == (100, 101, True)
         assert (len(long.paths), long.path_count, long.are_paths_cut) == (13, 20, True)
@@ -299,7 +301,7 @@ class TestDistribution:
         self, harbour: Harbour, room: ControlRoom
     ) -> None:
         publish(room, 3)
-        done = room.distribute(AUTHOR, DistributionOrder("DELETE", ("/x",), request_id="theirs"))
+        done = room.distribute(AUTHOR, parse_request("DELETE", ("/x",), request_id="theirs"))
         publish(room, 3)
         unnamed = publish(room)[0]
         for file in harbour.home.publishers_path.glob("*"):

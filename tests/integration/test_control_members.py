@@ -13,9 +13,10 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import audience_of, members_below, position_findings
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import Home, KnownSubscriber
-from mailboat.api.records import DistributionOrder, SubscriberStatusView
+from mailboat.api.records import SubscriberStatusView
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.requests import parse_request
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_one_that_was_never_started_has_all_before_it(boat: Any, site: Path) -> 
         assert (web.state, web.next_offset, web.lag, web.target) == ("new", None, None, "files:/nowhere")
         assert room.queue("author", "web").queue.count == 1
         assert room.errors("web").items == ()
-        done = room.distribute("author", DistributionOrder("INVALIDATE", ("/x",)))
+        done = room.distribute("author", parse_request("INVALIDATE", ("/x",)))
         assert room.distribution("author", done.package_id).waiting == ("web",)
 
 

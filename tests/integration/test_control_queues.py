@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 from mailboat.agent.control.room import ControlRoom
-from mailboat.api.records import DistributionOrder
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
@@ -23,6 +22,7 @@ from mailboat.model.messages import (
     RedriveMessage,
     TopicRole,
 )
+from mailboat.model.requests import parse_request
 from mailboat.queues.following import LogFollower
 from mailboat.queues.subscriber_queue import RemovalRefusedError
 from mailboat.testing.control_harbour import (
@@ -62,7 +62,7 @@ def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(
 class TestQueues:
     def test_a_queue_shows_what_its_subscriber_has_not_imported(self, harbour: Harbour, room: ControlRoom) -> None:
         for number in range(3):
-            room.distribute(AUTHOR, DistributionOrder("DELETE", (f"/{number}", "/x"), user_id="ann"))
+            room.distribute(AUTHOR, parse_request("DELETE", (f"/{number}", "/x"), user_id="ann"))
             publish(room, publisher=OTHER)
         edge = harbour.subscriber(publishers=(AUTHOR, OTHER), is_editable=True)
         edge.announce(1, retries=1, cause=CAUSE)

@@ -12,7 +12,6 @@ from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import readable, records_of
-from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig
@@ -29,6 +28,7 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
+from mailboat.model.requests import parse_request
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 
@@ -63,7 +63,7 @@ def test_packages_queues_waits_and_clears_work_over_kafka(workspace: Workspace, 
     try:
         if is_running:
             room.start()
-        order = DistributionOrder("DELETE", ("/old",), user_id="ann")
+        order = parse_request("DELETE", ("/old",), user_id="ann")
         first, *_, last = [room.distribute(AUTHOR, order) for _ in range(4)]
         announce(workspace, 0)
         wait_until(lambda: [one.lag for one in room.status().subscribers] == [3])

@@ -10,9 +10,10 @@ import pytest
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import create_home
-from mailboat.api.records import DistributionOrder, DistributionView
+from mailboat.api.records import DistributionView
 from mailboat.config.document import Config
 from mailboat.errors import DistributionMissingError
+from mailboat.model.requests import parse_request
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def room(tmp_path: Path) -> Iterator[ControlRoom]:
 
 
 def publish(room: ControlRoom, request_id: str) -> DistributionView:
-    return room.distribute("author", DistributionOrder("INVALIDATE", ("/a",), request_id=request_id))
+    return room.distribute("author", parse_request("INVALIDATE", ("/a",), request_id=request_id))
 
 
 @pytest.mark.parametrize("name", ["1", "package-0@1"])

@@ -13,7 +13,7 @@ from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import JournalReader, Start
 from mailboat.model.identifiers import TopicName
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import PACKAGES, Engine, memory_engine, page_source
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget

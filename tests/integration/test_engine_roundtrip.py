@@ -8,7 +8,7 @@ import pytest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of, write_site

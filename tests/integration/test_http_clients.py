@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 from mailboat.api.client import HttpControl
-from mailboat.api.records import DistributionOrder
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
@@ -28,6 +27,7 @@ from mailboat.errors import AccessDeniedError, HttpStartFailedError, PathForbidd
 from mailboat.http.access import check_access
 from mailboat.http.connections import PROBE_RESERVE
 from mailboat.http.server import HttpServer
+from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
@@ -38,9 +38,9 @@ SMALL = HttpConfig(max_body_bytes=2000)
 ORDER = {"action": "ADD", "paths": ["/a"]}
 DISTRIBUTIONS = "/api/v1/publishers/author/distributions"
 
-get = partial(httpx.get, timeout=PATIENCE_SECONDS)
-post = partial(httpx.post, timeout=PATIENCE_SECONDS)
-new_client = partial(httpx.Client, timeout=PATIENCE_SECONDS)
+get = partial(httpx2.get, timeout=PATIENCE_SECONDS)
+post = partial(httpx2.post, timeout=PATIENCE_SECONDS)
+new_client = partial(httpx2.Client, timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_leaves_nothing(
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off(control: FakeControl, serve: Any) -> None:
     for number in range(400):
-        control.distribute("author", DistributionOrder("ADD", (f"/{number}/{'x' * 2000}",)))
+        control.distribute("author", parse_request("ADD", (f"/{number}/{'x' * 2000}",)))
     server: HttpServer = serve(control, QUICK)
     with connected(server.url) as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -318,7 +318,7 @@ def test_a_token_may_do_what_its_verbs_say(
 
 
 @pytest.fixture
-def newsroom(control: FakeControl, serve: Any, tmp_path: Path) -> Iterator[httpx.Client]:
+def newsroom(control: FakeControl, serve: Any, tmp_path: Path) -> Iterator[httpx2.Client]:
     """A client whose token may distribute some paths only."""
     (tmp_path / "newsroom").write_text("token-of-newsroom")
     token = TokenConfig(
@@ -342,7 +342,7 @@ def newsroom(control: FakeControl, serve: Any, tmp_path: Path) -> Iterator[httpx
     ],
 )
 def test_a_token_distributes_the_paths_that_it_covers(
-    order: dict[str, Any], control: FakeControl, newsroom: httpx.Client
+    order: dict[str, Any], control: FakeControl, newsroom: httpx2.Client
 ) -> None:
     assert newsroom.post(DISTRIBUTIONS, json=order).status_code == 202
     form = {"action": order["action"], "path": order.get("paths", []), "deep": "true"}
@@ -371,7 +371,7 @@ def test_a_token_distributes_the_paths_that_it_covers(
     ],
 )
 def test_a_request_with_one_path_outside_of_its_token_is_refused_as_a_whole(
-    path: str, status: int, control: FakeControl, newsroom: httpx.Client
+    path: str, status: int, control: FakeControl, newsroom: httpx2.Client
 ) -> None:
     named = {"paths": ["/static/a", path]}
     orders = [{"action": one, **named} for one in ("ADD", "DELETE", "INVALIDATE")]
@@ -390,14 +390,14 @@ def test_a_request_with_one_path_outside_of_its_token_is_refused_as_a_whole(
 
 
 def test_a_refused_path_is_named_in_the_audit_line_and_by_the_client(
-    control: FakeControl, newsroom: httpx.Client, caplog: pytest.LogCaptureFixture
+    control: FakeControl, newsroom: httpx2.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mailboat.audit")
     with (
         HttpControl(str(newsroom.base_url), "token-of-newsroom") as client,
         pytest.raises(PathForbiddenError, match="the token newsroom may not distribute /other"),
     ):
-        client.distribute("author", DistributionOrder("DELETE", ("/other",)))
+        client.distribute("author", parse_request("DELETE", ("/other",)))
     (line,) = [one.getMessage() for one in caplog.records if one.name == "mailboat.audit"]
     assert "publisher=author action=DELETE paths=1 outcome=PathForbidden status=403" in line
     assert line.startswith("API request: caller=")
@@ -442,7 +442,7 @@ def test_a_stranger_is_told_nothing(headers: dict[str, str], control: FakeContro
     url = serve(control, HttpConfig(tokens=tokens)).url
     encoded = {name: value.encode("latin-1") for name, value in headers.items()}
     for method, path in (("GET", "/api/v1/status"), ("POST", CLEAR), ("GET", "/no/such/path"), ("GET", "/metrics")):
-        answer = httpx.request(method, url + path, headers=encoded, timeout=PATIENCE_SECONDS)
+        answer = httpx2.request(method, url + path, headers=encoded, timeout=PATIENCE_SECONDS)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert answer.json() == {"type": "about:blank", "title": "Unauthorized", "status": 401}
@@ -467,9 +467,9 @@ def test_basic_authentication_takes_the_token_as_password(control: FakeControl, 
 
 def test_the_client_tells_a_wrong_token_from_one_that_may_not(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    with HttpControl(url, "nobody's") as stranger, pytest.raises(AccessDeniedError, match="wants a token") as refused:
+    with HttpControl(url, "unknown") as stranger, pytest.raises(AccessDeniedError, match="requires a token") as refused:
         stranger.status()
-    assert refused.value.next_step == "give one with --token-file FILE or in MAILBOAT_TOKEN"
+    assert refused.value.next_step == "pass one with --token-file FILE or in MAILBOAT_TOKEN"
     with HttpControl(url, "token-of-viewer") as viewer, pytest.raises(AccessDeniedError, match="does not let"):
         viewer.clear("author", "edge-1")
 
@@ -510,7 +510,7 @@ def test_a_token_file_that_vanishes_leaves_its_token_as_it_was(
 
 def test_the_user_of_a_request_is_the_token_s_name(control: FakeControl, serve: Any, tokens: Any) -> None:
     url = serve(control, HttpConfig(tokens=tokens)).url
-    order = DistributionOrder("ADD", ("/a",), user_id="somebody else")
+    order = parse_request("ADD", ("/a",), user_id="somebody else")
     with HttpControl(url, "token-of-editor") as editor, HttpControl(url, "token-of-root") as root:
         assert editor.distribute("author", order).user_id == "editor"
         assert root.distribute("author", order).user_id == "somebody else"
@@ -518,7 +518,7 @@ def test_the_user_of_a_request_is_the_token_s_name(control: FakeControl, serve: 
 
 def test_without_tokens_only_this_machine_may_be_served() -> None:
     with pytest.raises(ConfigInvalidError, match=r"http\.host is 0\.0\.0\.0.*no http\.tokens"):
-        HttpServer(httpx.ASGITransport, HttpConfig(host="0.0.0.0"))  # type: ignore[arg-type]  # never called
+        HttpServer(httpx2.ASGITransport, HttpConfig(host="0.0.0.0"))  # type: ignore[arg-type]  # never called
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ def test_every_mutating_call_leaves_one_audit_line(
 
 def test_a_port_in_use_is_an_error_that_says_so(control: FakeControl, serve: Any) -> None:
     port = urlsplit(serve(control).url).port
-    second = HttpServer(httpx.ASGITransport, HttpConfig(port=int(port or 0)))  # type: ignore[arg-type]  # never called
+    second = HttpServer(httpx2.ASGITransport, HttpConfig(port=int(port or 0)))  # type: ignore[arg-type]  # never called
     with pytest.raises(PortTakenError, match=f"127.0.0.1 port {port}"):
         second.start()
 
@@ -625,7 +625,7 @@ def test_a_server_that_can_t_begin_to_serve_is_an_error(monkeypatch: pytest.Monk
     closed = socket.socket()
     closed.close()
     monkeypatch.setattr("mailboat.http.server._listen", lambda _: closed)
-    server = HttpServer(httpx.ASGITransport, HttpConfig())  # type: ignore[arg-type]  # never called
+    server = HttpServer(httpx2.ASGITransport, HttpConfig())  # type: ignore[arg-type]  # never called
     monkeypatch.setattr(HttpServer, "url", "http://agent")
     with pytest.raises(HttpStartFailedError, match="http://agent did not start: "):
         server.start()
@@ -647,7 +647,7 @@ class Asked(FakeControl):
 def test_stopping_answers_those_who_wait_and_ends_within_the_deadline(serve: Any) -> None:
     control = Asked()
     server: HttpServer = serve(control)
-    made = control.distribute("author", DistributionOrder("ADD", ("/a",)))
+    made = control.distribute("author", parse_request("ADD", ("/a",)))
     answers = []
 
     def wait_for_it() -> None:
@@ -701,7 +701,7 @@ def test_probes_answer_while_every_thread_is_busy_and_nobody_keeps_the_server_fr
 def test_a_hundred_callers_at_once_are_all_served_once(control: FakeControl, serve: Any) -> None:
     url = serve(control, HttpConfig(requests_per_second=1000.0, burst_requests=1000)).url
     results: list[int] = []
-    with new_client(base_url=url, limits=httpx.Limits(max_connections=40)) as client:
+    with new_client(base_url=url, limits=httpx2.Limits(max_connections=40)) as client:
 
         def publish(number: int) -> None:
             order = {**ORDER, "request_id": f"r-{number // 2}"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
-from mailboat.api.records import BuildFollowerView, BuildView, CauseView, DistributionOrder
+from mailboat.api.records import BuildFollowerView, BuildView, CauseView
 from mailboat.errors import (
     AgentDefectError,
     AgentMissingError,
@@ -30,9 +30,10 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.pages import WHOLE_LIST
+from mailboat.model.requests import parse_request
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
-ADD = DistributionOrder("ADD", ("/news",), ("/news",))
+ADD = parse_request("ADD", ("/news",), ("/news",))
 CAUSE = CauseView("StorageFull", "no space is left in /srv/site", "/news")
 
 
@@ -195,5 +196,5 @@ def test_an_agent_that_does_not_run_is_unreachable_by_its_url() -> None:
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://[::1"])
 def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
-    with pytest.raises(UsageError, match="no agent's URL"):
+    with pytest.raises(UsageError, match="invalid agent URL"):
         HttpControl(url)

@@ -14,11 +14,12 @@ from mailboat.agent.composition import prepare
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
 from mailboat.api.client import HttpControl
-from mailboat.api.records import CauseView, DistributionOrder
+from mailboat.api.records import CauseView
 from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.http.application import api_description
 from mailboat.http.description import operations
 from mailboat.http.serving import server_of
+from mailboat.model.requests import parse_request
 from mailboat.testing.examples import examples
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
@@ -66,7 +67,7 @@ def agent_url(serve: Any) -> str:
     """An agent with something in its log, in its queues and in an error queue."""
     control = FakeControl(FakeSubscriber("edge-1"), FakeSubscriber("edge-2", is_editable=False))
     for number in range(3):
-        control.distribute("author", DistributionOrder("ADD", (f"/{number}",)))
+        control.distribute("author", parse_request("ADD", (f"/{number}",)))
     control.give_up("edge-2", 0, CauseView("StorageFull", "no space is left"))
     url: str = serve(control, UNHURRIED).url
     return url
@@ -92,7 +93,7 @@ def real_agent_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.start()
         with HttpControl(server.url) as control:
             for number in range(3):
-                control.distribute("author", DistributionOrder("ADD", (f"/{number}.html",)))
+                control.distribute("author", parse_request("ADD", (f"/{number}.html",)))
         yield server.url
         server.stop(process.deadline())
 

@@ -9,11 +9,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from jsonschema_rs import validator_for
 from mailboat.agent.health import AgentView, LivenessView, ReadinessView
-from mailboat.api.records import CauseView, CommandView, DistributionOrder
+from mailboat.api.records import CauseView, CommandView
 from mailboat.clock import SystemClock
 from mailboat.config.document import HttpConfig
 from mailboat.errors import JournalUnavailableError, PathRefusedError, ThrottledError
@@ -21,6 +21,7 @@ from mailboat.http.application import api_description
 from mailboat.http.description import operations
 from mailboat.http.probes import create_probe_app
 from mailboat.http.serving import Probes
+from mailboat.model.requests import parse_request
 from mailboat.telemetry.exposition import AgentMetrics
 from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
@@ -34,20 +35,20 @@ CAUSE = CauseView("StorageFull", "no space is left", "/a", "trace…")
 def control() -> FakeControl:
     made = FakeControl(FakeSubscriber("edge-1", error=CAUSE), FakeSubscriber("edge.2", is_editable=False))
     for number in range(3):
-        made.distribute("author", DistributionOrder("ADD", (f"/{number}", f"/{number}/more"), user_id="editor"))
+        made.distribute("author", parse_request("ADD", (f"/{number}", f"/{number}/more"), user_id="editor"))
     return made
 
 
 @pytest.fixture
 def agent(control: FakeControl, serve: Any) -> Any:
-    with httpx.Client(base_url=serve(control).url, timeout=PATIENCE_SECONDS) as client:
+    with httpx2.Client(base_url=serve(control).url, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
 
 
-def test_a_publication_says_where_to_ask_for_it(agent: httpx.Client) -> None:
+def test_a_publication_says_where_to_ask_for_it(agent: httpx2.Client) -> None:
     order = {"action": "ADD", "paths": ["/a"], "request_id": "r"}
     answer = agent.post("/api/v1/publishers/author/distributions", json=order)
     assert answer.status_code == 202
@@ -55,7 +56,7 @@ def test_a_publication_says_where_to_ask_for_it(agent: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("key", ["once", '"once"'])
-def test_an_idempotency_key_is_the_request_id(agent: httpx.Client, key: str) -> None:
+def test_an_idempotency_key_is_the_request_id(agent: httpx2.Client, key: str) -> None:
     where, order = "/api/v1/publishers/author/distributions", {"action": "ADD", "paths": ["/a"]}
     first, again = (agent.post(where, json=order, headers={"Idempotency-Key": key}).json() for _ in range(2))
     assert (first["request_id"], first["is_repeat"]) == ("once", False)
@@ -66,7 +67,7 @@ def test_an_idempotency_key_is_the_request_id(agent: httpx.Client, key: str) -> 
     assert (conflict.status_code, conflict.json()["title"]) == (409, "RequestConflict")
 
 
-def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx.Client) -> None:
+def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx2.Client) -> None:
     where, seen = "/api/v1/publishers/author/queues/edge-1?max_items=2", []
     while where:
         answer = agent.get(where)
@@ -76,7 +77,7 @@ def test_pages_of_a_queue_lead_to_the_next_one(agent: httpx.Client) -> None:
     assert seen == [0, 1, 2]
 
 
-def test_requests_are_listed_the_newest_first_by_links(agent: httpx.Client) -> None:
+def test_requests_are_listed_the_newest_first_by_links(agent: httpx2.Client) -> None:
     where, seen = "/api/v1/publishers/author/distributions?max_items=2", []
     while where:
         answer = agent.get(where)
@@ -86,15 +87,15 @@ def test_requests_are_listed_the_newest_first_by_links(agent: httpx.Client) -> N
     assert seen == [2, 1, 0]
 
 
-def test_a_package_is_found_by_offset_package_id_and_request_id(agent: httpx.Client, control: FakeControl) -> None:
-    made = control.distribute("author", DistributionOrder("ADD", ("/a",), request_id="r-1"))
+def test_a_package_is_found_by_offset_package_id_and_request_id(agent: httpx2.Client, control: FakeControl) -> None:
+    made = control.distribute("author", parse_request("ADD", ("/a",), request_id="r-1"))
     for reference in (str(made.offset), made.package_id, "r-1"):
         assert agent.get(f"/api/v1/packages/{reference}").json()["package_id"] == made.package_id
     assert agent.get("/api/v1/packages/none").status_code == 404
     assert agent.get(f"/api/v1/packages/{'9' * 60}").status_code == 404
 
 
-def test_the_journal_shows_its_topics(agent: httpx.Client) -> None:
+def test_the_journal_shows_its_topics(agent: httpx2.Client) -> None:
     document = agent.get("/api/v1/journal").json()
     assert (document["journal"]["next_offset"], document["topics"][0]["role"]) == (3, "package")
 
@@ -110,7 +111,7 @@ def test_the_journal_shows_its_topics(agent: httpx.Client) -> None:
         (b"", "body"),
     ],
 )
-def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Client, body: bytes, told: str) -> None:
+def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx2.Client, body: bytes, told: str) -> None:
     headers = {"Content-Type": "application/json"}
     answer = agent.post("/api/v1/publishers/author/distributions", content=body, headers=headers)
     assert answer.status_code == 400
@@ -127,7 +128,7 @@ def test_a_body_that_cannot_be_meant_is_told_where_it_is_wrong(agent: httpx.Clie
     ],
 )
 def test_a_member_that_is_not_known_is_refused_with_a_suggestion(
-    agent: httpx.Client, where: str, body: dict[str, Any], step: str
+    agent: httpx2.Client, where: str, body: dict[str, Any], step: str
 ) -> None:
     answer = agent.post(f"/api/v1/publishers/author/{where}", json=body)
     assert (answer.status_code, answer.json()["next_step"]) == (400, step)
@@ -135,7 +136,7 @@ def test_a_member_that_is_not_known_is_refused_with_a_suggestion(
 
 
 @pytest.mark.parametrize(("kind", "said"), [(None, "nothing"), ("application/x-www-form-urlencoded", "'application/x")])
-def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx.Client, kind: str | None, said: str) -> None:
+def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx2.Client, kind: str | None, said: str) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     body = b'{"action": "ADD", "paths": ["/a"]}'
     answer = agent.post("/api/v1/publishers/author/distributions", content=body, headers=headers)
@@ -153,13 +154,13 @@ def test_a_body_that_is_not_declared_as_json_is_told_so(agent: httpx.Client, kin
         ("/publishers/author/distributions/a?waits=1", "did you mean wait?"),
     ],
 )
-def test_a_parameter_that_is_not_known_is_refused_with_a_suggestion(agent: httpx.Client, where: str, step: str) -> None:
+def test_unknown_query_parameter_is_refused_with_a_suggestion(agent: httpx2.Client, where: str, step: str) -> None:
     answer = agent.get(f"/api/v1{where}")
     assert (answer.status_code, answer.json()["next_step"]) == (400, step)
     assert "unknown parameter" in answer.json()["detail"]
 
 
-def test_publishers_and_subscribers_are_listed_and_each_subscriber_is_found_by_name(agent: httpx.Client) -> None:
+def test_publishers_and_subscribers_are_listed_and_each_subscriber_is_found_by_name(agent: httpx2.Client) -> None:
     everybody = agent.get("/api/v1/status").json()
     assert agent.get("/api/v1/publishers").json() == everybody["publishers"]
     assert agent.get("/api/v1/subscribers").json() == everybody["subscribers"]
@@ -167,7 +168,7 @@ def test_publishers_and_subscribers_are_listed_and_each_subscriber_is_found_by_n
     assert agent.get("/api/v1/subscribers/nobody").json()["title"] == "AgentMissing"
 
 
-def test_a_command_is_waited_for_only_when_asked(agent: httpx.Client, control: FakeControl) -> None:
+def test_a_command_is_waited_for_only_when_asked(agent: httpx2.Client, control: FakeControl) -> None:
     control.answers_at_once = False
     where = "/api/v1/publishers/author/queues/edge-1"
     assert agent.post(f"{where}/clear", json={"max_items": 1}).json()["state"] == "sent"
@@ -181,7 +182,7 @@ def test_a_command_is_waited_for_only_when_asked(agent: httpx.Client, control: F
     assert [one["state"] for one in agent.post("/api/v1/errors/redrive", json=order).json()] == ["done"]
 
 
-def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: httpx.Client) -> None:
+def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: httpx2.Client) -> None:
     answer = agent.put(f"{SLING}/queues/{QUEUE}")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
     told = answer.json()
@@ -200,7 +201,7 @@ def test_a_method_that_a_path_does_not_have_is_405_and_says_which_it_has(agent: 
         ("/nothing/like/it", "GET /api/docs lists all paths"),
     ],
 )
-def test_a_path_that_does_not_exist_is_404_with_a_suggestion(agent: httpx.Client, path: str, step: str) -> None:
+def test_a_path_that_does_not_exist_is_404_with_a_suggestion(agent: httpx2.Client, path: str, step: str) -> None:
     answer = agent.get(path)
     assert answer.status_code == 404
     assert answer.json() == {
@@ -212,7 +213,7 @@ def test_a_path_that_does_not_exist_is_404_with_a_suggestion(agent: httpx.Client
     }
 
 
-def test_the_first_page_links_to_what_is_served(agent: httpx.Client) -> None:
+def test_the_first_page_links_to_what_is_served(agent: httpx2.Client) -> None:
     page = agent.get("/")
     assert page.status_code == 200
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
@@ -225,8 +226,8 @@ def test_the_first_page_of_an_agent_without_a_publisher_links_to_its_probes(tmp_
     ports = Probes(FakeHealth(), AgentMetrics(SystemClock()))
     app = create_probe_app(ports, HttpConfig(), tmp_path, SystemClock())
 
-    async def answer(path: str) -> httpx.Response:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+    async def answer(path: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             return await client.get(path)
 
     links = re.findall(r'href="([^"]+)"', asyncio.run(answer("/")).text)
@@ -238,12 +239,12 @@ def test_probes_say_who_is_stuck_and_who_may_not_serve(control: FakeControl, ser
     behind = AgentView("edge-1", "subscriber", "running", is_ready=False, reason="lag")
     health = FakeHealth(LivenessView(is_alive=False, stuck=("mailboat-log",)), ReadinessView(False, (behind,)))
     url = serve(control, health=health).url
-    alive, ready = (httpx.get(f"{url}/{probe}", timeout=PATIENCE_SECONDS) for probe in ("healthz", "readyz"))
+    alive, ready = (httpx2.get(f"{url}/{probe}", timeout=PATIENCE_SECONDS) for probe in ("healthz", "readyz"))
     assert (alive.status_code, alive.json()) == (503, {"is_alive": False, "stuck": ["mailboat-log"]})
     assert (ready.status_code, ready.json()["agents"][0]["reason"]) == (503, "lag")
 
 
-def test_the_page_for_people_needs_nothing_from_elsewhere(agent: httpx.Client) -> None:
+def test_the_page_for_people_needs_nothing_from_elsewhere(agent: httpx2.Client) -> None:
     answer = agent.get("/api/docs")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     assert not re.search(r"<script|src=|https?://", answer.text)
@@ -343,7 +344,7 @@ def test_every_example_fits_its_schema() -> None:
 # ------------------------------------------------------------------------------------------------------ the original's
 
 
-def test_a_form_publishes_as_in_the_original(agent: httpx.Client, control: FakeControl) -> None:
+def test_a_form_publishes_as_in_the_original(agent: httpx2.Client, control: FakeControl) -> None:
     answer = agent.post(SLING, data={"action": "ADD", "path": ["/content/a", "/content/b"], "deep": "true"})
     assert answer.status_code == 202
     document = answer.json()
@@ -353,7 +354,7 @@ def test_a_form_publishes_as_in_the_original(agent: httpx.Client, control: FakeC
     assert made.package_id in document["message"]
 
 
-def test_a_form_in_parts_and_a_query_do_as_well(agent: httpx.Client, control: FakeControl) -> None:
+def test_a_form_in_parts_and_a_query_do_as_well(agent: httpx2.Client, control: FakeControl) -> None:
     assert agent.post(SLING, files={"action": (None, "delete"), "path": (None, "/content/a")}).status_code == 202
     assert agent.post(f"{SLING}?action=TEST").status_code == 202
     assert [control.published(offset).action for offset in (3, 4)] == ["DELETE", "TEST"]
@@ -372,7 +373,7 @@ def test_a_form_in_parts_and_a_query_do_as_well(agent: httpx.Client, control: Fa
     ],
 )
 def test_a_form_that_fails_is_answered_as_in_the_original(
-    agent: httpx.Client, control: FakeControl, failure: Any, fields: dict[str, str], status: int, state: str | None
+    agent: httpx2.Client, control: FakeControl, failure: Any, fields: dict[str, str], status: int, state: str | None
 ) -> None:
     control.failure = failure
     answer = agent.post(SLING, data=fields)
@@ -381,7 +382,7 @@ def test_a_form_that_fails_is_answered_as_in_the_original(
     assert ("retry-after" in answer.headers) is (status == 503)
 
 
-def test_an_agent_that_is_not_there_is_404(agent: httpx.Client) -> None:
+def test_an_agent_that_is_not_there_is_404(agent: httpx2.Client) -> None:
     nobody = SLING.replace("author", "nobody")
     assert agent.post(nobody, data={"action": "ADD", "path": "/a"}).json() == {"message": "agent not found"}
     for answer in (agent.post(nobody, data={"action": "TEST"}), agent.get(f"{nobody}/queues.json")):
@@ -390,7 +391,7 @@ def test_an_agent_that_is_not_there_is_404(agent: httpx.Client) -> None:
         assert agent.get(f"{nobody}/{name}").status_code == 404
 
 
-def test_agents_are_listed_with_what_is_below_them_as_deep_as_asked(agent: httpx.Client) -> None:
+def test_agents_are_listed_with_what_is_below_them_as_deep_as_asked(agent: httpx2.Client) -> None:
     everybody = SLING.removesuffix("/author")
     names = {"sling:resourceType": "sling/distribution/service/agent/list", "items": ["author"]}
     alone = {"sling:resourceType": "sling/distribution/service/agent", "name": "author"}
@@ -412,14 +413,14 @@ def test_agents_are_listed_with_what_is_below_them_as_deep_as_asked(agent: httpx
 
 
 @pytest.mark.parametrize("name", ["queues", "queues.json", "queues.0.json"])
-def test_queues_are_listed_by_name(agent: httpx.Client, name: str) -> None:
+def test_queues_are_listed_by_name(agent: httpx2.Client, name: str) -> None:
     assert agent.get(f"{SLING}/{name}").json() == {
         "sling:resourceType": "sling/distribution/service/agent/queue/list",
         "items": [QUEUE, f"{SLING_ID}-edge.2", f"{QUEUE}-error", f"{SLING_ID}-edge.2-error"],
     }
 
 
-def test_queues_show_what_is_in_them_as_deep_as_asked(agent: httpx.Client) -> None:
+def test_queues_show_what_is_in_them_as_deep_as_asked(agent: httpx2.Client) -> None:
     shallow, deep = agent.get(f"{SLING}/queues.1.json").json(), agent.get(f"{SLING}/queues.infinity.json").json()
     queue = {
         "sling:resourceType": "sling/distribution/service/agent/queue",
@@ -452,9 +453,9 @@ def test_queues_show_what_is_in_them_as_deep_as_asked(agent: httpx.Client) -> No
     assert agent.get(f"{SLING}/queues/{QUEUE}/package-0@9.json").status_code == 404
 
 
-def test_a_listing_of_all_queues_is_bounded(control: FakeControl, agent: httpx.Client) -> None:
+def test_a_listing_of_all_queues_is_bounded(control: FakeControl, agent: httpx2.Client) -> None:
     for number in range(3000):
-        control.distribute("author", DistributionOrder("DELETE", (f"/{number}",)))
+        control.distribute("author", parse_request("DELETE", (f"/{number}",)))
     deep = agent.get(f"{SLING}/queues.2.json").json()
     listed = [sum("@" in name for name in deep[queue]) for queue in deep["items"]]
     assert listed == [3003, 1997, 0, 0]
@@ -462,20 +463,20 @@ def test_a_listing_of_all_queues_is_bounded(control: FakeControl, agent: httpx.C
     assert sum("@" in name for name in one) == one["itemsCount"] == 3003
 
 
-def test_items_are_deleted_one_by_default_by_limit_or_by_id(agent: httpx.Client, control: FakeControl) -> None:
+def test_items_are_deleted_one_by_default_by_limit_or_by_id(agent: httpx2.Client, control: FakeControl) -> None:
     where, edge = f"{SLING}/queues/{QUEUE}", control.subscribers["edge-1"]
     assert agent.post(where, data={"operation": "delete"}).status_code == 200
     assert edge.removed == {0}
     assert agent.post(where, data={"operation": "delete", "id": ["package-0@1", "package-0@2"]}).status_code == 200
     assert edge.removed == {0, 1, 2}
-    control.distribute("author", DistributionOrder("ADD", ("/a",)))
-    control.distribute("author", DistributionOrder("ADD", ("/b",)))
+    control.distribute("author", parse_request("ADD", ("/a",)))
+    control.distribute("author", parse_request("ADD", ("/b",)))
     assert agent.post(where, data={"operation": "delete", "limit": "-1"}).status_code == 200
     assert edge.removed == {0, 1, 2, 3, 4}
 
 
 def test_deleting_from_an_empty_queue_says_that_it_was_empty(
-    agent: httpx.Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+    agent: httpx2.Client, control: FakeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = CommandView("", "clear", "author", "edge-1", -1, "done", 0, "the queue was empty")
     monkeypatch.setattr(control, "clear", lambda *_: nothing)
@@ -496,13 +497,13 @@ def test_deleting_from_an_empty_queue_says_that_it_was_empty(
     ],
 )
 def test_a_delete_that_cannot_be_meant_removes_nothing(
-    agent: httpx.Client, control: FakeControl, queue: str, fields: dict[str, str], status: int
+    agent: httpx2.Client, control: FakeControl, queue: str, fields: dict[str, str], status: int
 ) -> None:
     assert agent.post(f"{SLING}/queues/{queue}", data=fields).status_code == status
     assert [one.removed for one in control.subscribers.values()] == [set(), set()]
 
 
-def test_status_and_log_of_an_agent(agent: httpx.Client) -> None:
+def test_status_and_log_of_an_agent(agent: httpx2.Client) -> None:
     assert agent.get(f"{SLING}/status.json").json() == {"state": "RUNNING"}
     assert agent.get(f"{SLING}/log.txt").text == ""
     agent.post(SLING, data={"action": "ADD", "path": "/a"})

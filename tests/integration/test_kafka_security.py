@@ -28,7 +28,6 @@ from confluent_kafka.admin import (
 from mailboat.agent.composition import prepare
 from mailboat.agent.home import Home
 from mailboat.agent.running import AgentProcess
-from mailboat.api.records import DistributionOrder
 from mailboat.clock import SystemClock
 from mailboat.config.decoding import decode_config
 from mailboat.errors import (
@@ -50,6 +49,7 @@ from mailboat.journal.kafka_settings import (
 )
 from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
+from mailboat.model.requests import parse_request
 from mailboat.testing.certificates import Authority, Identity
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
 from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Listener
@@ -422,9 +422,9 @@ def test_agents_in_new_homes_can_do_their_work_with_the_rights_of_the_page_and_n
         room = publisher.room
         assert room is not None
         wait_until(lambda: bool(room.queues("author")), "the subscriber is known")
-        sent = room.distribute("author", DistributionOrder("ADD", ("/a.html",)))
+        sent = room.distribute("author", parse_request("ADD", ("/a.html",)))
         assert room.distribution("author", sent.package_id, PATIENCE_SECONDS).imported == ("edge",)
-        wrong = room.distribute("author", DistributionOrder("DELETE", ("/a.html",)))
+        wrong = room.distribute("author", parse_request("DELETE", ("/a.html",)))
         assert room.clear("author", "edge", wait_seconds=PATIENCE_SECONDS).state == "done"
         assert room.distribution("author", wrong.package_id, PATIENCE_SECONDS).removed == ("edge",)
         wait_until(lambda: subscriber.readiness().is_ready, "the subscriber is ready")

@@ -18,9 +18,9 @@ from mailboat.model.identifiers import AgentName, Offset, RequestId, TopicName
 from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import add_request
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.publication import Publisher
-from mailboat.publisher.requests import add_request
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.queues.entries import decode_entries

@@ -60,7 +60,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event

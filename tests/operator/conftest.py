@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import yaml
 from mailboat.testing.free_ports import free_ports
@@ -50,7 +50,7 @@ class ApiServer:
     """
 
     folder: Path
-    http: httpx.Client
+    http: httpx2.Client
     process: subprocess.Popen[str]
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -78,7 +78,7 @@ class ApiServer:
     def _is_ready(self) -> bool:
         try:
             return bool(self.http.get("/readyz").is_success)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return False
 
     def new_namespace(self) -> str:
@@ -87,12 +87,12 @@ class ApiServer:
         self.http.post("/api/v1/namespaces", json={"metadata": {"name": name}}).raise_for_status()
         return name
 
-    def create(self, namespace: str, manifest: dict[str, Any], *, is_strict: bool = True) -> httpx.Response:
+    def create(self, namespace: str, manifest: dict[str, Any], *, is_strict: bool = True) -> httpx2.Response:
         """Ask for one of our objects to be made; unknown fields are refused, as by kubectl, or pruned."""
         query = {"fieldValidation": "Strict" if is_strict else "Ignore"}
         return self.http.post(f"{API}/namespaces/{namespace}/{plural_of(manifest)}", params=query, json=manifest)
 
-    def replace(self, namespace: str, stored: dict[str, Any], *, part: str = "") -> httpx.Response:
+    def replace(self, namespace: str, stored: dict[str, Any], *, part: str = "") -> httpx2.Response:
         """Ask for a stored object to be as given; `part` may be `/status`."""
         name = stored["metadata"]["name"]
         return self.http.put(f"{API}/namespaces/{namespace}/{plural_of(stored)}/{name}{part}", json=stored)
@@ -111,7 +111,7 @@ def plural_of(manifest: dict[str, Any]) -> str:
     return f"{manifest['kind'].lower()}s"
 
 
-def apply_definitions(http: httpx.Client) -> None:
+def apply_definitions(http: httpx2.Client) -> None:
     """Store the definitions, and wait until their kinds are served."""
     for path in sorted((ROOT / "crds").glob("*.yaml")):
         document = yaml.safe_load(path.read_text())
@@ -144,7 +144,7 @@ def run_api_server(folder: Path) -> Iterator[ApiServer]:
         known = json.loads((folder / "kubeconfig").read_text())
         url, token = known["clusters"][0]["cluster"]["server"], known["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=url, headers=headers, verify=False, timeout=READY_SECONDS, trust_env=False) as http:
+        with httpx2.Client(base_url=url, headers=headers, verify=False, timeout=READY_SECONDS, trust_env=False) as http:
             yield ApiServer(folder, http, process)
         process.stdin.close()
         process.wait(timeout=30)
@@ -279,9 +279,9 @@ class Replicas:
         """What it said."""
         return (self.folder / f"{name}.log").read_text()
 
-    def probe(self, name: str, path: str) -> httpx.Response:
+    def probe(self, name: str, path: str) -> httpx2.Response:
         """What it answers the kubelet."""
-        return httpx.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=READY_SECONDS)
+        return httpx2.get(f"http://127.0.0.1:{self.ports[name]}{path}", trust_env=False, timeout=READY_SECONDS)
 
     def figure(self, name: str, metric: str) -> float:
         """The sum of a metric over its labels, unless they are named with it."""
@@ -316,7 +316,7 @@ class Replicas:
 
     def has(self, path: str) -> bool:
         """Whether there is such an object; `{}` stands for the namespace."""
-        found: httpx.Response = self.server.http.get(path.format(f"namespaces/{self.namespace}"))
+        found: httpx2.Response = self.server.http.get(path.format(f"namespaces/{self.namespace}"))
         return found.status_code == 200
 
     def has_workload(self, name: str) -> bool:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.errors import AgentUnansweringError, ClusterConflictError, ClusterUnavailableError
@@ -49,8 +49,8 @@ class Harbour:
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     @property
-    def http(self) -> httpx.Client:
-        client: httpx.Client = self.server.http
+    def http(self) -> httpx2.Client:
+        client: httpx2.Client = self.server.http
         return client
 
     def path(self, kind: str, name: str = "", root: str = API) -> str:
@@ -176,7 +176,7 @@ class Harbour:
 
     def ask(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.get(f"{self.url}/api/v1/{path}", headers=headers, trust_env=False, timeout=DEADLINE_SECONDS)
+        answer = httpx2.get(f"{self.url}/api/v1/{path}", headers=headers, trust_env=False, timeout=DEADLINE_SECONDS)
         answer.raise_for_status()
         return answer.json()
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
 from mailboat.config.decoding import decode_config
@@ -57,8 +57,8 @@ class Bench:
         self.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=document).raise_for_status()
 
     @property
-    def http(self) -> httpx.Client:
-        client: httpx.Client = self.server.http
+    def http(self) -> httpx2.Client:
+        client: httpx2.Client = self.server.http
         return client
 
     def url(self, kind: str, name: str = "") -> str:

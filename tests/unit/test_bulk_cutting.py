@@ -38,8 +38,8 @@ from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
+from mailboat.model.requests import MAX_PATHS
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.requests import MAX_PATHS
 from mailboat.testing.engines import memory_engine, write_site
 from mailboat.testing.examples import examples
 from mailboat.wire.messages import encode_package

@@ -18,9 +18,9 @@ from mailboat.model.identifiers import BuildId, Offset, PackageId, RequestId, To
 from mailboat.model.messages import BulkPart
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import add_request
 from mailboat.publisher.lane import STEP_CHANGES, Part
 from mailboat.publisher.published import StagedNode
-from mailboat.publisher.requests import add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.bulk_scenario import STEP_PARTS, recipe_for, run
 from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site

@@ -21,7 +21,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, Offset
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run

@@ -42,8 +42,8 @@ from mailboat.failpoints import Failpoint
 from mailboat.model.identifiers import BuildId, FileIdentity
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.requests import add_request
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run

@@ -13,7 +13,6 @@ from mailboat.api.records import (
     BuildProgressView,
     CauseView,
     CommandView,
-    DistributionOrder,
     DistributionView,
     FailureView,
     JournalView,
@@ -31,6 +30,7 @@ from mailboat.cli.publishing import _member_lines
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.errors import JournalUnavailableError
+from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
@@ -50,7 +50,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Client:
     """An agent with three packages, one subscriber that has them, one that is blocked by the first."""
     made = Client(FakeSubscriber("edge-1", 3), FakeSubscriber("edge-2", 0, error=FULL))
     for number in range(3):
-        made.distribute("author", DistributionOrder("ADD", (f"/news/{number}", "/more"), request_id=f"r-{number}"))
+        made.distribute("author", parse_request("ADD", (f"/news/{number}", "/more"), request_id=f"r-{number}"))
     monkeypatch.setattr("mailboat.api.client.HttpControl", lambda *_: made)
     return made
 

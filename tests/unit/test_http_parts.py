@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import h11
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mailboat.agent.control.archive import message_view
 from mailboat.agent.glossary import explanations
 from mailboat.api.client import HttpControl
-from mailboat.api.problems import error_of, plain_problem, problem_of, status_of
+from mailboat.api.problems import Problem, error_of, plain_problem, problem_of, read_problem, status_of
 from mailboat.config.document import HttpConfig
 from mailboat.errors import (
     AgentDefectError,
@@ -63,9 +63,15 @@ def test_every_error_survives_the_way_to_a_client(kind: type[MailboatError]) -> 
     problem = problem_of(error)
     assert problem.status in DOCUMENTED
     assert (problem.retry_after_seconds is not None) is isinstance(error, RetryableError)
-    seen = error_of(json.loads(json.dumps(problem.document())), "http://agent")
+    seen = error_of(read(problem.document()), "http://agent")
     assert type(seen) is kind
     assert (str(seen), seen.next_step) == (str(error), error.next_step)
+
+
+def read(document: object) -> Problem:
+    problem = read_problem(json.dumps(document).encode())
+    assert problem is not None
+    return problem
 
 
 @pytest.mark.parametrize(
@@ -74,14 +80,19 @@ def test_every_error_survives_the_way_to_a_client(kind: type[MailboatError]) -> 
 )
 def test_an_error_of_a_newer_agent_becomes_one_of_its_family(decision: str, family: type[MailboatError]) -> None:
     document = {"type": "urn:mailboat:error:NewlyInvented", "detail": "it happened", "decision": decision}
-    seen = error_of(document, "http://agent")
+    seen = error_of(read(document), "http://agent")
     assert type(seen) is family
     assert (seen.message, seen.where["error"]) == ("it happened", "NewlyInvented")
 
 
-@pytest.mark.parametrize("document", [None, [], "x", {}, {"type": "about:blank"}, {"type": 7}])
-def test_what_is_no_problem_document_of_ours_is_no_error(document: object) -> None:
-    assert error_of(document, "http://agent") is None
+@pytest.mark.parametrize("document", [{}, {"type": "about:blank"}, {"type": 7}])
+def test_problem_of_another_type_is_no_error(document: object) -> None:
+    assert error_of(read(document), "http://agent") is None
+
+
+@pytest.mark.parametrize("content", [b"null", b"[]", b'"x"', b"<html>", b"", b"[" * 100_000])
+def test_answer_that_is_no_json_object_is_no_problem_document(content: bytes) -> None:
+    assert read_problem(content) is None
 
 
 def test_hostile_members_of_a_problem_document_do_no_harm() -> None:
@@ -91,7 +102,7 @@ def test_hostile_members_of_a_problem_document_do_no_harm() -> None:
         "where": 5,
         "retry_after_seconds": "x",
     }
-    seen = error_of(document, "http://agent")
+    seen = error_of(read(document), "http://agent")
     assert isinstance(seen, JournalUnavailableError)
     assert (seen.where, seen.retry_after_seconds) == ({}, None)
 
@@ -108,12 +119,12 @@ def test_a_defect_says_no_more_than_its_incident() -> None:
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"journal": 5}', b""])
 def test_an_answer_that_is_no_document_of_an_agent_is_told_as_such(content: bytes) -> None:
-    with HttpControl("http://agent.example") as client:
-        client._client = httpx.Client(
-            base_url=client.url, transport=httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-        )
-        with pytest.raises(AgentDefectError, match=r"http://agent\.example answers"):
-            client.status()
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=content))
+    with (
+        HttpControl("http://agent.example", transport=transport) as client,
+        pytest.raises(AgentDefectError, match=r"unexpected response from http://agent\.example"),
+    ):
+        client.status()
 
 
 # ------------------------------------------------------------------------------------------------------------- rates

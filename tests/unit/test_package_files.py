@@ -14,12 +14,12 @@ from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
-from mailboat.publisher.requests import add_request
 
 PAGE = (
     '<jcr:root xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:acme="urn:acme"'

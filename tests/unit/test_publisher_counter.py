@@ -13,10 +13,10 @@ from mailboat.errors import JournalUnavailableError, SourceChangedError, SourceM
 from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.counter import MAX_BATCH, MAX_WAITING_OF_ONE, PublishingCounter
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 

@@ -13,7 +13,7 @@ from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.testing.engines import PACKAGES, Engine, page_source
 from mailboat.wire.messages import decode_package
 

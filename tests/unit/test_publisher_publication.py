@@ -27,11 +27,11 @@ from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, file_node
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.publication import Publisher
-from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock

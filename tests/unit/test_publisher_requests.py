@@ -7,7 +7,8 @@ from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request, check_request, check_source
+from mailboat.model.requests import DistributionRequest, add_request, check_request
+from mailboat.publisher.publication import check_source
 from mailboat.testing.memory_content import MemorySource
 
 A, B = NodePath("/a"), NodePath("/b")

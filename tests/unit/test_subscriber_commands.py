@@ -27,7 +27,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.commanding import CommandDesk, CommandFacts, Verdict, decide_command
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.processors import ProcessedPackage, Processors

@@ -13,7 +13,7 @@ from mailboat.failpoints import NoFailpoints
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.retries import RetryPolicy

@@ -17,8 +17,8 @@ from mailboat.errors import (
 from mailboat.journal.port import NewRecord
 from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
-from mailboat.publisher.requests import add_request
 from mailboat.subscriber.failing import ImportDefectError
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics

@@ -12,7 +12,7 @@ from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.continuity import MAX_PASSED_OVER
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase

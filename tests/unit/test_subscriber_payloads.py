@@ -20,7 +20,7 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.subscriber.progress import SubscriberPhase

@@ -16,7 +16,7 @@ from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Subscriber

@@ -8,7 +8,7 @@ from mailboat.model.filters import filter_for
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import DistributionRequest
+from mailboat.model.requests import DistributionRequest
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.roots import Roots, RootsExceededError
 from mailboat.testing.engines import Engine

@@ -26,7 +26,7 @@ from mailboat.model.messages import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
-from mailboat.publisher.requests import DistributionRequest, add_request
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
 from mailboat.subscriber.staging import GoldenStatuses, GoldenWatch, Precondition, decide_precondition

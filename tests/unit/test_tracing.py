@@ -14,8 +14,8 @@ from mailboat.errors import SourceMissingError
 from mailboat.model.identifiers import RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.publication import Publisher
-from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.subscriber.subscription import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer

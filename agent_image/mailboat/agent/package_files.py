@@ -32,10 +32,10 @@ from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.positions import LogIdentity, Position
+from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
 from mailboat.packages.registry import FILEVAULT, PackageRegistry
 from mailboat.publisher.packaging import shipment_of
-from mailboat.publisher.requests import DistributionRequest, check_request
 
 BY_HAND: Final = AgentName("package-install")
 """Whose target it is that packages are installed into by hand."""

@@ -13,7 +13,6 @@ from typing import Protocol
 from mailboat.api.records import (
     BuildView,
     CommandView,
-    DistributionOrder,
     DistributionPage,
     DistributionView,
     ForgottenView,
@@ -22,6 +21,7 @@ from mailboat.api.records import (
     QueueView,
     StatusView,
 )
+from mailboat.model.requests import DistributionRequest
 
 
 class Books(Protocol):
@@ -42,7 +42,7 @@ class Control(Books, Protocol):
         """Journal, publishers, subscribers."""
         ...
 
-    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """Publish one request; durable when the call returns.
 
         Raises:

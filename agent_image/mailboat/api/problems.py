@@ -1,13 +1,14 @@
 """Errors as problem documents (RFC 9457), in both directions.
 
-The class of an error decides the status, its name is in `type`, and its facts travel beside the message, so that a
-client gets the very error that the agent met. What is no MailboatError is a defect: the caller gets an incident id to
-look for in the agent's log, and never a trace. Used by the API and by `client.py`.
+The class of an error decides the status, its name is in `type`, and its facts are members of the document, so that a
+client raises the same error as the agent. Any other exception is a defect: the caller gets an incident id to search the
+agent's log for, and never a trace. The server writes problem documents; `operations.py` and the operator read them.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import pkgutil
 from collections.abc import Iterator, Mapping
@@ -44,10 +45,10 @@ NOT_FOR_USERS: Final = ("mailboat.testing", "mailboat.cli", "mailboat.http")
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:mailboat:error:"
 PLAIN_TYPE: Final = "about:blank"
-"""Of a problem that says no more than its status (RFC 9457, 4.2.1)."""
+"""The type of a problem with no information but its status (RFC 9457, 4.2.1)."""
 
 DEFAULT_RETRY_SECONDS: Final = 1.0
-"""For `Retry-After`, where the failed side has no wish."""
+"""`Retry-After` of a retryable error that names no delay."""
 
 _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (AccessDeniedError, HTTPStatus.FORBIDDEN),
@@ -70,7 +71,7 @@ _STATUSES: Final[tuple[tuple[type[MailboatError], HTTPStatus], ...]] = (
     (PermanentError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (MailboatError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
-"""The first class that an error belongs to gives its status."""
+"""The status of an error: that of the first class in this table that it is an instance of."""
 
 _FAMILIES: Final[Mapping[str, type[MailboatError]]] = {
     "passing": RetryableError,
@@ -79,7 +80,7 @@ _FAMILIES: Final[Mapping[str, type[MailboatError]]] = {
     "usage": UsageError,
     "permanent": PermanentError,
 }
-"""What an error asks of the caller, for those who do not know its name."""
+"""What an error requires of the caller, for clients that do not know its name."""
 
 Fact = str | int | float | bool
 
@@ -89,16 +90,16 @@ class Problem:
     """A problem document (RFC 9457).
 
     Attributes:
-        type: `urn:mailboat:error:NAME`, which `mailboat explain NAME` explains; `about:blank` when the status says all.
-        title: The error's name, or what the status is called.
+        type: `urn:mailboat:error:NAME`, explained by `mailboat explain NAME`; `about:blank` for a bare status.
+        title: The error's name, or the phrase of the status.
         status: The status of the answer.
-        detail: One sentence: what happened to which thing.
+        detail: One sentence: what failed, and why.
         decision: `passing` (try again), `usage`, `refused`, `permanent` (the same fails again) or `decision` (of a
             person).
         next_step: What to do.
-        where: Facts beside the sentence: topic, offset, package, path, limit and the like.
-        retry_after_seconds: When to try again.
-        incident: What to look for in the agent's log.
+        where: Facts: topic, offset, package, path, limit and others.
+        retry_after_seconds: Delay before a retry, in seconds.
+        incident: Id of the incident in the agent's log.
     """
 
     type: str
@@ -112,13 +113,13 @@ class Problem:
     incident: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """The members that say something."""
+        """The members that are set."""
         members = {name: getattr(self, name) for name in type(self).__slots__}
         return {name: value for name, value in members.items() if value not in (None, {})}
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes into the answer's head: when to come back, how to say who one is."""
+        """The headers of the answer: `Retry-After`, `WWW-Authenticate`."""
         found = {}
         if self.retry_after_seconds is not None:
             found["Retry-After"] = str(math.ceil(self.retry_after_seconds))
@@ -133,7 +134,7 @@ def status_of(error: MailboatError) -> int:
 
 
 def problem_of(error: MailboatError, status: int | None = None) -> Problem:
-    """The document of an error; `status` is for answers that have one of their own."""
+    """The document of an error; `status` replaces the one that the error's class decides."""
     chosen = status_of(error) if status is None else status
     retry = (error.retry_after_seconds or DEFAULT_RETRY_SECONDS) if isinstance(error, RetryableError) else None
     return Problem(
@@ -149,28 +150,48 @@ def problem_of(error: MailboatError, status: int | None = None) -> Problem:
 
 
 def plain_problem(status: int, incident: str | None = None) -> Problem:
-    """A problem that says no more than its status, and what to look for in the log."""
+    """A problem with no information but its status and the id of the incident."""
     return Problem(PLAIN_TYPE, HTTPStatus(status).phrase, status, incident=incident)
 
 
-def error_of(document: object, url: str) -> MailboatError | None:
-    """The error that a document tells of; None when it is no problem document of ours.
-
-    An error that this version does not know becomes one of the family that the document names.
-    """
-    if not isinstance(document, Mapping) or not str(document.get("type")).startswith(TYPE_PREFIX):
+def read_problem(content: bytes) -> Problem | None:
+    """The problem document in an answer; None for anything else. A member of a wrong type is left out."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
         return None
-    name = str(document["type"]).removeprefix(TYPE_PREFIX)
-    kind = error_class(name) or _FAMILIES.get(str(document.get("decision")), MailboatError)
-    error = kind.__new__(kind)
-    MailboatError.__init__(error, str(document.get("detail", "")), next_step=_text(document.get("next_step")))
-    facts = document.get("where")
-    error.where = dict(facts) if isinstance(facts, Mapping) else {}
+    if not isinstance(document, Mapping):
+        return None
+    status, facts, seconds = document.get("status"), document.get("where"), document.get("retry_after_seconds")
+    return Problem(
+        type=_text(document, "type") or PLAIN_TYPE,
+        title=_text(document, "title") or "",
+        status=status if isinstance(status, int) else 0,
+        detail=_text(document, "detail"),
+        decision=_text(document, "decision"),
+        next_step=_text(document, "next_step"),
+        where={str(name): _fact(value) for name, value in facts.items()} if isinstance(facts, Mapping) else {},
+        retry_after_seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        incident=_text(document, "incident"),
+    )
+
+
+def error_of(problem: Problem, url: str) -> MailboatError | None:
+    """The error that a problem document carries; None when its type is not one of ours.
+
+    An error that this version does not define becomes one of the family that the document names.
+    """
+    if not problem.type.startswith(TYPE_PREFIX):
+        return None
+    name = problem.type.removeprefix(TYPE_PREFIX)
+    kind = error_class(name) or _FAMILIES.get(problem.decision or "", MailboatError)
+    error = kind.__new__(kind)  # constructors differ; the facts are all in the document
+    MailboatError.__init__(error, problem.detail or "", next_step=problem.next_step)
+    error.where = dict(problem.where)
     if error.name != name:
         error.where = {"error": name, "agent": url, **error.where}
     if isinstance(error, RetryableError):
-        seconds = document.get("retry_after_seconds")
-        error.retry_after_seconds = float(seconds) if isinstance(seconds, int | float) else None
+        error.retry_after_seconds = problem.retry_after_seconds
     return error
 
 
@@ -209,5 +230,6 @@ def _fact(value: object) -> Fact:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _text(document: Mapping[str, object], name: str) -> str | None:
+    value = document.get(name)
+    return value if isinstance(value, str) else None

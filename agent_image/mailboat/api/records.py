@@ -163,27 +163,6 @@ class StatusView:
 
 
 @dataclass(frozen=True, slots=True)
-class DistributionOrder:
-    """What a caller asks of a publisher.
-
-    Attributes:
-        action: ADD, DELETE, INVALIDATE or TEST.
-        paths: The paths concerned.
-        deep_paths: Those of them that mean their whole subtree (ADD).
-        request_id: The same id again is the same request.
-        user_id: Who asks.
-        trace_parent: W3C trace context of the caller; over HTTP the header `traceparent` says it, too.
-    """
-
-    action: str
-    paths: tuple[str, ...] = ()
-    deep_paths: tuple[str, ...] = ()
-    request_id: str | None = None
-    user_id: str | None = None
-    trace_parent: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FailureView:
     """A subscriber that gave a package up.
 

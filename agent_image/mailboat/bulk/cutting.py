@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from mailboat.content.keys import Key, key_of
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
-from mailboat.publisher.requests import MAX_PATHS
+from mailboat.model.requests import MAX_PATHS
 
 MAX_PATH_BYTES: Final = 128 * 1024
 """Of all roots of one package: its message names each of them."""

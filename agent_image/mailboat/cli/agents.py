@@ -10,9 +10,8 @@ import json
 import os
 import signal
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,7 @@ from mailboat.cli.rendering import Output, Report, count_text, printable
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
-from mailboat.errors import AgentUnreachableError, UsageError
+from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _NAMED_SUBSCRIBERS = 3
 _HEALTH_SECONDS = 4.0  # less than the timeout of the image's HEALTHCHECK
-_HEALTH_BYTES = 4096
 
 
 def register(app: typer.Typer) -> None:
@@ -115,18 +113,13 @@ def health(
 
 def _liveness(http: HttpConfig) -> tuple[str, int, str]:
     """The URL that was asked, the status code and the body. Raises: UsageError, AgentUnreachableError."""
+    from mailboat.api.client import fetch_health
+
     if http.port == 0:
         raise UsageError("http.port is 0: the agent's port is not known", next_step="set http.port to a fixed port")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104  # every address: the loopback
     url = f"http://{f'[{host}]' if ':' in host else host}:{http.port}/healthz"
-    connection = HTTPConnection(host, http.port, timeout=_HEALTH_SECONDS)
-    try:
-        with closing(connection):
-            connection.request("GET", "/healthz")
-            answer = connection.getresponse()
-            return url, answer.status, answer.read(_HEALTH_BYTES).decode(errors="replace")
-    except (OSError, HTTPException) as error:
-        raise AgentUnreachableError(f"no answer from {url}: {error}") from error
+    return url, *fetch_health(url, _HEALTH_SECONDS)
 
 
 def _prepared(session: Session, config: Path | None, subscriber: str | None) -> Home:

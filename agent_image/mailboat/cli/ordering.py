@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, standing_text, waited_for
 from mailboat.cli.published import Published, published_elsewhere, published_report
@@ -16,7 +16,7 @@ from mailboat.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from mailboat.api.control import Control
     from mailboat.api.records import DistributionView
-    from mailboat.publisher.requests import DistributionRequest
+    from mailboat.model.requests import DistributionRequest
 
 
 class Ordered(Protocol):
@@ -63,7 +63,7 @@ def order_all(session: Session, requests: Sequence[DistributionRequest], deliver
     outcome = None
     with session.control(publishing=name, is_new=delivery.new_publisher) as control:
         started = clock.monotonic()
-        packages = [published_elsewhere(control.distribute(name, _order_of(one))) for one in requests]
+        packages = [published_elsewhere(control.distribute(name, one)) for one in requests]
         show_published(session, packages, delivery.wait)
         if delivery.wait is not None:
             outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
@@ -113,11 +113,3 @@ def _note_published(session: Session, packages: Sequence[Published]) -> None:
         " the wait for the subscribers ended"
     )
     session.note(f"  next  mailboat distributions get {last.package_id}")
-
-
-def _order_of(request: DistributionRequest) -> Any:
-    from mailboat.api.records import DistributionOrder
-
-    return DistributionOrder(
-        str(request.action), request.paths, tuple(sorted(request.deep_paths)), request_id=request.request_id
-    )

@@ -70,7 +70,7 @@ def build(
     """Write paths of a source into a package that carries everything it needs."""
     from mailboat.agent.locations import check_file_place, open_source
     from mailboat.agent.package_files import parse_properties
-    from mailboat.publisher.requests import add_request
+    from mailboat.model.requests import add_request
 
     named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
     request = add_request(content_paths(paths), is_deep=not shallow)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
     from mailboat.api.records import SubscriberStatusView
     from mailboat.content.port import Source
+    from mailboat.model.requests import DistributionRequest
     from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher
     from mailboat.publisher.receipts import Receipt
-    from mailboat.publisher.requests import DistributionRequest
 
 
 SourceArgument = Annotated[
@@ -296,7 +296,7 @@ def _refuse_both(*, changed: bool, **others: bool) -> None:
 
 
 def _add(paths: Sequence[NodePath], shallow: bool, request_id: RequestId | None = None) -> DistributionRequest:
-    from mailboat.publisher.requests import add_request
+    from mailboat.model.requests import add_request
 
     return add_request(paths, is_deep=not shallow, request_id=request_id)
 
@@ -321,7 +321,7 @@ def _ship(agent: Publisher, requests: Sequence[DistributionRequest], source: Sou
 
 
 def _request(session: Session, action: Action, paths: tuple[NodePath, ...], delivery: Delivery) -> None:
-    from mailboat.publisher.requests import DistributionRequest
+    from mailboat.model.requests import DistributionRequest
 
     named = None if delivery.request_id is None else parse_request_id(delivery.request_id)
     order_all(session, [DistributionRequest(action, tuple(dict.fromkeys(paths)), request_id=named)], delivery)

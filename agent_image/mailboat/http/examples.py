@@ -14,7 +14,6 @@ from mailboat.api.records import (
     BuildView,
     CauseView,
     CommandView,
-    DistributionOrder,
     DistributionView,
     FailureView,
     ForgottenView,
@@ -68,7 +67,14 @@ _SUBSCRIBER: Final = SubscriberStatusView(
     after_calls=HookCallsView(3, 0, CauseView("ProcessorFailed", "the hook /usr/bin/purge ended with the exit code 1")),
 )
 
-ORDER: Final[Document] = asdict(DistributionOrder("ADD", ("/news/a",), ("/news/a",), "news-a-1"))
+ORDER: Final[Document] = {
+    "action": "ADD",
+    "paths": ["/news/a"],
+    "deep_paths": ["/news/a"],
+    "request_id": "news-a-1",
+    "user_id": None,
+    "trace_parent": None,
+}
 DISTRIBUTION: Final[Document] = asdict(
     DistributionView(
         "author",

@@ -24,10 +24,10 @@ from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.pieces import is_run, parse_run
 from mailboat.model.positions import LogIdentity
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.finding import find_packages, find_requests
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.published import SourceEnd
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import Intent, StoredReceipt
 from mailboat.wire.messages import decode_package, encode_message

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import ROOT, NodePath, is_within
-from mailboat.publisher.requests import MAX_PATHS
+from mailboat.model.requests import MAX_PATHS
 
 
 @dataclass(frozen=True, slots=True)

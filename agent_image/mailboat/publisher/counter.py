@@ -29,9 +29,9 @@ from mailboat.errors import (
 )
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.turns import Turns
 
 MAX_BATCH: Final = 64

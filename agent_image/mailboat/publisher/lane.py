@@ -19,10 +19,10 @@ from mailboat.model.identifiers import PackageId, RequestId
 from mailboat.model.messages import Action, BulkPart, PackageMessage
 from mailboat.model.nodes import Binary
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Appender, Placed, Prepared
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.published import StagedNode
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import StoredReceipt
 from mailboat.tracing import PublicationSpan, TracedPackage

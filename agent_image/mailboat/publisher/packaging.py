@@ -25,10 +25,10 @@ from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import PackageMessage
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
+from mailboat.model.requests import DistributionRequest
 from mailboat.packages.port import PackageCodec, PackageContents, PackageSummary
 from mailboat.packages.registry import FILEVAULT
 from mailboat.publisher.pieces import OVERHEAD_BYTES, PieceAppender, PieceSender, PieceWriter
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.storing import with_stored_binaries
 from mailboat.tracing import context_of_package, parse_trace_parent

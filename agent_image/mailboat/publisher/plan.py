@@ -10,10 +10,10 @@ from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.publisher.changes import ChangeGroup
 from mailboat.publisher.packaging import shipment_of
-from mailboat.publisher.requests import DistributionRequest
 
 _SHOWN: Final = 20
 

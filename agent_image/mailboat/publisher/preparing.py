@@ -11,10 +11,10 @@ from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Appender, Prepared
 from mailboat.publisher.packaging import BuiltPackage, PackageBuilder, shipment_of
 from mailboat.publisher.published import StagedNode, Stager
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.tracing import PublicationSpan, TracedPackage, parse_trace_parent
 

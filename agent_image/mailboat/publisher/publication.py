@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mailboat.content.port import Source
+from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.parts import PartShipper
 from mailboat.publisher.plan import PublicationPlan, plan_groups, plan_request
 from mailboat.publisher.preparing import Preparation, RequestPreparer, end_span
 from mailboat.publisher.receipts import Receipt, receipt_of
-from mailboat.publisher.requests import DistributionRequest, check_request, check_source
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.shipping import ChangeShipper
 
@@ -165,3 +166,11 @@ class Publisher:
         for one, place in zip(batch, placed, strict=True):
             end_span(one, place.offset)
             yield receipt_of(one.request, one.request_id, place, one.built)
+
+
+def check_source(request: DistributionRequest, source: Source | None) -> None:
+    """Require a source for an ADD, and none for other actions. Raises: UsageError."""
+    if request.action is Action.ADD and source is None:
+        raise UsageError("an ADD needs a source to read the content from")
+    if request.action is not Action.ADD and source is not None:
+        raise UsageError(f"{request.action} carries no content, so it takes no source")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Placed
 from mailboat.publisher.packaging import BuiltPackage
-from mailboat.publisher.requests import DistributionRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.journal.port import Journal
 from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.requests import MAX_PATHS
 from mailboat.model.topics import PACKAGE_TOPIC
 from mailboat.packages.port import PackageCodec
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.metering import PublicationMeter, SilentMeter
 from mailboat.publisher.pieces import PieceSettings
-from mailboat.publisher.requests import MAX_PATHS
 from mailboat.publisher.state import PublisherState
 from mailboat.tracing import NoTracer, Tracer
 

@@ -13,12 +13,12 @@ from mailboat.errors import SourceChangedError
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, is_within
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Appender, Prepared
 from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
 from mailboat.publisher.packaging import PackageBuilder, shipment_from
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.receipts import Receipt, receipt_of
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 
 _STRAYS_LIVE: Final = timedelta(days=7)

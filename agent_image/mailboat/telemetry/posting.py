@@ -1,7 +1,7 @@
 """One HTTP post at a time to one place, over a connection that is kept: the little of HTTP that a webhook needs.
 
-Redirects are not followed: the token is for the host that was configured. Answers are read up to a limit and thrown
-away. The standard library is enough for it, and keeps the web's client where it belongs, in `http`.
+Redirects are not followed: the token is for the configured host. Answers are read up to a limit and discarded. It uses
+the standard library because httpx2 limits each read and not the whole post (docs/decisions/0018-http-client.md).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import create_home
 from mailboat.agent.inspection import records_of
-from mailboat.api.records import DistributionOrder, DistributionView, QueueView, SubscriberStatusView
+from mailboat.api.records import DistributionView, QueueView, SubscriberStatusView
 from mailboat.clock import SystemClock
 from mailboat.config.document import (
     Config,
@@ -43,6 +43,7 @@ from mailboat.model.messages import (
     SubscriberState,
     TopicRole,
 )
+from mailboat.model.requests import parse_request
 from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.wire.messages import decode_message, encode_message
 
@@ -174,7 +175,7 @@ class Harbour:
 
 def publish(room: ControlRoom, count: int = 1, publisher: str = AUTHOR) -> list[DistributionView]:
     """Requests that need no source."""
-    return [room.distribute(publisher, DistributionOrder("INVALIDATE", (f"/page-{n}",))) for n in range(count)]
+    return [room.distribute(publisher, parse_request("INVALIDATE", (f"/page-{n}",))) for n in range(count)]
 
 
 def seen(room: ControlRoom, name: str = "edge") -> SubscriberStatusView:

@@ -18,9 +18,9 @@ from mailboat.journal.port import NewRecord, ReadLimits
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action, CommandMessage, PackageMessage, RedriveMessage
 from mailboat.model.paths import ROOT, NodePath
+from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.pieces import PieceSettings
-from mailboat.publisher.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.crashes import KillingFailpoints

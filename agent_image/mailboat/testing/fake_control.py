@@ -19,7 +19,6 @@ from mailboat.api.records import (
     BuildView,
     CauseView,
     CommandView,
-    DistributionOrder,
     DistributionPage,
     DistributionView,
     FailureView,
@@ -45,10 +44,10 @@ from mailboat.errors import (
     RequestConflictError,
     UsageError,
 )
+from mailboat.model.requests import DistributionRequest
 
 SLING_ID: Final = "11111111-2222-3333-4444-555555555555"
 _APPENDED_MS: Final = 1_767_225_600_000
-_ACTIONS: Final = ("ADD", "DELETE", "INVALIDATE", "TEST")
 
 
 @dataclass
@@ -77,7 +76,7 @@ class FakeControl:
         self.failure: MailboatError | None = None
         self.answers_at_once = True
         self.subscribers = {one.name: one for one in subscribers}
-        self.ordered: list[DistributionOrder] = []
+        self.ordered: list[DistributionRequest] = []
         self.known_builds: list[BuildView] = []
         self._publisher = publisher
         self._packages: list[DistributionView] = []
@@ -91,15 +90,14 @@ class FakeControl:
             members = tuple(self._member(one) for one in self.subscribers.values())
             return StatusView(journal, (PublisherView(self._publisher, "running"),), members)
 
-    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
         with self._entered(publisher):
-            self.ordered.append(order)
-            _check_order(order)
+            self.ordered.append(request)
             for one in self._packages:
-                if order.request_id is not None and one.request_id == order.request_id:
-                    if (one.action, one.paths) != (order.action, order.paths):
-                        raise RequestConflictError(f"the request id {order.request_id} was used for another request")
+                if request.request_id is not None and one.request_id == request.request_id:
+                    if (one.action, one.paths) != (request.action, request.paths):
+                        raise RequestConflictError(f"the request id {request.request_id} was used for another request")
                     return replace(self._view(one), is_repeat=True)
             offset = len(self._packages)
             package_id = f"dstrpck-{_APPENDED_MS + offset}-{offset:08d}-0000-4000-8000-000000000000"
@@ -107,14 +105,14 @@ class FakeControl:
                 publisher,
                 package_id,
                 offset,
-                order.action,
-                order.paths,
-                order.deep_paths,
-                order.request_id or f"request-{offset}",
-                user_id=order.user_id,
+                str(request.action),
+                request.paths,
+                tuple(sorted(request.deep_paths)),
+                request.request_id or f"request-{offset}",
+                user_id=request.user_id,
                 package_bytes=100,
                 published_ms=_APPENDED_MS + offset,
-                path_count=len(order.paths),
+                path_count=len(request.paths),
             )
             self._packages.append(made)
             return self._view(made)
@@ -385,13 +383,3 @@ class FakeHealth:
     def readiness(self) -> ReadinessView:
         """See `Health`."""
         return self.is_ready
-
-
-def _check_order(order: DistributionOrder) -> None:
-    if order.action not in _ACTIONS:
-        raise UsageError(f"{order.action!r} is no action: {', '.join(_ACTIONS)}")
-    if not order.paths and order.action != "TEST":
-        raise UsageError(f"{order.action} needs at least one path")
-    for path in order.paths:
-        if not path.startswith("/"):
-            raise UsageError(f"{path!r} is no path: it must begin with /", path=path)

@@ -11,7 +11,7 @@ from mailboat.model.changes import TreeChange
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.processors import ProcessedPackage
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings

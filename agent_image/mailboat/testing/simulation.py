@@ -22,10 +22,10 @@ from mailboat.model.identifiers import AgentName, Offset, PackageId, RequestId
 from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.nodes import Binary, file_node, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
+from mailboat.model.requests import DistributionRequest
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.changes import ChangeBudget
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.settings import PublisherSettings
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SkipCommits

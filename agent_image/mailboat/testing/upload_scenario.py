@@ -21,7 +21,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import ROOT
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.testing.crashes import KillingFailpoints
 from mailboat.testing.engines import Engine, EngineParts, write_site
 

@@ -15,7 +15,7 @@ from mailboat.agent.subscribing import SubscriberProcess, Subscription
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.subscription import Until
 

@@ -14,7 +14,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.home import Home
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.paths import NodePath
-from mailboat.publisher.requests import add_request
+from mailboat.model.requests import add_request
 from workload import text_of
 
 site, count = Path(sys.argv[2]), int(sys.argv[3])

@@ -18,8 +18,8 @@ from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 

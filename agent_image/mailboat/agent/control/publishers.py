@@ -8,20 +8,20 @@ from typing import Final
 
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member
-from mailboat.agent.control.orders import ANONYMOUS
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.locations import open_source
 from mailboat.api.records import PublisherView
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.content.port import Source
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.counter import PublishingCounter
 from mailboat.publisher.receipts import Receipt
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.publisher.throttle import Throttle, ThrottleSettings
 from mailboat.queues.offsets import QueueSize
 from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
 
+_ANONYMOUS: Final = "anonymous"
 _LOOK_SECONDS: Final = 0.25
 """Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
 
@@ -45,7 +45,7 @@ class PublisherRoom:
 
     def publish(self, request: DistributionRequest) -> Receipt:
         """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
-        caller = request.user_id or ANONYMOUS
+        caller = request.user_id or _ANONYMOUS
         if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
             self._throttle.admit(caller, self.backlog())
         return self._counter().publish(request, caller)

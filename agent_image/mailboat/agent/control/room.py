@@ -18,7 +18,6 @@ from mailboat.agent.control.commands import Command, CommandOffice, are_answered
 from mailboat.agent.control.distributions import Distributions
 from mailboat.agent.control.followers import Followers
 from mailboat.agent.control.given_up import GivenUpPackages
-from mailboat.agent.control.orders import request_of
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.control.portraits import status_view
 from mailboat.agent.control.publishers import PublisherRoom, publishers_of
@@ -28,7 +27,6 @@ from mailboat.agent.inspection import recent_publishers
 from mailboat.api.records import (
     BuildView,
     CommandView,
-    DistributionOrder,
     DistributionPage,
     DistributionView,
     ForgottenView,
@@ -44,6 +42,7 @@ from mailboat.config.document import PublisherAgentConfig
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
 from mailboat.model.messages import TopicRole
+from mailboat.model.requests import DistributionRequest
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 
@@ -124,10 +123,9 @@ class ControlRoom:
             dropped_subscribers=self._picture.roster.dropped,
         )
 
-    def distribute(self, publisher: str, order: DistributionOrder) -> DistributionView:
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         """See `Control`."""
         room = self._room(publisher)
-        request = request_of(order)
         self._hear_announcements()
         return self._distributions.published(room.name, request, room.publish(request))
 

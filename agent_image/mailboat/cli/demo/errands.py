@@ -15,7 +15,6 @@ from typing import Any, Final
 from mailboat.api.control import Control
 from mailboat.api.records import (
     CommandView,
-    DistributionOrder,
     DistributionView,
     QueueItemView,
     StatusView,
@@ -25,6 +24,7 @@ from mailboat.cli.demo.cast import Ears
 from mailboat.cli.demo.portions import Portion
 from mailboat.clock import Clock
 from mailboat.errors import DemoFailedError, RetryableError
+from mailboat.model.requests import DistributionRequest, parse_request
 
 _LOOK_SECONDS: Final = 0.25
 _ANSWER_SECONDS: Final = 20.0
@@ -95,28 +95,28 @@ class Errands:
     def publish(self, portion: Portion) -> None:
         """Ask for a portion of the content; the publisher reads it from its own source."""
         self._asked += 1
-        order = DistributionOrder(
+        request = parse_request(
             "ADD", (*portion.shallow, *portion.deep), portion.deep, request_id=f"demo-{self._asked}"
         )
-        self._todo.put(lambda: Published(self._distribute(order)))
+        self._todo.put(lambda: Published(self._distribute(request)))
 
     def err(self, path: str) -> None:
         """Ask for a delete that nobody should have asked for."""
-        order = DistributionOrder("DELETE", (path,), request_id=MISTAKE_ID)
-        self._todo.put(lambda: Erred(self._distribute(order)))
+        request = parse_request("DELETE", (path,), request_id=MISTAKE_ID)
+        self._todo.put(lambda: Erred(self._distribute(request)))
 
     def drop(self, item: QueueItemView) -> None:
         """Drop the package that golden is blocked by."""
         self._todo.put(lambda: Cleared(self._control.remove(AUTHOR, GOLDEN, [item.id], _ANSWER_SECONDS)))
 
-    def _distribute(self, order: DistributionOrder) -> DistributionView:
+    def _distribute(self, request: DistributionRequest) -> DistributionView:
         """Ask until the publisher has it: an order with an id is published once, however often it is asked for."""
         for _ in range(_ATTEMPTS):
             try:
-                return self._control.distribute(AUTHOR, order)
+                return self._control.distribute(AUTHOR, request)
             except RetryableError as error:
                 self._clock.wait(self._stopping, error.retry_after_seconds or _PAUSE_SECONDS)
-        return self._control.distribute(AUTHOR, order)
+        return self._control.distribute(AUTHOR, request)
 
     def _run(self) -> None:
         while (work := self._todo.get()) is not None:

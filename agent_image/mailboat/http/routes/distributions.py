@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.records import DistributionOrder, DistributionPage, DistributionView
+from mailboat.api.records import DistributionPage, DistributionView
 from mailboat.config.document import Verb
 from mailboat.errors import UsageError
 from mailboat.http.examples import DISTRIBUTION, ORDER
@@ -25,13 +25,31 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.http.waiting import settled
+from mailboat.model.requests import DistributionRequest, parse_request
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
 
 
 @with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
-class OrderDocument(DistributionOrder):  # noqa: D101  # the text of the record is what the description shows
-    __doc__ = DistributionOrder.__doc__  # the record itself, but with unknown members refused
+@dataclass(frozen=True, slots=True)
+class RequestDocument:
+    """A request to a publisher, before it is checked.
+
+    Attributes:
+        action: ADD, DELETE, INVALIDATE or TEST.
+        paths: The content paths concerned.
+        deep_paths: The paths of an ADD that stand for their whole subtree.
+        request_id: Idempotency key: reusing it never publishes twice.
+        user_id: The caller.
+        trace_parent: W3C trace context of the caller; over HTTP also the header `traceparent`.
+    """
+
+    action: str
+    paths: tuple[str, ...] = ()
+    deep_paths: tuple[str, ...] = ()
+    request_id: str | None = None
+    user_id: str | None = None
+    trace_parent: str | None = None
 
 
 IdempotencyKey = Annotated[
@@ -51,7 +69,7 @@ DistributionId = Annotated[str, Path(description="A package id or a request id."
 )
 async def distribute(
     publisher: PublisherName,
-    order: OrderDocument,
+    document: RequestDocument,
     ports: Ports,
     call: CurrentCall,
     response: Response,
@@ -63,8 +81,8 @@ async def distribute(
     With tokens, the request's user is the token's name; a token with `admin` may name another. If one path is outside
     the token's paths, nothing is published (403, `PathForbidden`).
     """
-    call.what |= {"publisher": publisher, "action": order.action, "paths": len(order.paths)}
-    wanted = complete_order(order, call, idempotency_key)
+    call.what |= {"publisher": publisher, "action": document.action, "paths": len(document.paths)}
+    wanted = checked_request(document, call, idempotency_key)
     made = await run_in_threadpool(ports.control.distribute, publisher, wanted)
     call.what |= {"package": made.package_id, "offset": made.offset}
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
@@ -107,28 +125,26 @@ def is_settled(view: DistributionView) -> bool:
     return view.state != "queued" and not view.waiting
 
 
-def complete_order(order: DistributionOrder, call: CurrentCall, idempotency_key: str | None) -> DistributionOrder:
-    """The order with its id from the header and its user from the token.
+def checked_request(document: RequestDocument, call: CurrentCall, idempotency_key: str | None) -> DistributionRequest:
+    """The request, with its id from the header and its user from the token.
 
     Raises:
-        UsageError: Two different ids.
-        PathRefusedError, PathForbiddenError: A path is no path, or is not covered by the token.
+        UsageError: Two different ids, or an invalid request.
+        PathRefusedError, PathForbiddenError: A path is invalid, or is not covered by the token.
+        LimitExceededError: More paths than a request may have.
     """
     key = None if idempotency_key is None else idempotency_key.strip().strip('"') or None
-    if key is not None and order.request_id not in {None, key}:
+    if key is not None and document.request_id not in {None, key}:
         raise UsageError("the header Idempotency-Key and request_id name two different requests")
     caller = call.caller
     if caller is not None:
-        caller.check_paths((*order.paths, *order.deep_paths))
-    is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and order.user_id)
-    plain = {name: getattr(order, name) for name in ORDER_MEMBERS}
-    made = DistributionOrder(**plain)
-    return replace(
-        made,
-        request_id=order.request_id or key,
-        user_id=caller.name if is_bound and caller else order.user_id,
-        trace_parent=order.trace_parent or call.trace_parent,
+        caller.check_paths((*document.paths, *document.deep_paths))
+    is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and document.user_id)
+    return parse_request(
+        document.action,
+        document.paths,
+        document.deep_paths,
+        document.request_id or key,
+        caller.name if is_bound and caller else document.user_id,
+        document.trace_parent or call.trace_parent,
     )
-
-
-ORDER_MEMBERS: Final = tuple(DistributionOrder.__dataclass_fields__)

@@ -19,7 +19,7 @@ from starlette.datastructures import FormData
 from starlette.responses import PlainTextResponse, Response
 
 from mailboat.api.problems import problem_of
-from mailboat.api.records import CommandView, DistributionOrder, PublisherView, QueueView
+from mailboat.api.records import CommandView, PublisherView, QueueView
 from mailboat.config.document import Verb
 from mailboat.errors import (
     AccessDeniedError,
@@ -32,7 +32,7 @@ from mailboat.errors import (
 )
 from mailboat.http.answers import json_answer
 from mailboat.http.ports import LONGEST_NAME, ApiPorts, CurrentCall, Ports, PublisherName, QueueNameText, operation
-from mailboat.http.routes.distributions import complete_order
+from mailboat.http.routes.distributions import RequestDocument, checked_request
 from mailboat.http.sling_documents import (
     MAX_LISTED_ITEMS,
     Document,
@@ -165,10 +165,10 @@ async def sling_distribute(agent: PublisherName, request: Request, ports: Ports,
     fields = await _fields(request)
     deep = str(fields.get("deep", "")).lower() == _TRUE
     paths = _texts(fields, "path")
-    order = DistributionOrder(str(fields.get("action", "")).upper(), paths, paths if deep else ())
-    call.what |= {"publisher": agent, "action": order.action, "paths": len(paths)}
+    document = RequestDocument(str(fields.get("action", "")).upper(), paths, paths if deep else ())
+    call.what |= {"publisher": agent, "action": document.action, "paths": len(paths)}
     try:
-        wanted = complete_order(order, call, request.headers.get("idempotency-key"))
+        wanted = checked_request(document, call, request.headers.get("idempotency-key"))
         made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
         raise

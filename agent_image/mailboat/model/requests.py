@@ -1,24 +1,25 @@
-"""Distribution requests: what a caller asks of a publisher, checked before anything is read or written.
+"""Distribution requests: what a caller asks of a publisher, validated before anything is read or written.
 
-A request stands for itself through its fingerprint: two requests under one request id are the same request when their
-fingerprints are equal, whatever the source held at the time. Made by the command line and the HTTP API.
+Two requests with one request id are the same request when their fingerprints are equal, whatever the source held at the
+time. The command line, the HTTP API and the operator build them; the control API and publishers take them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mailboat.content.port import Source
 from mailboat.errors import LimitExceededError, UsageError
 from mailboat.model.filters import WorkspaceFilter, filter_for
-from mailboat.model.identifiers import RequestId
+from mailboat.model.identifiers import RequestId, parse_request_id
 from mailboat.model.messages import Action
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import NodePath, parse_path
 
 MAX_PATHS: Final = 500
+MAX_USER_LENGTH: Final = 200
+_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,12 @@ class DistributionRequest:
     """One request, which becomes one package.
 
     Attributes:
-        action: What to do.
-        paths: All paths concerned, each once.
-        deep_paths: Those of them that mean their whole subtree (ADD only; a DELETE always removes subtrees).
-        request_id: The caller's name for the request. The same id again is the same request: it gives the same
-            receipt, and one message. None means that the caller won't retry.
-        user_id: Who asked.
-        trace_parent: W3C trace context of the caller; what is none is dropped.
+        action: ADD, DELETE, INVALIDATE or TEST.
+        paths: The content paths concerned, each once.
+        deep_paths: The paths of an ADD that stand for their whole subtree; a DELETE always removes subtrees.
+        request_id: Idempotency key: reusing it never publishes twice. None: the caller will not retry.
+        user_id: The caller.
+        trace_parent: W3C trace context of the caller; an invalid one is ignored.
     """
 
     action: Action
@@ -44,12 +44,12 @@ class DistributionRequest:
 
     @property
     def filter(self) -> WorkspaceFilter:
-        """What the package of an ADD will own."""
+        """The filter of the package of an ADD."""
         return filter_for(self.paths, self.deep_paths)
 
     @property
     def fingerprint(self) -> bytes:
-        """SHA-256 of what is asked for, without request id and user: equal for equal requests."""
+        """SHA-256 of action and paths, without request id and user: equal for equal requests."""
         total = hashlib.sha256(self.action.value.encode())
         for path in sorted(self.paths):
             total.update(b"\0deep\0" if path in self.deep_paths else b"\0path\0")
@@ -70,7 +70,7 @@ def add_request(
 
 
 def check_request(request: DistributionRequest, max_paths: int = MAX_PATHS) -> None:
-    """Refuse what can't be meant.
+    """Refuse an invalid request.
 
     Raises:
         UsageError: No paths (all but TEST need some), a path twice, or a deep path that is not among the paths.
@@ -94,9 +94,46 @@ def check_request(request: DistributionRequest, max_paths: int = MAX_PATHS) -> N
         raise UsageError("the root can't be deleted; name the paths below it", path="/")
 
 
-def check_source(request: DistributionRequest, source: Source | None) -> None:
-    """An ADD has a source, and nothing else has. Raises: UsageError."""
-    if request.action is Action.ADD and source is None:
-        raise UsageError("an ADD needs a source to read the content from")
-    if request.action is not Action.ADD and source is not None:
-        raise UsageError(f"{request.action} carries no content, so it takes no source")
+def parse_request(
+    action: str,
+    paths: Sequence[str] = (),
+    deep_paths: Sequence[str] = (),
+    request_id: str | None = None,
+    user_id: str | None = None,
+    trace_parent: str | None = None,
+) -> DistributionRequest:
+    """The request that untrusted texts describe, as they come over HTTP.
+
+    Raises:
+        UsageError: An unknown action, an invalid request id or user id, or what `check_request` refuses.
+        PathRefusedError: A path is invalid.
+        LimitExceededError: More paths than a request may have.
+    """
+    for texts in (paths, deep_paths):
+        if len(texts) > MAX_PATHS:
+            raise LimitExceededError(f"a request has {len(texts)} paths, the limit is {MAX_PATHS}", limit=MAX_PATHS)
+    known = _action(action)
+    deep = deep_paths if known is Action.ADD else ()  # the other actions have no depth to choose
+    request = DistributionRequest(
+        known,
+        tuple(map(parse_path, paths)),
+        frozenset(map(parse_path, deep)),
+        None if request_id is None else parse_request_id(request_id),
+        _user_id(user_id),
+        trace_parent,
+    )
+    check_request(request)
+    return request
+
+
+def _action(text: str) -> Action:
+    try:
+        return Action(text)
+    except ValueError as error:
+        raise UsageError(f"unknown action {text[:_SHOWN]!r}; expected one of {', '.join(Action)}") from error
+
+
+def _user_id(text: str | None) -> str | None:
+    if text is not None and (len(text) > MAX_USER_LENGTH or not text.isprintable()):
+        raise UsageError(f"a user id has at most {MAX_USER_LENGTH} printable characters")
+    return text or None

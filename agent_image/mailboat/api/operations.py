@@ -1,0 +1,189 @@
+"""The operations of the control API: each request as data, and the reading of its answer. No I/O.
+
+`client.py` sends them from a thread, the operator from its event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from mailboat.api.problems import error_of, read_problem
+from mailboat.api.records import (
+    BuildView,
+    CommandView,
+    DistributionPage,
+    DistributionView,
+    ForgottenView,
+    GivenUpPage,
+    QueuePage,
+    QueueView,
+    StatusView,
+)
+from mailboat.errors import AccessDeniedError, AgentDefectError, MailboatError
+from mailboat.model.requests import DistributionRequest
+
+PREFIX: Final = "/api/v1"
+"""The path below which all operations are."""
+
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""The longest time that an agent waits in one request; for a longer wait the client asks again."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[T]):
+    """One request to the control API.
+
+    Attributes:
+        method: The HTTP method.
+        path: The path below `PREFIX`.
+        answer: The record that answers it.
+        query: The query parameters; a list stands for a repeated one.
+        body: The JSON body; None sends none.
+        wait_seconds: The time that the agent may wait before it answers.
+    """
+
+    method: str
+    path: str
+    answer: type[T]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    wait_seconds: float = 0.0
+
+
+def status() -> Operation[StatusView]:
+    """`Control.status`."""
+    return Operation("GET", "/status", StatusView)
+
+
+def distribute(publisher: str, request: DistributionRequest) -> Operation[DistributionView]:
+    """`Control.distribute`."""
+    body = {
+        "action": str(request.action),
+        "paths": list(request.paths),
+        "deep_paths": sorted(request.deep_paths),
+        "request_id": request.request_id,
+        "user_id": request.user_id,
+        "trace_parent": request.trace_parent,
+    }
+    return Operation("POST", f"{_publisher(publisher)}/distributions", DistributionView, body=body)
+
+
+def distribution(publisher: str, package_id: str, wait_seconds: float = 0.0) -> Operation[DistributionView]:
+    """`Control.distribution`."""
+    path = f"{_publisher(publisher)}/distributions/{_quoted(package_id)}"
+    return Operation("GET", path, DistributionView, {"wait": wait_seconds}, wait_seconds=wait_seconds)
+
+
+def distributions(publisher: str, before: int | None, max_items: int) -> Operation[DistributionPage]:
+    """`Control.distributions`."""
+    query = {"max_items": max_items} | ({} if before is None else {"before": before})
+    return Operation("GET", f"{_publisher(publisher)}/distributions", DistributionPage, query)
+
+
+def builds() -> Operation[tuple[BuildView, ...]]:
+    """`Control.builds`, of all builds."""
+    return Operation("GET", "/builds", tuple[BuildView, ...])
+
+
+def build(build_id: str) -> Operation[BuildView]:
+    """`Control.builds`, of one build."""
+    return Operation("GET", f"/builds/{_quoted(build_id)}", BuildView)
+
+
+def queues(publisher: str) -> Operation[tuple[QueueView, ...]]:
+    """`Control.queues`, the first page; the header `Link` leads to the next one."""
+    return Operation("GET", f"{_publisher(publisher)}/queues", tuple[QueueView, ...])
+
+
+def queue(publisher: str, name: str, from_offset: int, max_items: int) -> Operation[QueuePage]:
+    """`Control.queue`."""
+    return Operation("GET", _queue(publisher, name), QueuePage, {"from_offset": from_offset, "max_items": max_items})
+
+
+def clear(publisher: str, name: str, max_items: int | None) -> Operation[CommandView]:
+    """`Control.clear`, without its wait."""
+    return Operation("POST", f"{_queue(publisher, name)}/clear", CommandView, body={"max_items": max_items})
+
+
+def remove(publisher: str, name: str, item_ids: Sequence[str]) -> Operation[CommandView]:
+    """`Control.remove`, without its wait."""
+    return Operation("DELETE", f"{_queue(publisher, name)}/items", CommandView, {"id": list(item_ids)})
+
+
+def command(publisher: str, command_id: str, wait_seconds: float = 0.0) -> Operation[CommandView]:
+    """`Control.command`."""
+    path = f"{_publisher(publisher)}/commands/{_quoted(command_id)}"
+    return Operation("GET", path, CommandView, {"wait": wait_seconds}, wait_seconds=wait_seconds)
+
+
+def errors(subscriber: str | None, page: str | None, max_items: int) -> Operation[GivenUpPage]:
+    """`Control.errors`."""
+    query = {"subscriber": subscriber, "page": page, "max_items": max_items}
+    return Operation("GET", "/errors", GivenUpPage, {key: value for key, value in query.items() if value is not None})
+
+
+def redrive(subscriber: str, offsets: Sequence[int]) -> Operation[tuple[CommandView, ...]]:
+    """`Control.redrive`, without its wait."""
+    body = {"subscriber": subscriber, "offsets": list(offsets)}
+    return Operation("POST", "/errors/redrive", tuple[CommandView, ...], body=body)
+
+
+def forget(subscriber: str) -> Operation[ForgottenView]:
+    """`Control.forget`."""
+    return Operation("DELETE", f"/subscribers/{_quoted(subscriber)}", ForgottenView)
+
+
+def read_answer(operation: Operation[T], content: bytes, url: str) -> T:
+    """The record in a successful answer; members that this version does not know are ignored.
+
+    Raises: AgentDefectError for an answer that is not such a record.
+    """
+    try:
+        return msgspec.json.decode(content, type=operation.answer)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise AgentDefectError(f"unexpected response from {url}: not a Mailboat API document") from error
+
+
+def read_error(status: int, content: bytes, url: str) -> MailboatError:
+    """The error in an answer that is not successful: the error of the agent, with its facts, where there is one."""
+    problem = read_problem(content)
+    known = None if problem is None else error_of(problem, url)
+    if known is not None:
+        return known
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            return AccessDeniedError(
+                f"the agent at {url} requires a token that it knows",
+                next_step="pass one with --token-file FILE or in MAILBOAT_TOKEN",
+            )
+        case HTTPStatus.FORBIDDEN:
+            return AccessDeniedError(f"the agent at {url} does not permit this with this token")
+    message = f"the agent at {url} answered with status {status} {_phrase(status)}"
+    return AgentDefectError(message.rstrip(), incident=None if problem is None else problem.incident)
+
+
+def _publisher(name: str) -> str:
+    return f"/publishers/{_quoted(name)}"
+
+
+def _queue(publisher: str, name: str) -> str:
+    return f"{_publisher(publisher)}/queues/{_quoted(name)}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
