@@ -413,7 +413,7 @@ def test_a_larger_size_enlarges_the_claims_if_their_class_allows_it(bench: Bench
     assert (refused["status"], refused["reason"], requested("fixed")) == ("False", "ResizeRefused", "5Gi")
     assert "the storageclass that provisions the pvc must support resize" in refused["message"]
     assert [one["reason"] for one in bench.events()] == ["ResizeRefused"]
-    with pytest.raises(httpx.HTTPStatusError, match="422"):
+    with pytest.raises(httpx2.HTTPStatusError, match="422"):
         bench.patch("SubscriberPool", "growing", {"spec": {"target": {"files": {"volume": {"size": "7Gi"}}}}})
 
 
