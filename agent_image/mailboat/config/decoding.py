@@ -198,7 +198,7 @@ def _shown(value: object) -> str:
 
 def article_of(kind: type) -> str:
     """What a value of this kind is called in a sentence."""
-    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
+    return {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}[kind]
 
 
 def _encode_record(record: object) -> dict[str, Any]:

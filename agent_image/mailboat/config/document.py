@@ -59,13 +59,19 @@ class LogFormat(enum.StrEnum):
 class LimitsConfig(Section):
     """What is taken from others. Input beyond a limit is refused before anything is written."""
 
-    max_entries: Annotated[int, Setting("Nodes or archive entries of one package.", minimum=1)] = 1_000_000
-    max_entry_bytes: Annotated[int, Setting("One binary or archive entry, unpacked.", minimum=1)] = 16 * GIBIBYTE
-    max_total_bytes: Annotated[int, Setting("All of a package, unpacked.", minimum=1)] = 64 * GIBIBYTE
-    max_ratio: Annotated[float, Setting("Unpacked ÷ packed size.", minimum=1)] = 200.0
-    max_xml_depth: Annotated[int, Setting("Nested elements of a DocView document.", minimum=1, maximum=1000)] = 110
+    max_entries: Annotated[int, Setting("Maximum number of nodes or archive entries per package.", minimum=1)] = (
+        1_000_000
+    )
+    max_entry_bytes: Annotated[int, Setting("Maximum unpacked size of one binary or archive entry.", minimum=1)] = (
+        16 * GIBIBYTE
+    )
+    max_total_bytes: Annotated[int, Setting("Maximum unpacked size of a package.", minimum=1)] = 64 * GIBIBYTE
+    max_ratio: Annotated[float, Setting("Maximum ratio of unpacked to packed size.", minimum=1)] = 200.0
+    max_xml_depth: Annotated[
+        int, Setting("Maximum nesting of elements in a DocView document.", minimum=1, maximum=1000)
+    ] = 110
     are_collisions_refused: Annotated[
-        bool, Setting("Refuse two names in one folder that differ in case or Unicode form only.")
+        bool, Setting("Reject two names in one folder that differ only in case or Unicode form.")
     ] = True
 
 
@@ -73,79 +79,86 @@ class ThrottleConfig(Section):
     """Publishing slows down while a clearable subscriber lags: no delay up to the limit, the longest from twice on."""
 
     max_queue_entries: Annotated[
-        int | None, Setting("Backlog of the slowest clearable subscriber where delays begin; null: never.", minimum=1)
+        int | None, Setting("Backlog of the slowest editable subscriber at which delays begin. null: never.", minimum=1)
     ] = 1000
-    max_delay_seconds: Annotated[float, Setting("The longest delay of one request.", minimum=0)] = 20.0
+    max_delay_seconds: Annotated[
+        float, Setting("Maximum delay of one request, reached at twice that backlog.", minimum=0)
+    ] = 20.0
 
 
 class NamespaceConfig(Section):
     """The namespace of one prefix."""
 
-    prefix: Annotated[str, Setting("Prefix, as in names of nodes and properties.")]
-    uri: Annotated[str, Setting("Namespace that the prefix stands for.")]
+    prefix: Annotated[str, Setting("Prefix, as used in names of nodes and properties.")]
+    uri: Annotated[str, Setting("Namespace URI of the prefix.")]
 
 
 class PublisherConfig(Section):
     """Defaults of every publisher, and of `publish`, `delete`, `invalidate` and `ping`."""
 
-    name: Annotated[str, Setting("Name of the publisher when `--publisher` is not given.")] = "author"
-    package_type: Annotated[PackageType, Setting("Format of the packages.")] = PackageType.TREE
+    name: Annotated[str, Setting("Publisher name if `--publisher` is not given.")] = "author"
+    package_type: Annotated[PackageType, Setting("Package format.")] = PackageType.TREE
     filevault_name: Annotated[
         str,
         Setting(
-            "What messages call the format `filevault`. A subscriber of Sling takes only what is called as its package "
-            "builder is."
+            "Package type that messages carry for the format `filevault`. Sling subscribers accept only the name "
+            "of their package builder."
         ),
     ] = "filevault"
     namespaces: Annotated[
         tuple[NamespaceConfig, ...],
         Setting(
-            "Namespaces of prefixes in packages of the format `filevault`, beyond those of JCR, Sling and AEM and of a "
-            "FileVault source. A prefix without a namespace is refused."
+            "Namespaces of prefixes in `filevault` packages, in addition to those of JCR, Sling, AEM and a "
+            "FileVault source. A prefix without a namespace is rejected."
         ),
     ] = ()
     transfer: Annotated[
         Transfer,
         Setting(
-            "How packages travel that are too large for a message: through the blob store, or in chunks through the "
-            "journal; auto: by reference where a bucket is configured, else in chunks on Kafka; inline: not at all, "
-            "they are refused, and every binary travels in its package: for subscribers of Sling."
+            "Transport of packages that are too large for one message. reference: blob store. chunks: pieces in "
+            "the journal. auto: reference if a bucket is configured, else chunks on Kafka. inline: rejected, and "
+            "every binary travels in its package; for Sling subscribers."
         ),
     ] = Transfer.REFERENCE
     inline_package_bytes: Annotated[
-        int, Setting("Packages up to this size travel in the message.", minimum=0, maximum=GIBIBYTE)
+        int, Setting("Maximum size of a package that travels in the message itself.", minimum=0, maximum=GIBIBYTE)
     ] = 800 * KIBIBYTE
     piece_bytes: Annotated[
         int,
         Setting(
-            "Size of one piece of a package in chunks; the brokers must take a little more.",
+            "Size of one piece of a package in chunks. The brokers must accept slightly larger messages.",
             minimum=1024,
             maximum=GIBIBYTE,
         ),
     ] = 800 * KIBIBYTE
     inline_binary_bytes: Annotated[
-        int, Setting("Binaries up to this size travel in the package, larger ones through the blob store.", minimum=0)
+        int,
+        Setting(
+            "Maximum size of a binary that travels in the package; larger ones go through the blob store.", minimum=0
+        ),
     ] = 64 * KIBIBYTE
     changed_package_bytes: Annotated[
-        int, Setting("Content that one package of `publish --changed` carries at most, about.", minimum=1)
+        int, Setting("Approximate maximum of content per package of `publish --changed`.", minimum=1)
     ] = 4 * MEBIBYTE
     queue_cache_bytes: Annotated[
         int,
         Setting(
-            "Memory for the picture of the queues: half of it at most for the places of packages, 2.25 bytes each, the "
-            "rest for what was read of them.",
+            "Memory for the view of the queues: at most half for positions of packages (2.25 bytes each), the "
+            "rest for cached messages.",
             minimum=MEBIBYTE,
         ),
     ] = 64 * MEBIBYTE
-    throttle: Annotated[ThrottleConfig, Setting("When publishing slows down.")] = field(default_factory=ThrottleConfig)
+    throttle: Annotated[ThrottleConfig, Setting("Backpressure: delays publish requests.")] = field(
+        default_factory=ThrottleConfig
+    )
 
 
 class StagingConfig(Section):
     """Import a package only after a golden subscriber did: what it could not import never gets here."""
 
-    golden: Annotated[str, Setting("Name of the subscriber that goes first. It must be editable.")]
+    golden: Annotated[str, Setting("Name of the golden subscriber, which imports first. It must be editable.")]
     timeout_seconds: Annotated[
-        float, Setting("One wait for its word on a package; then its announcement is looked up again.", minimum=0.1)
+        float, Setting("Wait for its confirmation of a package before its announcement is checked again.", minimum=0.1)
     ] = 60.0
 
 
@@ -153,28 +166,32 @@ class ReadinessConfig(Section):
     """When a subscriber counts as ready to serve."""
 
     max_latency_seconds: Annotated[
-        float, Setting("A package this young when imported shows that the subscriber has caught up.", minimum=0)
+        float, Setting("Importing a package younger than this proves that the subscriber has caught up.", minimum=0)
     ] = 120.0
     force_seconds: Annotated[
         float | None,
-        Setting("Ready after so long even when it lags, rather than serve nothing; null: never.", minimum=0),
+        Setting("Time after which the subscriber is ready even if it lags. null: never.", minimum=0),
     ] = None
-    idle_seconds: Annotated[float, Setting("No work for so long shows that it has caught up.", minimum=0)] = 10.0
+    idle_seconds: Annotated[
+        float, Setting("Time without work that proves that the subscriber has caught up.", minimum=0)
+    ] = 10.0
     max_lag_seconds: Annotated[
         float | None,
-        Setting("Not ready any more when the oldest package not imported is this old; null: never.", minimum=1),
+        Setting(
+            "Age of the oldest pending package beyond which the subscriber is not ready. null: no limit.", minimum=1
+        ),
     ] = None
 
 
 class PiecesConfig(Section):
     """How much of packages in chunks is collected on disk while it goes by; the rest is read again when needed."""
 
-    max_packages: Annotated[int, Setting("Packages at once.", minimum=1)] = 10
+    max_packages: Annotated[int, Setting("Maximum number of packages collected at once.", minimum=1)] = 10
     max_bytes: Annotated[
-        int, Setting("Bytes of all of them, in the folder for temporary files; a pod's has 1 GiB.", minimum=0)
+        int, Setting("Maximum bytes of all of them, in the folder for temporary files. A pod's has 1 GiB.", minimum=0)
     ] = 512 * MEBIBYTE
     expire_seconds: Annotated[
-        float, Setting("A package is dropped when no piece of it came for so long: its publisher died.", minimum=1)
+        float, Setting("Time without a new piece after which an incomplete package is dropped.", minimum=1)
     ] = 60.0
 
 
@@ -182,59 +199,60 @@ class HooksConfig(Section):
     """Commands of the user around an import. Each gets the package as one JSON object on its standard input."""
 
     before: Annotated[
-        tuple[str, ...], Setting("Run before a package is imported; if it fails, so does the package.")
+        tuple[str, ...], Setting("Command run before a package is imported. If it fails, the package fails.")
     ] = ()
     after: Annotated[tuple[str, ...], Setting("Run after the commit; a failure is logged and counted.")] = ()
     invalidate: Annotated[
-        tuple[str, ...], Setting("Run for INVALIDATE, such as a cache's purge; if it fails, so does the package.")
+        tuple[str, ...],
+        Setting("Command run for INVALIDATE, for example a cache purge. If it fails, the package fails."),
     ] = ()
-    timeout_seconds: Annotated[float, Setting("Time for one command.", minimum=0.1)] = 60.0
+    timeout_seconds: Annotated[float, Setting("Time limit of one command.", minimum=0.1)] = 60.0
 
 
 class SubscriberConfig(Section):
     """Defaults of every subscriber, and of `subscribe`."""
 
     max_retries: Annotated[
-        int | None, Setting("Attempts after the first before a package is given up; null tries for ever.", minimum=0)
+        int | None, Setting("Retries before a package is given up. null: retry without limit.", minimum=0)
     ] = 10
-    first_pause_seconds: Annotated[float, Setting("Pause after the first failure; it doubles.", minimum=0)] = 1.0
-    longest_pause_seconds: Annotated[float, Setting("The longest pause between attempts.", minimum=0)] = 300.0
-    max_batch_records: Annotated[int, Setting("Packages imported in one transaction at most.", minimum=1)] = 100
-    max_batch_bytes: Annotated[int, Setting("Bytes of messages read at once at most.", minimum=1)] = 4 * MEBIBYTE
+    first_pause_seconds: Annotated[
+        float, Setting("Pause after the first failure. It doubles with each retry.", minimum=0)
+    ] = 1.0
+    longest_pause_seconds: Annotated[float, Setting("Maximum pause between retries.", minimum=0)] = 300.0
+    max_batch_records: Annotated[int, Setting("Maximum number of packages imported in one transaction.", minimum=1)] = (
+        100
+    )
+    max_batch_bytes: Annotated[int, Setting("Maximum bytes of messages read at once.", minimum=1)] = 4 * MEBIBYTE
     package_timeout_seconds: Annotated[
-        float | None, Setting("Time that importing one package may take; null sets no limit.", minimum=0)
+        float | None, Setting("Time limit for importing one package. null: no limit.", minimum=0)
     ] = 3600.0
-    shutdown_seconds: Annotated[
-        float, Setting("Time for the package at hand when the process is told to stop.", minimum=0)
-    ] = 25.0
+    shutdown_seconds: Annotated[float, Setting("Time to finish the current package on shutdown.", minimum=0)] = 25.0
     undecodable: Annotated[
         Undecodable,
-        Setting("What happens to a record on the package topic that is no package message: give up on it, or stop."),
+        Setting("Reaction to a record on the package topic that is not a package message: give it up, or stop."),
     ] = Undecodable.GIVE_UP
     expose: Annotated[
         Expose,
         Setting(
-            "When readers see what was imported. build: a bulk build, and what was published while it came, as one "
-            "when its last package is imported; takes a target `generations:DIR`."
+            "When readers see imported content. build: a bulk build, and what is published meanwhile, becomes "
+            "visible when its last package is imported; requires a `generations:DIR` target."
         ),
     ] = Expose.PACKAGE
     expose_seconds: Annotated[
         float | None,
         Setting(
-            "With expose: build, a build of which the log brings nothing for so long is waited for no more, and shown "
-            "as far as it came; null: waits for ever.",
+            "With `expose: build`: time without a package of the build after which it is shown as far as it was "
+            "imported. null: no limit.",
             minimum=0,
         ),
     ] = 3600.0
     filevault_names: Annotated[
         tuple[str, ...],
-        Setting("What messages of others may call the format `filevault`: the names of Sling's package builders."),
+        Setting("Package types that mean the format `filevault`: the names of Sling's package builders."),
     ] = ("journal_filevault", "journal")
-    announce_seconds: Annotated[float, Setting("Pause between announcements when nothing happens.", minimum=0.1)] = 10.0
-    pieces: Annotated[PiecesConfig, Setting("What is collected of packages in chunks.")] = field(
-        default_factory=PiecesConfig
-    )
-    readiness: Annotated[ReadinessConfig, Setting("When it counts as ready to serve.")] = field(
+    announce_seconds: Annotated[float, Setting("Interval of announcements while nothing changes.", minimum=0.1)] = 10.0
+    pieces: Annotated[PiecesConfig, Setting("Limits for packages in chunks.")] = field(default_factory=PiecesConfig)
+    readiness: Annotated[ReadinessConfig, Setting("When the subscriber counts as ready to serve.")] = field(
         default_factory=ReadinessConfig
     )
 
@@ -242,34 +260,30 @@ class SubscriberConfig(Section):
 class PublisherAgentConfig(Section):
     """A publisher that `agent run` runs. What is not said here, `publisher` says."""
 
-    name: Annotated[str, Setting("Its name.")]
+    name: Annotated[str, Setting("Name of the publisher.")]
     source: Annotated[
         str | None,
-        Setting("What its ADD requests read: a folder, a checkout, a zip, `sqlite:FILE`; null: ADD is refused."),
+        Setting("Source of ADD requests: a folder, a checkout, a zip, `sqlite:FILE`. null: ADD is rejected."),
     ] = None
 
 
 class SubscriberAgentConfig(Section):
     """A subscriber that `agent run` runs. What is not said here, `subscriber` says."""
 
-    name: Annotated[str, Setting("Its name.")]
-    target: Annotated[str, Setting("Where it imports into: `files:DIR`, `generations:DIR` or `sqlite:FILE`.")]
-    follow: Annotated[tuple[str, ...], Setting("The publishers that it follows; none named: all.")] = ()
+    name: Annotated[str, Setting("Name of the subscriber.")]
+    target: Annotated[str, Setting("Target of the import: `files:DIR`, `generations:DIR` or `sqlite:FILE`.")]
+    follow: Annotated[tuple[str, ...], Setting("Publishers to follow. Default: all.")] = ()
     roots: Annotated[
         tuple[str, ...],
         Setting(
-            "Content paths, each with all below it. A package that would change anything outside is refused as a whole "
-            "and goes to the error queue. Default: all paths."
+            "Content paths, each with everything below it. A package that would change content outside is "
+            "rejected as a whole and goes to the error queue. Default: all paths."
         ),
     ] = ()
-    is_editable: Annotated[bool, Setting("Takes clear commands, and confirms every package.")] = False
-    is_durable: Annotated[
-        bool, Setting("Holds packages back, where retention is by consumption, also while it is away.")
-    ] = True
-    staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber; null: for nobody.")] = None
-    expose: Annotated[
-        Expose | None, Setting("When readers see what was imported; null: as `subscriber.expose` says.")
-    ] = None
+    is_editable: Annotated[bool, Setting("Accepts commands (clear, remove) and confirms every package.")] = False
+    is_durable: Annotated[bool, Setting("Holds packages back while it is away, with retention by consumption.")] = True
+    staging: Annotated[StagingConfig | None, Setting("Wait for a golden subscriber. null: no wait.")] = None
+    expose: Annotated[Expose | None, Setting("When readers see imported content. null: as `subscriber.expose`.")] = None
     hooks: Annotated[HooksConfig, Setting("Commands around an import.")] = field(default_factory=HooksConfig)
 
 
@@ -283,39 +297,44 @@ class AgentsConfig(Section):
 class TokenConfig(Section):
     """A bearer token of the HTTP API."""
 
-    name: Annotated[str, Setting("Whose it is: what audit lines say.")]
+    name: Annotated[str, Setting("Name of the token's owner, as written to the audit log.")]
     token: Annotated[Secret, Setting("The token.")]
-    verbs: Annotated[tuple[Verb, ...], Setting("What it may do.")] = (Verb.VIEW,)
+    verbs: Annotated[tuple[Verb, ...], Setting("Permitted operations.")] = (Verb.VIEW,)
     paths: Annotated[
         tuple[str, ...],
-        Setting("Path patterns that it may distribute; each covers all paths below it. `*`: any part of one name."),
+        Setting(
+            "Path patterns that the token may distribute, each with everything below it. `*` matches any part of "
+            "one name."
+        ),
     ] = ("/",)
 
 
 class HttpConfig(Section):
     """The HTTP API of an agent."""
 
-    host: Annotated[str, Setting("Address to listen at. Without tokens it must be a loopback address.")] = "127.0.0.1"
-    port: Annotated[int, Setting("Port to listen at; 0 takes a free one.", minimum=0, maximum=65_535)] = 8080
+    host: Annotated[str, Setting("Address to listen on. Without tokens it must be a loopback address.")] = "127.0.0.1"
+    port: Annotated[int, Setting("Port to listen on. 0: any free port.", minimum=0, maximum=65_535)] = 8080
     tokens: Annotated[
-        tuple[TokenConfig, ...], Setting("Who may do what; none: everybody on this machine may do all.")
+        tuple[TokenConfig, ...], Setting("Bearer tokens and their rights. Empty: every local process has all rights.")
     ] = ()
     open_metrics: Annotated[
         bool, Setting("Serve `/metrics` without a token; it shows names of publishers and subscribers, and no content.")
     ] = False
-    max_body_bytes: Annotated[int, Setting("The largest body that is read.", minimum=1)] = MEBIBYTE
-    requests_per_second: Annotated[float, Setting("Requests of one caller, lasting.", minimum=0.1)] = 50.0
-    burst_requests: Annotated[int, Setting("Requests of one caller at once.", minimum=1)] = 100
-    request_seconds: Annotated[float, Setting("Time for a client to send its request.", minimum=0.1)] = 30.0
-    max_connections: Annotated[int, Setting("Connections at once; more are refused.", minimum=1, maximum=65_535)] = 200
+    max_body_bytes: Annotated[int, Setting("Maximum size of a request body.", minimum=1)] = MEBIBYTE
+    requests_per_second: Annotated[float, Setting("Sustained request rate per caller.", minimum=0.1)] = 50.0
+    burst_requests: Annotated[int, Setting("Maximum burst of requests per caller.", minimum=1)] = 100
+    request_seconds: Annotated[float, Setting("Time limit for a client to send its request.", minimum=0.1)] = 30.0
+    max_connections: Annotated[
+        int, Setting("Maximum number of connections; more are rejected.", minimum=1, maximum=65_535)
+    ] = 200
 
 
 class WebhookConfig(Section):
     """Where distributed events are posted, as CloudEvents 1.0."""
 
-    url: Annotated[str, Setting("Where to post.")]
+    url: Annotated[str, Setting("URL that events are posted to.")]
     token: Annotated[Secret | None, Setting("Bearer token to send.")] = None
-    timeout_seconds: Annotated[float, Setting("Time for one post.", minimum=0.1)] = 10.0
+    timeout_seconds: Annotated[float, Setting("Time limit of one request.", minimum=0.1)] = 10.0
 
 
 class EventsConfig(Section):
@@ -324,23 +343,23 @@ class EventsConfig(Section):
     silent_seconds: Annotated[
         float,
         Setting(
-            "So long an event waits for a subscriber that says nothing; then it is raised and names it.", minimum=1
+            "Time that an event waits for a silent subscriber; then it is sent and names that subscriber.", minimum=1
         ),
     ] = 300.0
-    webhook: Annotated[WebhookConfig | None, Setting("Where to post events too; null: nowhere.")] = None
+    webhook: Annotated[WebhookConfig | None, Setting("Webhook that events are posted to. null: none.")] = None
 
 
 class LogsConfig(Section):
     """What a process logs, to standard error."""
 
-    format: Annotated[LogFormat, Setting("How lines look.")] = LogFormat.CONSOLE
-    level: Annotated[str, Setting("The least that is logged: debug, info, warning or error.")] = "info"
+    format: Annotated[LogFormat, Setting("Format of log lines.")] = LogFormat.CONSOLE
+    level: Annotated[str, Setting("Minimum level: debug, info, warning or error.")] = "info"
 
 
 class TracingConfig(Section):
     """OpenTelemetry traces; needs the extra `tracing`."""
 
-    otlp_endpoint: Annotated[str | None, Setting("Where spans go (OTLP over HTTP); null: nowhere.")] = None
+    otlp_endpoint: Annotated[str | None, Setting("Endpoint for spans (OTLP over HTTP). null: no tracing.")] = None
 
 
 class Config(Section):

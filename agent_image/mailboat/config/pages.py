@@ -60,17 +60,17 @@ def _section_page(section: Key, path: str) -> Iterator[str]:
 def _type_text(key: Key) -> str:
     text = _kind_text(key)
     if key.is_list:
-        return f"list: each {text}"
+        return f"list of {text}"
     return text + (" or null" if key.is_nullable else "")
 
 
 def _kind_text(key: Key) -> str:
     if key.is_section:
         names = [one.name for one in keys_of(key.kind)]
-        return "file or env" if names == ["file", "env"] else "section"
+        return "file or env" if names == ["file", "env"] else "object"
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
-    text, least, most = article_of(key.kind), key.setting.minimum, key.setting.maximum
+    text, least, most = article_of(key.kind).split(" ", 1)[1], key.setting.minimum, key.setting.maximum
     if least is None:
         return text
     return f"{text}, ≥ {least:.15g}" if most is None else f"{text}, {least:.15g} to {most:.15g}"

@@ -31,71 +31,73 @@ class ConsumptionPolicy(enum.StrEnum):
 class Secret(Section):
     """A secret, by where it is: a file, or a variable of the environment. Never the secret itself."""
 
-    file: Annotated[str | None, Setting("File that holds the secret; a line end at its end does not count.")] = None
-    env: Annotated[str | None, Setting("Variable of the environment that holds it.")] = None
+    file: Annotated[str | None, Setting("File that holds the secret; one trailing newline is ignored.")] = None
+    env: Annotated[str | None, Setting("Environment variable that holds the secret.")] = None
 
 
 class KafkaTlsConfig(Section):
     """Encryption of the connection to the brokers. All files are PEM."""
 
     ca_file: Annotated[
-        str | None, Setting("Who signed the brokers' certificates; null trusts whom the machine does.")
+        str | None, Setting("CA bundle for the brokers' certificates. Default: the system trust store.")
     ] = None
-    certificate_file: Annotated[str | None, Setting("The client's certificate with its chain, for mTLS.")] = None
-    key_file: Annotated[str | None, Setting("Its private key.")] = None
+    certificate_file: Annotated[str | None, Setting("Client certificate with its chain, for mTLS.")] = None
+    key_file: Annotated[str | None, Setting("Private key of the client certificate.")] = None
     key_password: Annotated[Secret | None, Setting("Password of the private key.")] = None
-    is_host_checked: Annotated[bool, Setting("Whether a broker's certificate must name the host asked for.")] = True
+    is_host_checked: Annotated[bool, Setting("Verify that a broker's certificate names its host.")] = True
 
 
 class KafkaSaslConfig(Section):
     """Login at the brokers."""
 
-    mechanism: Annotated[SaslMechanism, Setting("How to log in. PLAIN sends the password as it is: use it with TLS.")]
-    user: Annotated[str | None, Setting("Who logs in; the client id for OAUTHBEARER.")] = None
-    user_from: Annotated[Secret | None, Setting("Who logs in, where the name is kept with the password.")] = None
-    password: Annotated[Secret | None, Setting("The password; the client secret for OAUTHBEARER.")] = None
-    token_url: Annotated[str | None, Setting("Where tokens are given, for OAUTHBEARER.")] = None
-    scope: Annotated[str | None, Setting("What to ask for there; null for what the server gives by default.")] = None
+    mechanism: Annotated[
+        SaslMechanism, Setting("SASL mechanism. PLAIN sends the password unencrypted: use it with TLS.")
+    ]
+    user: Annotated[str | None, Setting("User name; the client id for OAUTHBEARER.")] = None
+    user_from: Annotated[Secret | None, Setting("User name from a secret.")] = None
+    password: Annotated[Secret | None, Setting("Password; the client secret for OAUTHBEARER.")] = None
+    token_url: Annotated[str | None, Setting("Token endpoint for OAUTHBEARER.")] = None
+    scope: Annotated[str | None, Setting("OAuth scope to request. null: the server's default.")] = None
 
 
 class KafkaConfig(Section):
     """A journal on Apache Kafka."""
 
-    bootstrap_servers: Annotated[tuple[str, ...], Setting("Brokers to begin with, each `host:port`.")]
-    tls: Annotated[KafkaTlsConfig | None, Setting("Encryption; null is without.")] = None
-    sasl: Annotated[KafkaSaslConfig | None, Setting("Login; null is without.")] = None
+    bootstrap_servers: Annotated[tuple[str, ...], Setting("Bootstrap brokers, each `host:port`.")]
+    tls: Annotated[KafkaTlsConfig | None, Setting("TLS. null: unencrypted.")] = None
+    sasl: Annotated[KafkaSaslConfig | None, Setting("SASL login. null: none.")] = None
     replicas: Annotated[
         int | None,
-        Setting("Replicas of topics that are made; null is the brokers' default.", minimum=1, maximum=32_767),
+        Setting("Replication factor of created topics. null: the brokers' default.", minimum=1, maximum=32_767),
     ] = None
     min_insync_replicas: Annotated[
         int | None,
-        Setting("Replicas that an append waits for; null leaves it to the brokers.", minimum=1, maximum=32_767),
+        Setting("`min.insync.replicas` of created topics. null: the brokers' default.", minimum=1, maximum=32_767),
     ] = None
-    append_seconds: Annotated[
-        float, Setting("Time for an append before its outcome counts as unknown.", minimum=0.1)
-    ] = 30.0
-    request_seconds: Annotated[float, Setting("Time for any other request.", minimum=0.1)] = 10.0
+    append_seconds: Annotated[float, Setting("Time limit of an append; then its outcome is unknown.", minimum=0.1)] = (
+        30.0
+    )
+    request_seconds: Annotated[float, Setting("Time limit of any other request.", minimum=0.1)] = 10.0
 
 
 class TopicNamesConfig(Section):
     """Names of single topics, where they are not the prefix and the role."""
 
-    package: Annotated[str | None, Setting("Of packages.")] = None
-    status: Annotated[str | None, Setting("Of statuses.")] = None
-    discovery: Annotated[str | None, Setting("Of announcements.")] = None
-    command: Annotated[str | None, Setting("Of commands.")] = None
-    event: Annotated[str | None, Setting("Of distributed events.")] = None
+    package: Annotated[str | None, Setting("Topic of packages.")] = None
+    status: Annotated[str | None, Setting("Topic of statuses.")] = None
+    discovery: Annotated[str | None, Setting("Topic of announcements.")] = None
+    command: Annotated[str | None, Setting("Topic of commands.")] = None
+    event: Annotated[str | None, Setting("Topic of distributed events.")] = None
 
 
 class JournalConfig(Section):
     """The persisted log: the embedded SQLite journal, or Kafka."""
 
-    path: Annotated[str, Setting("File of the embedded journal; relative to the home.")] = "journal.db"
-    kafka: Annotated[KafkaConfig | None, Setting("The brokers; null is the embedded journal.")] = None
-    topic_prefix: Annotated[str, Setting("Put before the topic names, where several systems share a log.")] = ""
+    path: Annotated[str, Setting("File of the embedded journal, relative to the home.")] = "journal.db"
+    kafka: Annotated[KafkaConfig | None, Setting("Kafka brokers. null: the embedded journal.")] = None
+    topic_prefix: Annotated[str, Setting("Prefix of topic names, for several systems on one log.")] = ""
     topics: Annotated[
-        TopicNamesConfig, Setting("Names of single topics; the prefix is not put before them. null: prefix and role.")
+        TopicNamesConfig, Setting("Names of single topics, without the prefix. null: prefix and role.")
     ] = field(default_factory=TopicNamesConfig)
 
     def topic_name(self, role: str) -> str:
@@ -107,89 +109,98 @@ class JournalConfig(Section):
 class S3Config(Section):
     """A bucket of an S3 server. Without keys, the usual chain finds credentials: environment, files, instance role."""
 
-    bucket: Annotated[str, Setting("The bucket; it must exist.")]
-    prefix: Annotated[str, Setting("Put before the keys, where others use the bucket too.")] = ""
-    endpoint_url: Annotated[str | None, Setting("Another server than AWS.")] = None
-    region: Annotated[str | None, Setting("The region; null is what the chain finds.")] = None
+    bucket: Annotated[str, Setting("Bucket name; the bucket must exist.")]
+    prefix: Annotated[str, Setting("Prefix of all keys, for a shared bucket.")] = ""
+    endpoint_url: Annotated[str | None, Setting("Endpoint of an S3-compatible server. Default: AWS.")] = None
+    region: Annotated[str | None, Setting("Region. null: as found by the credentials chain.")] = None
     is_path_style: Annotated[
-        bool, Setting("Bucket in the path instead of the host name, as other servers want it.")
+        bool, Setting("Path-style requests (bucket in the path), as many S3-compatible servers require.")
     ] = False
-    access_key_id: Annotated[Secret | None, Setting("Access key id; null asks the chain.")] = None
-    secret_access_key: Annotated[Secret | None, Setting("Its secret.")] = None
-    ca_file: Annotated[str | None, Setting("Who signed the server's certificate, PEM.")] = None
+    access_key_id: Annotated[Secret | None, Setting("Access key id. null: the credentials chain.")] = None
+    secret_access_key: Annotated[Secret | None, Setting("Secret access key.")] = None
+    ca_file: Annotated[str | None, Setting("CA bundle for the server's certificate, PEM.")] = None
     multipart_bytes: Annotated[
         int,
         Setting(
-            "Size of the parts of large uploads; a handful are in memory at a time.",
+            "Part size of large uploads; a few parts are in memory at a time.",
             minimum=5 * MEBIBYTE,
             maximum=5 * GIBIBYTE,
         ),
     ] = 8 * MEBIBYTE
-    max_attempts: Annotated[int, Setting("Attempts of one request before it counts as failed.", minimum=1)] = 5
+    max_attempts: Annotated[int, Setting("Attempts per request.", minimum=1)] = 5
 
 
 class BlobsConfig(Section):
     """Where large binaries and large packages are kept, by content hash: a folder, or a bucket."""
 
-    path: Annotated[str, Setting("Folder of the blobs; relative to the home.")] = "blobs"
-    s3: Annotated[S3Config | None, Setting("The bucket; null is the folder.")] = None
+    path: Annotated[str, Setting("Folder of the blobs, relative to the home.")] = "blobs"
+    s3: Annotated[S3Config | None, Setting("S3 bucket. null: the folder.")] = None
     grace_seconds: Annotated[
-        float, Setting("Unreferenced blobs younger than this are never swept: they may be on their way in.", minimum=0)
+        float,
+        Setting(
+            "Minimum age of unreferenced blobs before a sweep removes them; younger ones may belong to a "
+            "publication in progress.",
+            minimum=0,
+        ),
     ] = DAY_SECONDS
     sweep_seconds: Annotated[
         float | None,
-        Setting("How often agents sweep blobs that no message names; null leaves it to `blobs sweep`.", minimum=60),
+        Setting("Interval of automatic sweeps by agents. null: only `blobs sweep`.", minimum=60),
     ] = DAY_SECONDS
 
 
 class ConsumptionConfig(Section):
     """Retention by consumption: packages go once everybody who matters has them."""
 
-    policy: Annotated[ConsumptionPolicy, Setting("Who holds packages back.")] = ConsumptionPolicy.OFF
-    min_seconds: Annotated[float, Setting("Packages younger than this stay in any case.", minimum=0)] = 3600.0
+    policy: Annotated[ConsumptionPolicy, Setting("Subscribers that hold packages back.")] = ConsumptionPolicy.OFF
+    min_seconds: Annotated[float, Setting("Minimum age of removed packages.", minimum=0)] = 3600.0
     max_seconds: Annotated[
-        float | None, Setting("Packages older than this go in any case; null: never.", minimum=0)
+        float | None,
+        Setting("Age at which packages are removed even if they were not consumed. null: never.", minimum=0),
     ] = None
-    min_bytes: Annotated[int, Setting("So much stays in any case.", minimum=0)] = 0
+    min_bytes: Annotated[int, Setting("Size of the newest packages that always stay.", minimum=0)] = 0
     max_bytes: Annotated[
-        int | None, Setting("What is beyond this size goes in any case; null: no limit.", minimum=0)
+        int | None,
+        Setting("Size beyond which packages are removed even if they were not consumed. null: no limit.", minimum=0),
     ] = None
     subscriber_timeout_seconds: Annotated[
         float | None,
-        Setting("A registered subscriber that was silent for so long is dropped, loudly; null: never.", minimum=0),
+        Setting("Silence after which a registered subscriber is deregistered, with a warning. null: never.", minimum=0),
     ] = 7 * DAY_SECONDS
 
 
 class TopicRetentionConfig(Section):
     """How long one topic keeps its messages, where that differs from the others."""
 
-    seconds: Annotated[float | None, Setting("Age at which messages may go; null keeps them for ever.", minimum=1)] = (
-        7 * DAY_SECONDS
-    )
-    bytes: Annotated[int | None, Setting("Size beyond which the oldest go; null: no limit.", minimum=1)] = None
+    seconds: Annotated[float | None, Setting("Maximum age of messages. null: no limit.", minimum=1)] = 7 * DAY_SECONDS
+    bytes: Annotated[
+        int | None, Setting("Maximum size; the oldest messages are removed. null: no limit.", minimum=1)
+    ] = None
 
 
 class RetentionConfig(Section):
     """How long the journal keeps messages. A subscriber that stays away longer stops as JournalTrimmed."""
 
-    package_seconds: Annotated[
-        float | None, Setting("Age at which packages may go; null keeps them for ever.", minimum=1)
-    ] = 7 * DAY_SECONDS
+    package_seconds: Annotated[float | None, Setting("Maximum age of packages. null: no limit.", minimum=1)] = (
+        7 * DAY_SECONDS
+    )
     status_seconds: Annotated[
-        float | None, Setting("Age at which statuses, commands, announcements and events may go.", minimum=1)
+        float | None, Setting("Maximum age of statuses, commands, announcements and events. null: no limit.", minimum=1)
     ] = 7 * DAY_SECONDS
     package_bytes: Annotated[
-        int | None, Setting("Size beyond which the oldest packages go; null: no limit.", minimum=1)
+        int | None,
+        Setting("Maximum size of the package topic; the oldest packages are removed. null: no limit.", minimum=1),
     ] = None
-    consumption: Annotated[ConsumptionConfig, Setting("Packages go once everybody who matters has them.")] = field(
-        default_factory=ConsumptionConfig
-    )
-    status: Annotated[TopicRetentionConfig | None, Setting("Of statuses; null: as `status_seconds` says.")] = None
+    consumption: Annotated[
+        ConsumptionConfig,
+        Setting("Retention by consumption: removes packages that all durable subscribers have imported."),
+    ] = field(default_factory=ConsumptionConfig)
+    status: Annotated[TopicRetentionConfig | None, Setting("Retention of statuses. null: `status_seconds`.")] = None
     discovery: Annotated[
         TopicRetentionConfig | None,
-        Setting("Of announcements; null: as `status_seconds` says, 64 MiB at most. Not below two hours."),
+        Setting("Retention of announcements, at least two hours. null: `status_seconds`, at most 64 MiB."),
     ] = None
-    command: Annotated[TopicRetentionConfig | None, Setting("Of commands; null: as `status_seconds` says.")] = None
-    event: Annotated[TopicRetentionConfig | None, Setting("Of distributed events; null: as `status_seconds` says.")] = (
-        None
-    )
+    command: Annotated[TopicRetentionConfig | None, Setting("Retention of commands. null: `status_seconds`.")] = None
+    event: Annotated[
+        TopicRetentionConfig | None, Setting("Retention of distributed events. null: `status_seconds`.")
+    ] = None

@@ -25,7 +25,7 @@ from mailboat_operator.api.metadata import Metadata
 R = TypeVar("R")
 
 _QUOTED: Final = 60
-_PLAIN_NAMES: Final = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_PLAIN_NAMES: Final = {str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
 _NUMBERS: Final = (int, float)
 _UNWANTED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -142,7 +142,7 @@ def _decode_mapping(key: Key, value: object, path: str) -> dict[str, str]:
     _check_count(key, len(found), path)
     for name, one in found.items():
         if not isinstance(one, str) or len(one) > key.field.max_length:
-            text = f"{path}: the value of {_quote(name)} must be a text of at most {key.field.max_length} characters"
+            text = f"{path}: the value of {_quote(name)} must be a string of at most {key.field.max_length} characters"
             raise ResourceInvalidError(text, field=path)
         _check_form(key, name, f"{path}, each key,")
     return dict(found)
@@ -227,14 +227,14 @@ def _text(found: Mapping[Any, Any], name: str, *, is_needed: bool = False) -> st
     if value is None and not is_needed:
         return ""
     if not isinstance(value, str) or not value or len(value) > 253:
-        raise ResourceInvalidError(f"metadata.{name} must be a text of 1 to 253 characters", field=f"metadata.{name}")
+        raise ResourceInvalidError(f"metadata.{name} must be a string of 1 to 253 characters", field=f"metadata.{name}")
     return value
 
 
 def _whole(found: Mapping[Any, Any], name: str) -> int:
     value = found.get(name, 0)
     if type(value) is not int:
-        raise ResourceInvalidError(f"metadata.{name} must be a whole number", field=f"metadata.{name}")
+        raise ResourceInvalidError(f"metadata.{name} must be an integer", field=f"metadata.{name}")
     return value
 
 

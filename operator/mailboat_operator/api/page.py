@@ -84,22 +84,22 @@ def _default(key: Key) -> str:
 def _type(key: Key) -> str:
     text = _value_type(key)
     if key.shape is Shape.LIST:
-        return f"list: each {text}"
-    return f"mapping to {text}" if key.shape is Shape.MAPPING else text
+        return f"list of {text}"
+    return f"map to {text}" if key.shape is Shape.MAPPING else text
 
 
 def _value_type(key: Key) -> str:
     if key.is_section:
-        return "section"
+        return "object"
     if key.is_choice:
         return " or ".join(f"`{choice}`" for choice in key.kind)
     if key.is_time:
         return "time"
     if key.kind is bool:
-        return "true or false"
+        return "boolean"
     if key.field.form is not None and key.shape is not Shape.MAPPING:
         return _SHORT.split(_cell(key.field.form.meaning))[0]
-    return "text" if key.kind is str else f"whole number{_range(key)}"
+    return "string" if key.kind is str else f"integer{_range(key)}"
 
 
 def _range(key: Key) -> str:
