@@ -22,6 +22,7 @@ from mailboat.agent.home import (
     parse_config,
     write_text,
 )
+from mailboat.agent.locations import PlaceUnusableError
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig
@@ -65,7 +66,7 @@ def test_a_home_whose_making_was_interrupted_can_be_made_again(home: Home) -> No
 
 def test_a_home_cannot_be_made_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFailedError, match="can't be written: File exists"):
+    with pytest.raises(PlaceUnusableError, match="file is a file"):
         create_home(tmp_path / "file" / "boat", Config())
 
 
