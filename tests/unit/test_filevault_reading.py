@@ -19,7 +19,6 @@ from mailboat.errors import (
     SourceMissingError,
     UnknownRequiredFeatureError,
     UntrustedInputError,
-    UsageError,
     ValueRefusedError,
 )
 from mailboat.model.filters import filter_for
@@ -31,6 +30,7 @@ from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.reader import INLINE_BINARY_BYTES
 from mailboat.packages.filevault.sources import open_archive_source, open_checkout_source
 from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.prefixes import NamespaceUnresolvedError
 from mailboat.testing import trees
 from mailboat.wire.nodes import decode_node
 
@@ -388,7 +388,7 @@ def test_a_checkout_without_metadata_is_read_too(tmp_path: Path) -> None:
     source = open_checkout_source(tmp_path)
     assert source.filter is None
     assert [node.path for node in source.walk(ROOT)] == ["/c", "/c/large.bin", "/c/page"]
-    assert source.namespaces() == {"acme": "urn:acme"}
+    assert source.namespaces() == {"acme": ("urn:acme",)}
     assert source.package_properties() == {}
     large = source.node(NodePath("/c/large.bin"))
     assert large is not None
@@ -409,9 +409,22 @@ def test_namespaces_are_given_on(tmp_path: Path) -> None:
 
 def test_a_prefix_without_a_namespace_is_refused() -> None:
     node = Node(NodePath("/c"), "nt:unstructured", properties=(Property("acme:a", ("1",)),))
-    with pytest.raises(UsageError, match="the prefix 'acme' has no namespace") as caught:
+    with pytest.raises(NamespaceUnresolvedError, match="the prefix 'acme' has no namespace") as caught:
         FilevaultCodec().write(PackageContents(filter_for((), [node.path]), [node]), io.BytesIO())
     assert caught.value.where == {"path": "/c"}
+
+
+def test_a_prefix_of_several_namespaces_is_refused_until_one_is_named() -> None:
+    node = Node(NodePath("/c"), "nt:unstructured", properties=(Property("acme:a", ("1",)),))
+    table = {"acme": ("urn:1", "urn:2"), "unused": ("urn:1", "urn:2")}
+    contents = PackageContents(filter_for((), [node.path]), [node], namespaces=table, is_for_repositories=True)
+    with pytest.raises(NamespaceUnresolvedError, match="'acme' stands for several namespaces: urn:1, urn:2"):
+        FilevaultCodec().write(contents, io.BytesIO())
+    into = io.BytesIO()
+    FilevaultCodec(FilevaultSettings(namespaces={"acme": "urn:2"})).write(contents, into)
+    assert b'xmlns:acme="urn:2"' in zipfile.ZipFile(into).read("jcr_root/c/.content.xml")
+    with pytest.raises(NamespaceUnresolvedError, match="and for urn:3 by the configuration"):
+        FilevaultCodec(FilevaultSettings(namespaces={"acme": "urn:3"})).write(contents, io.BytesIO())
 
 
 def test_a_mere_directory_defines_no_node(tmp_path: Path) -> None:

@@ -149,10 +149,10 @@ def test_a_file_with_a_mixin_is_laid_out_as_filevault_does() -> None:
 
 
 def test_namespaces_may_come_to_light_with_the_nodes() -> None:
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str, ...]] = {}
 
     def nodes() -> Iterator[Node]:
-        found["acme"] = "urn:acme"
+        found["acme"] = ("urn:acme",)
         yield Node(CONTENT, "acme:Thing")
 
     into = io.BytesIO()

@@ -55,7 +55,7 @@ def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_p
         assert package.filter.sets[0].mode is ImportMode.MERGE_PROPERTIES
         assert (package.properties["acHandling"], package.properties["version"]) == ("merge", "1.0.0")
         assert package.node(NodePath("/home/groups/editors")) == checkout.node(NodePath("/home/groups/editors"))
-        assert package.namespaces() == {"acme": "urn:acme"}
+        assert package.namespaces() == {"acme": ("urn:acme",)}
         assert package.defined(NodePath("/home/groups")) is None
 
 

@@ -98,4 +98,5 @@ def test_what_is_read_together_is_what_is_read_alone(draw: st.DataObject, name: 
     found = read_together(bytes(changed))
     if found is not None:
         alone = outcome_of(read_at_once, bytes(changed))
-        assert alone == (filter_for([], [ROOT]), [NodeRecord(NodePath(path), body) for path, body in between(found)])
+        records = [NodeRecord(NodePath(path), body) for path, body in between(found)]
+        assert alone == (filter_for([], [ROOT]), records, {})

@@ -13,6 +13,7 @@ from mailboat.errors import (
     UnknownRequiredFeatureError,
     UntrustedInputError,
 )
+from mailboat.model.namespaces import MAX_NAMESPACES
 from mailboat.packages.port import PackageLimits
 from mailboat.testing.handmade import data, number, text, varint
 from mailboat.testing.handmade_trees import (
@@ -23,6 +24,7 @@ from mailboat.testing.handmade_trees import (
     ancestor,
     header,
     large_file,
+    namespace,
     node,
     package,
     piece,
@@ -41,7 +43,42 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "nothing": (b"", PackageCorruptError, "header"),
     "no header": (package(node("/c")), PackageCorruptError, "header"),
     "a header of no version": (package(data(1, data(2, text(1, "/c")))), PackageCorruptError, "version"),
-    "a later version": (package(header(version=2)), UnknownRequiredFeatureError, "version 2"),
+    "a later version": (package(header(version=3)), UnknownRequiredFeatureError, "version 3"),
+    "a namespace in version 1": (
+        package(header(), node("/c"), namespace("a", "urn:a")),
+        PackageCorruptError,
+        "version 1|unknown form",
+    ),
+    "namespaces out of order": (
+        package(header(version=2), namespace("b", "urn:b"), namespace("a", "urn:a")),
+        PackageCorruptError,
+        "'a' are out of order",
+    ),
+    "a namespace twice": (
+        package(header(version=2), namespace("a", "urn:a"), namespace("a", "urn:a")),
+        PackageCorruptError,
+        "'a' are out of order or repeated",
+    ),
+    "a node behind a namespace": (
+        package(header(version=2), namespace("a", "urn:a"), node("/c")),
+        PackageCorruptError,
+        "after the namespaces|out of order",
+    ),
+    "a prefix that can't be": (
+        package(header(version=2), namespace('a"', "urn:a")),
+        PackageCorruptError,
+        "not a prefix",
+    ),
+    "a URI that can't be": (
+        package(header(version=2), namespace("a", "urn: a")),
+        PackageCorruptError,
+        "'urn: a' is not the URI",
+    ),
+    "too many namespaces": (
+        package(header(version=2), *[namespace("a", f"urn:{number:04}") for number in range(MAX_NAMESPACES + 1)]),
+        LimitExceededError,
+        "1000 namespaces|1001 namespaces",
+    ),
     "a later version with fields of its own": (
         package(data(1, number(1, 9) + text(77, "x"))),
         UnknownRequiredFeatureError,
@@ -165,7 +202,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "two trailers": (package(package(header(), node("/c")), count=1), PackageCorruptError, "trailer|order"),
     "two headers": (package(header(), header(), node("/c")), PackageCorruptError, "header|order"),
     "a header after a node": (package(header(), node("/c"), header()), PackageCorruptError, "header|order"),
-    "an unknown record": (package(header(), node("/c"), data(4, b"x")), PackageCorruptError, "unknown"),
+    "an unknown record": (package(header(), node("/c"), data(5, b"x")), PackageCorruptError, "unknown"),
     "a group": (package(header(), b"\x13\x14"), PackageCorruptError, "unknown|not a tree"),
     "a length in too many bytes": (
         package(header(), b"\x12\x96\x80\x00" + node("/c")[2:]),

@@ -271,7 +271,7 @@ class CodecsOnDemand(Mapping[str, "PackageCodec"]):
 
         Args:
             names: What messages may call the formats.
-            namespaces: Of prefixes in FileVault packages, beyond those that are generally known.
+            namespaces: Of prefixes in packages, beyond those that are generally known.
         """
         self._names = names
         self._namespaces = namespaces or {}
@@ -293,7 +293,7 @@ def _load_codec(package_type: PackageType, namespaces: Mapping[str, str]) -> Pac
     if package_type is PackageType.TREE:
         from mailboat.packages.tree import TreeCodec
 
-        return TreeCodec()
+        return TreeCodec(namespaces)
     from mailboat.packages.filevault.codec import FilevaultCodec, FilevaultSettings
 
     return FilevaultCodec(FilevaultSettings(namespaces=namespaces))

@@ -27,7 +27,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
-from mailboat.model.changes import ChangeCount, TreeChange
+from mailboat.model.changes import ChangeCount
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.nodes import NodeRecord
@@ -181,7 +181,7 @@ class PackageFiles:
             with target.batch() as batch:
                 change = reader.change()
                 records = change.records if watch is None else watched_records(change.records, watch)
-                count = batch.apply(TreeChange(change.filter, records), stamp)
+                count = batch.apply(change._replace(records=records), stamp)
                 return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
 
     def _codec_of(self, file: Path, stream: BinaryIO) -> PackageCodec:

@@ -25,9 +25,8 @@ from mailboat.content.snapshots import (
     write_snapshot,
 )
 from mailboat.content.views import TargetView, opened_view
-from mailboat.content.watched import Watch, watched_nodes, watched_records
+from mailboat.content.watched import Watch, namespaces_of, watched_nodes, watched_records
 from mailboat.errors import UsageError
-from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import ROOT, NodePath
@@ -138,7 +137,7 @@ def check_position(head: SnapshotHead, workspace: Workspace) -> None:
 def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> SnapshotTail:
     nodes = view.source.walk(ROOT)
     shown = nodes if watch is None else watched_nodes(nodes, watch)
-    contents = PackageContents(_EVERYTHING, shown, is_self_contained=True)
+    contents = PackageContents(_EVERYTHING, shown, is_self_contained=True, namespaces=namespaces_of(view.source))
     summary = TreeCodec().write(contents, into)
     return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
 
@@ -151,7 +150,8 @@ def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None, 
             raise SnapshotCorruptError(f"{file} holds a part of a tree only", file=file)
         with target.batch() as batch:
             records = change.records if watch is None else watched_records(change.records, watch)
-            part = Roots(roots).part_of(records) if roots else TreeChange(change.filter, records)
+            wanted = change._replace(records=records)
+            part = Roots(roots).part_of(wanted) if roots else wanted
             batch.apply(part, snapshot.head.position.next_offset)
             for entry in snapshot.head.given_up:
                 batch.give_up(entry)

@@ -21,7 +21,7 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, ListedSource, Unlisted, listed_node
 from mailboat.content.port import Source
-from mailboat.content.watched import description_of
+from mailboat.content.watched import namespaces_of
 from mailboat.errors import LimitExceededError, MailboatError, PermanentError, SourceChangedError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
@@ -58,8 +58,7 @@ class BinBuilder:
         self._ports = ports
         whole = Bin(BinKind.CONTENT, recipe.roots, 0, 0, b"")
         self._above = ancestors_in(filter_of(whole), ports.source)
-        described = description_of(ports.source)
-        self._namespaces: Mapping[str, str] = {} if described is None else described.namespaces()
+        self._namespaces = namespaces_of(ports.source)
 
     def build(self, one: Bin) -> BinResult:
         """Build and store a package; what is wrong with its content is told and not raised.

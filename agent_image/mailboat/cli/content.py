@@ -6,7 +6,7 @@ import shutil
 import sys
 from contextlib import closing
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from mailboat.content.port import Source
 from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
+
+if TYPE_CHECKING:
+    from mailboat.content.differences import Difference
 
 LocationArgument = Annotated[
     str,
@@ -169,19 +172,29 @@ def diff(
             raise SourceMissingError(f"neither {left} nor {right} has {root}", next_step=f"mailboat content ls {left}")
         found = list(islice(differences(one, other, root), limit + 1))
     shown, is_complete = found[:limit], len(found) <= limit
-    rows = [{"path": change.path, "change": change.kind} for change in shown]
+    rows = [
+        {"path": change.path, "change": change.kind}
+        | ({"prefixes": list(change.details)} if change.kind == "namespaces" else {})
+        for change in shown
+    ]
     session.show(
         Report(
             {"differences": rows, "is_complete": is_complete},
             [change.path for change in shown],
             lambda: [
-                *(f"{SIGNS.get(change.kind, '?')} {change.path}" for change in shown),
+                *map(_difference_line, shown),
                 _difference_text(len(shown), is_complete=is_complete),
             ],
         )
     )
     if found:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
+
+
+def _difference_line(change: Difference) -> str:
+    if change.kind == "namespaces":
+        return f"{SIGNS['changed']} namespaces of {', '.join(change.details)}"
+    return f"{SIGNS[change.kind]} {change.path}"
 
 
 def _difference_text(count: int, *, is_complete: bool) -> str:

@@ -108,8 +108,8 @@ class PublisherConfig(Section):
     namespaces: Annotated[
         tuple[NamespaceConfig, ...],
         Setting(
-            "Namespaces of prefixes in `filevault` packages, in addition to those of JCR, Sling, AEM and a "
-            "FileVault source. A prefix without a namespace is rejected."
+            "Namespaces of prefixes, in addition to those of JCR, Sling, AEM and the source. A prefix without a "
+            "namespace is rejected in `filevault` packages."
         ),
     ] = ()
     transfer: Annotated[

@@ -15,10 +15,12 @@ from typing import Final, Literal
 from mailboat.content.digest import node_digest
 from mailboat.content.keys import key_of, path_of
 from mailboat.content.port import DigestedSource, Source
+from mailboat.content.watched import namespaces_of
+from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import Node, Property
 from mailboat.model.paths import ROOT, NodePath
 
-ChangeKind = Literal["added", "removed", "changed"]
+ChangeKind = Literal["added", "removed", "changed", "namespaces"]
 
 _END: Final = ("\U0010ffff", b"")
 """Sorts after every key."""
@@ -30,8 +32,9 @@ class Difference:
 
     Attributes:
         path: Where it is.
-        kind: From the left side's point of view: `added` is on the right only, `removed` on the left only.
-        details: Of a changed node what changed: `type`, `mixins`, `order`, or names of properties.
+        kind: From the left side's point of view: `added` is on the right only, `removed` on the left only. Of the root,
+            `namespaces` says that prefixes stand for others.
+        details: Of a changed node what changed: `type`, `mixins`, `order`, or names of properties; or the prefixes.
     """
 
     path: NodePath
@@ -40,7 +43,10 @@ class Difference:
 
 
 def differences(left: Source, right: Source, path: NodePath = ROOT) -> Iterator[Difference]:
-    """What has to be done to `left` to make it `right`, below `path`, in key order. Raises: as the sources."""
+    """What has to be done to `left` to make it `right`, below `path`, in key order. Raises: as the sources.
+
+    Last come the prefixes that both sides know, and that stand for different namespaces.
+    """
     ours, theirs = keyed_digests(left, path), keyed_digests(right, path)
     mine, other = next(ours, _END), next(theirs, _END)
     while mine is not _END or other is not _END:
@@ -55,6 +61,9 @@ def differences(left: Source, right: Source, path: NodePath = ROOT) -> Iterator[
                 where = path_of(mine[0])
                 yield Difference(where, "changed", changed_parts(left.node(where), right.node(where)))
             mine, other = next(ours, _END), next(theirs, _END)
+    named = _other_namespaces(left, right)
+    if named:
+        yield Difference(ROOT, "namespaces", named)
 
 
 def changed_parts(left: Node | None, right: Node | None) -> tuple[str, ...]:
@@ -85,6 +94,11 @@ def keyed_digests(source: Source, path: NodePath) -> Iterator[tuple[str, bytes]]
         yield from listing.execute("SELECT key, digest FROM listing ORDER BY key")
     finally:
         listing.close()
+
+
+def _other_namespaces(left: Source, right: Source) -> tuple[str, ...]:
+    ours, theirs = namespaces_of(left) or NO_NAMESPACES, namespaces_of(right) or NO_NAMESPACES
+    return tuple(prefix for prefix in sorted(ours) if prefix in theirs and ours[prefix] != theirs[prefix])
 
 
 def _properties(node: Node) -> dict[str, Property]:

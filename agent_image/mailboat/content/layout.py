@@ -3,7 +3,8 @@
 A plain file is a file and a plain folder is a folder, verbatim. Any other node is a folder with the file `.node.json`,
 which tells its types, properties and order of children; its binaries lie beside it as `.node.<SHA-256>.bin`. A name
 that would collide with these, or that the top folder keeps for itself, is written with the prefix `.node.name.`. The
-top folder is the node `/` only where it has a `.node.json`. Specified in `docs/formats/folder.md`.
+top folder is the node `/` only where it has a `.node.json`; its `.node.namespaces.json` says what the prefixes in names
+stand for. Specified in `docs/formats/folder.md`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ import re
 from typing import Any, Final
 
 from mailboat.errors import PackageCorruptError, PathRefusedError
+from mailboat.model.namespaces import NamespaceTable, table_of
 from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import MAX_NAME_BYTES, NodePath
 from mailboat.wire.nodes import OpenBinary, decode_node, encode_node
 
 SIDECAR: Final = ".node.json"
+NAMESPACES: Final = ".node.namespaces.json"
+"""In the top folder: what the prefixes in names stand for."""
+
+MAX_NAMESPACES_BYTES: Final = 32 * 1024 * 1024
 MAX_SIDECAR_BYTES: Final = 64 * 1024 * 1024
 STATE_FOLDER: Final = ".mailboat"
 STATE_FILE: Final = "state.db"
@@ -58,7 +64,7 @@ def name_of_entry(entry: str, *, folder: str = "", is_at_top: bool = False) -> s
         raise not_utf_8(entry, folder)
     if not entry.startswith(_RESERVED):
         return None if is_at_top and entry in KEPT_AT_TOP else entry
-    if entry == SIDECAR or is_binary_file(entry):
+    if entry == SIDECAR or is_binary_file(entry) or (is_at_top and entry == NAMESPACES):
         return None
     name = entry.removeprefix(_ESCAPE)
     if name == entry or name_on_disk(name, is_at_top=is_at_top) != entry:
@@ -125,6 +131,31 @@ def read_sidecar(path: NodePath, content: bytes, open_binary: OpenBinary) -> Nod
             path=path,
         ) from error
     return decode_node(path, record.body, open_binary)
+
+
+def write_namespaces(table: NamespaceTable) -> bytes:
+    """The content of `.node.namespaces.json`: canonical, for equal tables equal."""
+    document = {prefix: uris[0] if len(uris) == 1 else list(uris) for prefix, uris in sorted(table.items())}
+    return (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def read_namespaces(content: bytes, place: str) -> NamespaceTable:
+    """What `.node.namespaces.json` says; `place` is for messages. Raises: PackageCorruptError."""
+    try:
+        found = _object(json.loads(content))
+        pairs = [(prefix, _text(uri)) for prefix, said in found.items() for uri in (said if _is_list(said) else [said])]
+        return table_of(sorted(set(pairs)))
+    except (ValueError, TypeError, RecursionError, PackageCorruptError) as error:
+        reason = error.message if isinstance(error, PackageCorruptError) else error
+        raise PackageCorruptError(
+            f"{place} does not name namespaces: {reason!s:.200}",
+            next_step=f'correct {place}: an object of prefixes and URIs, such as {{"acme": "https://acme.example/ns"}}',
+            file=place,
+        ) from error
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
 
 
 def _property_entry(one: Property) -> dict[str, Any]:

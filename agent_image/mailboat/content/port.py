@@ -18,6 +18,7 @@ from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import CommandResult, FailureCause, ReportStart, StatusMessage
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
@@ -57,7 +58,18 @@ class DigestedSource(Protocol):
 
 
 @runtime_checkable
-class DescribedSource(Protocol):
+class NamedSource(Protocol):
+    """A source that knows what the prefixes in its names stand for."""
+
+    def namespaces(self) -> NamespaceTable:
+        """The namespaces of prefixes that are not generally known; grows while nodes are read.
+
+        Raises: PackageCorruptError: What says so can't be understood.
+        """
+
+
+@runtime_checkable
+class DescribedSource(NamedSource, Protocol):
     """A source whose documents say more than its nodes do: FileVault checkouts and zips."""
 
     @property
@@ -66,9 +78,6 @@ class DescribedSource(Protocol):
 
     def defined(self, path: NodePath) -> Node | None:
         """The node at `path` if a document or a file defines it; None where there is a mere directory, or nothing."""
-
-    def namespaces(self) -> Mapping[str, str]:
-        """The namespaces of prefixes that are not generally known; grows while nodes are read."""
 
     def package_properties(self) -> Mapping[str, str]:
         """What of `properties.xml` changes how the content is imported; a package of the content keeps it."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from mailboat.content.binaries import content_bytes_of, with_binaries
-from mailboat.content.port import DescribedSource, Source
+from mailboat.content.port import DescribedSource, NamedSource, Source
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Binary, Node, NodeRecord
 from mailboat.model.paths import NodePath
 
@@ -29,6 +30,11 @@ class WatchedSource:
         self._source = source
         self._on_walk = on_walk
         self._on_node = on_node
+
+    @property
+    def names(self) -> NamespaceTable | None:
+        """What the prefixes of the source stand for, as far as it knows."""
+        return namespaces_of(self._source)
 
     @property
     def description(self) -> DescribedSource | None:
@@ -61,6 +67,16 @@ def description_of(source: Source) -> DescribedSource | None:
     if isinstance(source, WatchedSource):
         return source.description
     return source if isinstance(source, DescribedSource) else None
+
+
+def namespaces_of(source: Source) -> NamespaceTable | None:
+    """What the prefixes of a source stand for, a table that grows while nodes are read; None where it knows nothing.
+
+    Raises: as `NamedSource.namespaces`.
+    """
+    if isinstance(source, WatchedSource):
+        return source.names
+    return source.namespaces() if isinstance(source, NamedSource) else None
 
 
 def watched_nodes(nodes: Iterable[Node], watch: Watch) -> Iterator[Node]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 
@@ -17,10 +18,12 @@ class TreeChange(NamedTuple):
         filter: What the package owns. Covered and not among `records` means removed.
         records: Parents before children, each path once; read once, as a stream. Records that the filter does not
             cover are ancestors: made where missing, never changed. They come first or right before their children.
+        namespaces: Of prefixes in the records; complete once the records were read.
     """
 
     filter: WorkspaceFilter
     records: Iterable[NodeRecord]
+    namespaces: NamespaceTable = NO_NAMESPACES
 
 
 class Subtrees(NamedTuple):
@@ -31,12 +34,14 @@ class Subtrees(NamedTuple):
         counts: How many nodes each has: the root first, every other one behind its parent, in the order of keys.
         paths: Of the nodes of all packages.
         bodies: Canonical, as in `NodeRecord`.
+        namespaces: Of prefixes in any of them, table by table.
     """
 
     roots: Sequence[NodePath]
     counts: Sequence[int]
     paths: Sequence[NodePath]
     bodies: Sequence[bytes]
+    namespaces: Sequence[NamespaceTable] = ()
 
 
 class ChangeCount(NamedTuple):

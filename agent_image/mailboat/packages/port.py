@@ -7,16 +7,20 @@ Everything that a reader gives was checked: paths, limits, structure, coverage. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from mailboat.frozen import Frozen
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import OpenBinary
+
+NAMESPACE_KEY: Final = "xmlns:"
+"""Keys of `PackageContents.properties` that begin so name the namespace of a prefix."""
 
 
 class PackageLimits(Frozen):
@@ -52,8 +56,10 @@ class PackageContents:
             Larger ones are named by digest and must be in the blob store already, unless `is_self_contained`.
         is_self_contained: Carry every binary in the package: for export, or where there is no blob store.
         are_collisions_refused: Refuse two names in one folder as readers do, see `PackageLimits`.
-        properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …
-        namespaces: Of prefixes that are not generally known; may grow while `nodes` are read.
+        properties: What the format may note of the package: `name`, `group`, `version`, `created_by`, …; and
+            `xmlns:<prefix>`, the namespace of a prefix.
+        namespaces: What the source says of prefixes that are not generally known; may grow while `nodes` are read.
+            None where it says nothing, and will not.
         is_for_repositories: Refuse names and values that a JCR repository can't hold.
     """
 
@@ -64,7 +70,7 @@ class PackageContents:
     is_self_contained: bool = False
     are_collisions_refused: bool = False
     properties: dict[str, str] = field(default_factory=dict)
-    namespaces: Mapping[str, str] = field(default_factory=dict)
+    namespaces: NamespaceTable | None = None
     is_for_repositories: bool = False
 
 

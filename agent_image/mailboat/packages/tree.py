@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Final
 
 from mailboat.errors import LimitExceededError
 from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import NO_NAMESPACES
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
@@ -31,7 +32,15 @@ from mailboat.packages.tree_reading import (
     not_covered,
 )
 from mailboat.wire.nodes import OpenBinary
-from mailboat.wire.tree import Header, TreePackage, digest_in_trailer, parse_package, take_header, take_nodes
+from mailboat.wire.tree import (
+    Header,
+    TreePackage,
+    digest_in_trailer,
+    parse_package,
+    take_header,
+    take_namespaces,
+    take_nodes,
+)
 
 MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 """A larger package is read record by record: one call would hold all of it several times."""
@@ -40,8 +49,9 @@ MAX_AT_ONCE_BYTES: Final = 4 * 1024**2
 class TreeCodec:
     """See `PackageCodec`. Any thread may use it."""
 
-    def __init__(self) -> None:
-        """Nothing is remembered of packages yet."""
+    def __init__(self, namespaces: Mapping[str, str] | None = None) -> None:
+        """Build a codec; `namespaces` by prefix are those that the configuration names."""
+        self._namespaces = namespaces or {}
         self._headers = TreeHeaders()
 
     @property
@@ -53,7 +63,7 @@ class TreeCodec:
         """See `PackageCodec.write`; errors: see `TreePackageWriter.write`."""
         from mailboat.packages.tree_writing import TreePackageWriter  # noqa: PLC0415  # a subscriber writes none
 
-        return TreePackageWriter(contents, into).write()
+        return TreePackageWriter(contents, into, self._namespaces).write()
 
     def read_bytes(
         self,
@@ -68,19 +78,20 @@ class TreeCodec:
         if package is None:
             reader = self.open(io.BytesIO(payload), limits, open_blob, are_bytes_checked=are_bytes_checked)
             change = reader.change()
-            return TreeChange(change.filter, list(change.records))
+            return change._replace(records=list(change.records))
         nodes = package.node
         check_count(len(nodes), limits)
         said, trailer_at = digest_in_trailer(payload, len(nodes))
         if not are_bytes_checked:
             check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
-        package_filter, ancestors = self._headers.read(payload) or _whole_header(package, open_blob)
+        package_filter, ancestors, _ = self._headers.read(payload) or _whole_header(package, open_blob)
         records = take_nodes(nodes, open_blob)
         _check_paths(package_filter, [record[0] for record in records], limits)
         if ancestors:
             records = ancestors + records
         _check_total(len(payload), records, limits)
-        return TreeChange(package_filter, records)
+        namespaces = take_namespaces(package.namespace) if len(package.namespace) else NO_NAMESPACES
+        return TreeChange(package_filter, records, namespaces)
 
     def read_together(
         self, payloads: Sequence[bytes], roots: Sequence[NodePath], limits: PackageLimits

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from mailboat.content.keys import SEPARATOR
 from mailboat.errors import UntrustedInputError
 from mailboat.model.changes import Subtrees
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.paths import NodePath, parse_paths
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree_order import check_order
@@ -21,6 +22,7 @@ from mailboat.wire.tree_batch import (
     ancestors_in_header,
     are_bodies_right,
     is_count_right,
+    namespaces_of,
     parse_packages,
 )
 
@@ -48,6 +50,7 @@ def _subtrees_of(
 ) -> Subtrees | None:
     counts: list[int] = []
     nodes: list[OpaqueNode] = []
+    namespaces: list[NamespaceTable] = []
     for package, root, payload in zip(packages, roots, payloads, strict=True):
         its_nodes = package.node[:]
         count = len(its_nodes)
@@ -58,10 +61,15 @@ def _subtrees_of(
         ancestors = ancestors_in_header(package.header, root)
         if ancestors is None or (ancestors and not are_above(ancestors, root)):
             return None
+        if len(package.namespace):
+            table = namespaces_of(package)
+            if table is None:
+                return None
+            namespaces.append(table)
         counts.append(count)
         nodes += its_nodes
     paths, bodies = [node.path for node in nodes], [node.body for node in nodes]
-    subtrees = Subtrees(roots, counts, parse_paths(paths), bodies)
+    subtrees = Subtrees(roots, counts, parse_paths(paths), bodies, namespaces)
     _check_collisions(subtrees, limits)
     return subtrees if _are_whole(subtrees) and are_bodies_right(subtrees.paths, bodies) else None
 

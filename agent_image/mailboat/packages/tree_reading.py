@@ -15,6 +15,7 @@ from mailboat.errors import LimitExceededError, PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import MAX_NAMESPACES, check_pair
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.patterns import compile_java
@@ -23,7 +24,9 @@ from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.packages.tree_stream import RawRecord, RecordStream, Span, open_pieces
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary
 from mailboat.wire.tree import (
+    FORMAT_VERSION,
     HEADER_TAG,
+    NAMESPACE_TAG,
     NODE_TAG,
     PIECE_BYTES,
     PIECE_TAG,
@@ -31,6 +34,7 @@ from mailboat.wire.tree import (
     Header,
     Trailer,
     decode_header,
+    decode_namespace,
     decode_node_record,
     decode_piece,
     decode_trailer,
@@ -75,6 +79,9 @@ class TreePackageReader:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
         self._header = decode_header(first.content, compile_java)
         check_header(self._header)
+        self._namespaces: dict[str, tuple[str, ...]] = {}
+        self._last_namespace = ("", "")
+        self._namespace_count = 0
         self._carried: dict[bytes, _CarriedBinary] = {}
         self._unfinished: _OpenBinary | None = None
         self._total_bytes = 0
@@ -87,7 +94,7 @@ class TreePackageReader:
 
     def change(self) -> TreeChange:
         """See `PackageReader.change`."""
-        return TreeChange(self._header.filter, self._stream_records())
+        return TreeChange(self._header.filter, self._stream_records(), self._namespaces)
 
     def close(self) -> None:
         """Nothing is held but the caller's stream."""
@@ -108,11 +115,15 @@ class TreePackageReader:
                 yield record
             elif raw.tag == PIECE_TAG:
                 self._take_piece(raw)
+            elif raw.tag == NAMESPACE_TAG:
+                self._take_namespace(raw)
             else:
                 self._take_trailer(raw)
                 return
 
     def _take_node(self, raw: RawRecord) -> NodeRecord:
+        if self._namespaces:
+            raise PackageCorruptError("a node comes after the namespaces", record=raw.number)
         if self._unfinished is not None:
             raise PackageCorruptError("a node comes before the last piece of its binary", record=raw.number)
         self._node_count += 1
@@ -151,6 +162,19 @@ class TreePackageReader:
         self._unfinished = None if is_last else binary
         if is_last:
             self._carried[binary.hash.digest()] = _CarriedBinary(binary.length_bytes, binary.spans)
+
+    def _take_namespace(self, raw: RawRecord) -> None:
+        if self._header.version == FORMAT_VERSION:
+            raise PackageCorruptError("a tree package of version 1 has a namespace", record=raw.number)
+        pair = decode_namespace(raw.content, raw.number)
+        check_pair(pair, self._last_namespace)
+        self._last_namespace = pair
+        self._namespaces[pair[0]] = (*self._namespaces.get(pair[0], ()), pair[1])
+        self._namespace_count += 1
+        if self._namespace_count > MAX_NAMESPACES:
+            raise LimitExceededError(
+                f"a tree package has more than {MAX_NAMESPACES} namespaces", record=raw.number, limit=MAX_NAMESPACES
+            )
 
     def _take_trailer(self, raw: RawRecord) -> None:
         if raw.tag != TRAILER_TAG:

@@ -13,11 +13,11 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from mailboat.blobs.content import ProvenStream
 from mailboat.errors import LimitExceededError, PackageCorruptError
-from mailboat.wire.tree import HEADER_TAG, MAX_RECORD_BYTES, NODE_TAG, PIECE_TAG, TRAILER_TAG
+from mailboat.wire.tree import HEADER_TAG, MAX_RECORD_BYTES, NAMESPACE_TAG, NODE_TAG, PIECE_TAG, TRAILER_TAG
 
 CHUNK_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 64 * 1024
-_TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, PIECE_TAG, TRAILER_TAG})
+_TAGS: Final = frozenset({HEADER_TAG, NODE_TAG, PIECE_TAG, NAMESPACE_TAG, TRAILER_TAG})
 _MAX_FRAME_BYTES: Final = 6  # tag, and a length of up to 35 bits
 
 

@@ -6,7 +6,7 @@ binary whose content is not what its digest says means that the source changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -16,15 +16,20 @@ from mailboat.errors import LimitExceededError, SourceChangedError, UsageError
 from mailboat.model.content_hash import ContentHash
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath
+from mailboat.packages.filevault.namespaces import KNOWN
 from mailboat.packages.filevault.patterns import java_form
 from mailboat.packages.port import PackageContents, PackageSummary
+from mailboat.packages.prefixes import Declarations, UsedNamespaces
 from mailboat.packages.tree_order import PathOrder, is_in_key_order
 from mailboat.wire.nodes import encode_node, split_body
 from mailboat.wire.tree import (
+    FORMAT_VERSION,
     MAX_RECORD_BYTES,
+    NAMED_VERSION,
     PIECE_BYTES,
     Trailer,
     encode_header,
+    encode_namespaces,
     encode_node_record,
     encode_piece,
     encode_trailer,
@@ -46,9 +51,12 @@ CHUNK_NODES: Final = 64
 class TreePackageWriter:
     """Writes one package."""
 
-    def __init__(self, contents: PackageContents, into: BinaryIO) -> None:
-        """Nothing is written yet."""
+    def __init__(self, contents: PackageContents, into: BinaryIO, namespaces: Mapping[str, str]) -> None:
+        """Nothing is written yet. `namespaces` are those of the configuration."""
         self._contents = contents
+        self._declared = Declarations(contents, namespaces)
+        self._used = UsedNamespaces(self._declared.tables()) if self._declared.can_grow else None
+        self._is_begun = False
         self._into = into
         self._hash: _Hash | ContentHash = sha256()
         self._length_bytes = 0
@@ -66,16 +74,37 @@ class TreePackageWriter:
             UsageError: The filter does not cover a node.
             LimitExceededError: A node has more text than fits a record, or names collide that must not.
             SourceChangedError: A binary is not what its digest and length say.
+            NamespaceUnresolvedError: The source and the configuration contradict each other.
         """
-        ancestors = [encode_node(one) for one in self._contents.ancestors]
-        self._emit(encode_header(self._contents.filter, ancestors, java_form))
+        if self._used is not None:
+            for ancestor in self._contents.ancestors:
+                self._used.note(ancestor.path, split_body(ancestor).named(), ancestor)
         for node in self._checked_nodes():
             self._write_node(node)
+        table = {} if self._used is None else self._namespaces(self._used)
+        if not self._is_begun:
+            self._begin(NAMED_VERSION if table else FORMAT_VERSION)
+        self._emit(encode_namespaces(table))
         self._flush()
         self._write(encode_trailer(Trailer(self._node_count, self._hash.digest())))
         return PackageSummary(
             self._length_bytes, self._hash.digest(), self._tree.digest(), self._node_count, self._content_bytes
         )
+
+    def _begin(self, version: int) -> None:
+        """Put the header before what is pending.
+
+        Which namespaces the nodes use is known at the end: a package that is longer than what is held until then says
+        at its beginning that there may be some.
+        """
+        ancestors = [encode_node(one) for one in self._contents.ancestors]
+        self._pending.insert(0, encode_header(self._contents.filter, ancestors, java_form, version))
+        self._is_begun = True
+
+    def _namespaces(self, used: UsedNamespaces) -> dict[str, tuple[str, ...]]:
+        """Those to write, without what every reader knows."""
+        table = {prefix: self._declared.candidates(prefix) for prefix in used.found}
+        return {prefix: uris for prefix, uris in table.items() if uris != (KNOWN.get(prefix),)}
 
     def _checked_nodes(self) -> Iterator[Node]:
         """The nodes, in a right order and covered: checked together where they are few, one by one where many."""
@@ -99,6 +128,8 @@ class TreePackageWriter:
         placed = self._place(node.path, binaries) if binaries else []  # their digests are known after that
         body = parts.named() if binaries else head + tail
         self._tree.add(node.path, sha256(body).digest())
+        if self._used is not None:
+            self._used.note(node.path, body, node)
         if binaries:
             body = parts.joined(placed)
         record = encode_node_record(node.path, body)
@@ -142,6 +173,8 @@ class TreePackageWriter:
         self._pending.append(record)
         self._pending_bytes += len(record)
         if self._pending_bytes >= PIECE_BYTES:
+            if not self._is_begun:
+                self._begin(FORMAT_VERSION if self._used is None else NAMED_VERSION)
             self._flush()
 
     def _flush(self) -> None:

@@ -17,12 +17,13 @@ from mailboat.blobs.references import BlobReference
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.port import Source
-from mailboat.content.watched import description_of
+from mailboat.content.watched import description_of, namespaces_of
 from mailboat.errors import LimitExceededError, SourceChangedError, SourceMissingError, UsageError
 from mailboat.failpoints import Failpoint
 from mailboat.model.filters import WorkspaceFilter
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import PackageMessage
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of
 from mailboat.model.requests import DistributionRequest
@@ -56,14 +57,14 @@ class Shipment:
         filter: What it owns.
         nodes: The covered nodes, parents first, read once.
         ancestors: The nodes above.
-        namespaces: Of the source's prefixes; complete once the nodes were read.
+        namespaces: Of the source's prefixes, complete once the nodes were read; None where it knows of none.
         properties: What the source says of how its content is imported.
     """
 
     filter: WorkspaceFilter
     nodes: Iterable[Node]
     ancestors: tuple[Node, ...] = ()
-    namespaces: Mapping[str, str] = field(default_factory=dict)
+    namespaces: NamespaceTable | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -262,11 +263,11 @@ def shipment_of(request: DistributionRequest, source: Source, observe: ObserveNo
 
 def shipment_from(source: Source, owned: WorkspaceFilter, nodes: Iterable[Node]) -> Shipment:
     """These nodes of the source, with what else it says of them."""
-    ancestors = ancestors_in(owned, source)
+    ancestors, namespaces = ancestors_in(owned, source), namespaces_of(source)
     described = description_of(source)
     if described is None:
-        return Shipment(owned, nodes, ancestors)
-    return Shipment(owned, nodes, ancestors, described.namespaces(), described.package_properties())
+        return Shipment(owned, nodes, ancestors, namespaces)
+    return Shipment(owned, nodes, ancestors, namespaces, described.package_properties())
 
 
 def ancestors_in(owned: WorkspaceFilter, source: Source) -> tuple[Node, ...]:

@@ -90,7 +90,7 @@ class ImportGuard:
             ImportTimeoutError: The package took too long.
             StopAskedError: The subscriber should have stopped by now.
         """
-        return TreeChange(change.filter, self._records(change.records, deadline))
+        return change._replace(records=self._records(change.records, deadline))
 
     def _records(self, records: Iterable[NodeRecord], deadline: Deadline | None) -> Iterator[NodeRecord]:
         for record in records:

@@ -13,7 +13,6 @@ from mailboat.errors import UntrustedInputError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.messages import PackageMessage
-from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath, is_within
 
 
@@ -41,13 +40,13 @@ class Roots:
         """The change without what it says of folders outside. Raises: RootsExceededError: it owns content there."""
         self._refuse_outside((one.root for one in change.filter.sets), message)
         records = (record for record in change.records if self._holds(record.path))
-        return TreeChange(change.filter, list(records) if isinstance(change.records, list) else records)
+        return change._replace(records=list(records) if isinstance(change.records, list) else records)
 
-    def part_of(self, records: Iterable[NodeRecord]) -> TreeChange:
+    def part_of(self, change: TreeChange) -> TreeChange:
         """Of a whole tree, what lies within the roots, as the change of an empty target."""
         outermost = [one for one in self._roots if not any(is_within(one, root) for root in self._roots if root != one)]
         own = WorkspaceFilter(tuple(FilterSet(one) for one in dict.fromkeys(outermost)))
-        return TreeChange(own, (record for record in records if self._holds(record.path)))
+        return change._replace(filter=own, records=(one for one in change.records if self._holds(one.path)))
 
     def _refuse_outside(self, paths: Iterable[NodePath], message: PackageMessage) -> None:
         for path in paths:

@@ -120,7 +120,7 @@ def fuzz_paths(data: bytes) -> None:
 def _outcome(read: Callable[[], TreeChange]) -> TreeChange | None:
     try:
         change = read()
-        return TreeChange(change.filter, list(change.records))
+        return change._replace(records=list(change.records))
     except REFUSALS:
         return None
     except MailboatError as error:

@@ -39,6 +39,11 @@ def piece(content: bytes, *, is_last: bool = True) -> bytes:
     return data(3, data(1, content) + (number(2, 1) if is_last else b""))
 
 
+def namespace(prefix: str, uri: str) -> bytes:
+    """A record of a namespace."""
+    return data(4, text(1, prefix) + text(2, uri))
+
+
 def large_file(content: bytes) -> bytes:
     """The body of a file that names its content."""
     named = data(1, hashlib.sha256(content).digest()) + data(2, varint(len(content) + 1))
@@ -65,7 +70,7 @@ def read_as_stream(payload: bytes, limits: PackageLimits = LIMITS, *, are_bytes_
     reader.close()
     if change.filter != reader.filter:
         raise AssertionError(f"{change.filter} is told, and {reader.filter} kept")
-    return TreeChange(change.filter, records)
+    return change._replace(records=records)
 
 
 READERS: Final = (read_at_once, read_as_stream)
@@ -96,4 +101,4 @@ def outcome_of(read: Callable[..., TreeChange], payload: bytes) -> object:
         change = read(payload, are_bytes_checked=True)
     except (UntrustedInputError, UnknownRequiredFeatureError):
         return "refused"
-    return change.filter, change.records
+    return change.filter, change.records, dict(change.namespaces)

@@ -20,6 +20,7 @@ from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandResult, CommandVerb, FailureCause, StatusMessage
+from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.model.positions import Position
@@ -29,9 +30,12 @@ from mailboat.wire.nodes import decode_node, encode_node
 class MemorySource:
     """Nodes by path, to be read and changed."""
 
-    def __init__(self, nodes: Sequence[Node] = (), uri: str = "memory:source") -> None:
-        """Hold these nodes."""
+    def __init__(
+        self, nodes: Sequence[Node] = (), uri: str = "memory:source", namespaces: NamespaceTable = NO_NAMESPACES
+    ) -> None:
+        """Hold these nodes, whose prefixes stand for the namespaces."""
         self.uri = uri
+        self._namespaces = namespaces
         self.nodes = {node.path: node for node in nodes}
 
     def node(self, path: NodePath) -> Node | None:
@@ -44,6 +48,10 @@ class MemorySource:
             if found == path or (is_deep and is_within(found, path)):
                 yield self.nodes[found]
 
+    def namespaces(self) -> NamespaceTable:
+        """See `NamedSource.namespaces`."""
+        return self._namespaces
+
     def close(self) -> None:
         """See `Source.close`."""
 
@@ -53,6 +61,7 @@ class MemoryStore:
     """What lasts: bodies by path, and the ledger."""
 
     bodies: dict[NodePath, bytes] = field(default_factory=dict)
+    namespaces: set[tuple[str, str]] = field(default_factory=set)
     position: Position | None = None
     owner: AgentName | None = None
     attempt: Attempt | None = None
@@ -263,7 +272,8 @@ class MemoryTarget:
 
     def source(self) -> MemorySource:
         """See `Target.source`."""
-        return MemorySource([decode_node(path, body) for path, body in self.store.bodies.items()], self.uri)
+        nodes = [decode_node(path, body) for path, body in self.store.bodies.items()]
+        return MemorySource(nodes, self.uri, table_of(sorted(self.store.namespaces)))
 
     def statistics(self) -> Mapping[str, int]:
         """See `Target.statistics`."""
@@ -280,6 +290,7 @@ class MemoryBatch:
         """Work on a copy."""
         self._store = store
         self._bodies = dict(store.bodies)
+        self._namespaces = set(store.namespaces)
         self._statuses: list[StatusMessage] = []
         self._entries: list[GivenUp] = []
         self._resolved: list[Offset] = []
@@ -306,6 +317,7 @@ class MemoryBatch:
         gone = [path for path in self._bodies if change.filter.covers(path) and path not in carried]
         for path in gone:
             del self._bodies[path]
+        self._keep(change.namespaces)
         return ChangeCount(len(carried), len(gone), content_bytes)
 
     def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
@@ -315,7 +327,12 @@ class MemoryBatch:
             begin, end = end, end + count
             records = [NodeRecord(subtrees.paths[at], subtrees.bodies[at]) for at in range(begin, end)]
             total += self.apply(TreeChange(WorkspaceFilter((FilterSet(root),)), records), Offset(0))
+        for table in subtrees.namespaces:
+            self._keep(table)
         return len(subtrees.roots) - first, total
+
+    def _keep(self, table: NamespaceTable) -> None:
+        self._namespaces |= {(prefix, uri) for prefix, uris in table.items() for uri in uris}
 
     def remove(self, paths: Sequence[NodePath], stamp: Offset) -> ChangeCount:  # noqa: ARG002  # part of the port
         """See `Batch.remove`."""
@@ -358,6 +375,7 @@ class MemoryBatch:
         store.open_builds = self._builds
         store.unfollowed |= self._passed_over
         store.bodies, store.position, store.attempt = self._bodies, position, None
+        store.namespaces = self._namespaces
         store.commits += 1
         for message in self._statuses:
             store.send(message)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from mailboat.journal.port import NewRecord
-from mailboat.model.changes import TreeChange
 from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
@@ -141,7 +140,7 @@ class SlowTarget(MemoryTarget):
                     self._each()
                     yield record
 
-            return apply(TreeChange(change.filter, records()), stamp)
+            return apply(change._replace(records=records()), stamp)
 
         batch.apply = slowly  # type: ignore[method-assign]  # a fault
         return batch

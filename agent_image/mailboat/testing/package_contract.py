@@ -25,10 +25,11 @@ from mailboat.errors import (
     SourceChangedError,
     UnknownRequiredFeatureError,
     UntrustedInputError,
+    UsageError,
 )
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter, filter_for
-from mailboat.model.nodes import Binary, Node, NodeRecord, PropertyType, file_node
+from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node
 from mailboat.model.paths import NodePath, parent_of
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageSummary
 from mailboat.testing.examples import examples
@@ -81,7 +82,7 @@ def read(
         change = codec.read_bytes(payload, limits, open_blob)
     else:
         change = codec.open(io.BytesIO(payload), limits, open_blob).change()
-    return TreeChange(change.filter, list(change.records))
+    return change._replace(records=list(change.records))
 
 
 def nodes_of(records: Iterable[NodeRecord]) -> list[Node]:
@@ -262,6 +263,30 @@ class PackageContract:
         assert {record.path for record in records if change.filter.covers(record.path)} == set(by_path(tree))
         assert by_path(nodes_of(records)) == by_path([*above, *tree])
         assert summary.node_count == len(tree)
+
+    def test_namespaces_of_prefixes_in_use_travel(self, codec: PackageCodec, way: str) -> None:
+        above = Node(NodePath("/content"), "top:folder")
+        names = Property("ref", ("name:x",), PropertyType.NAME), Property("text", ("text:x", "unused:y"))
+        nodes = [
+            Node(NodePath("/content/kid:a"), "type:page", ("mixin:a",), (Property("own:title", ("x",)), *names)),
+            a_file("/content/kid:a/b.bin", b"text:"),
+        ]
+        used = ("kid", "mixin", "name", "own", "top", "type")
+        known = {prefix: (f"urn:{prefix}",) for prefix in (*used, "text", "unused")}
+        contents = PackageContents(deep("/content/kid:a"), nodes, (above,), namespaces=known, is_self_contained=True)
+        change = read(codec, written(codec, contents)[0], way)
+        assert change.namespaces == {prefix: known[prefix] for prefix in used}
+
+    def test_a_given_namespace_wins_over_the_source(self, codec: PackageCodec) -> None:
+        nodes = [Node(NodePath("/content"), "own:page")]
+        given = {"xmlns:own": "urn:given"}
+        contents = PackageContents(deep("/content"), nodes, namespaces={"own": ("urn:own",)}, properties=given)
+        assert read(codec, written(codec, contents)[0]).namespaces == {"own": ("urn:given",)}
+
+    def test_a_property_that_names_no_namespace_is_refused(self, codec: PackageCodec) -> None:
+        contents = PackageContents(deep("/content"), [a_folder("/content")], properties={"xmlns:own": "not a uri"})
+        with pytest.raises(UsageError, match="xmlns:own names no namespace"):
+            written(codec, contents)
 
     def test_a_package_without_nodes_removes_what_its_filter_covers(self, codec: PackageCodec, way: str) -> None:
         payload, summary = written(codec, PackageContents(deep("/content/a", "/content/b"), []))

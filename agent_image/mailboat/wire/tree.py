@@ -1,8 +1,8 @@
-"""The records of a `tree` package as protobuf: framing, header, nodes, pieces of binaries, trailer.
+"""The records of a `tree` package as protobuf: framing, header, nodes, pieces of binaries, namespaces, trailer.
 
 Knows the form of one record at a time, and of a small package as a whole; which records may follow each other is for
 `packages/tree*.py`. Strict: bytes that another encoding of the same record could have, unknown fields and explicit
-defaults are refused, so a record has one form. A later version that adds a field raises `FORMAT_VERSION`.
+defaults are refused, so a record has one form. A later version that adds a field raises the version of the format.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from google.protobuf.message import Message as Protobuf
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceFilter
+from mailboat.model.namespaces import MAX_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import parse_path, parse_paths
 from mailboat.wire._generated import tree_pb2 as pb
@@ -23,6 +24,8 @@ from mailboat.wire.framing import framed, varint
 from mailboat.wire.nodes import DIGEST_BYTES, OpenBinary, binaries_outside, check_body
 
 FORMAT_VERSION: Final = 1
+NAMED_VERSION: Final = 2
+"""Of packages that may say what their prefixes stand for. Readers of version 1 stop at it instead of losing that."""
 MAX_RECORD_BYTES: Final = 16 * 1024**2
 """One record: a node with its texts and inline binaries, or the header."""
 PIECE_BYTES: Final = 512 * 1024
@@ -31,6 +34,7 @@ PIECE_BYTES: Final = 512 * 1024
 HEADER_TAG: Final = 0x0A
 NODE_TAG: Final = 0x12
 PIECE_TAG: Final = 0x1A
+NAMESPACE_TAG: Final = 0x22
 TRAILER_TAG: Final = 0x7A
 _IS_LAST: Final = b"\x10\x01"
 MAGIC: Final = b"\x0a"
@@ -59,10 +63,11 @@ FormatPattern = Callable[[re.Pattern[str]], str]
 
 
 class Header(NamedTuple):
-    """The first record: what the package owns, and the nodes above it."""
+    """The first record: what the package owns, the nodes above it, and the version of the format."""
 
     filter: WorkspaceFilter
     ancestors: list[NodeRecord]
+    version: int = FORMAT_VERSION
 
 
 class Trailer(NamedTuple):
@@ -76,10 +81,13 @@ class Trailer(NamedTuple):
 
 
 def encode_header(
-    package_filter: WorkspaceFilter, ancestors: Iterable[NodeRecord], format_pattern: FormatPattern
+    package_filter: WorkspaceFilter,
+    ancestors: Iterable[NodeRecord],
+    format_pattern: FormatPattern,
+    version: int = FORMAT_VERSION,
 ) -> bytes:
     """The header, framed."""
-    content = [b"\x08%b" % varint(FORMAT_VERSION)]
+    content = [b"\x08%b" % varint(version)]
     content += [framed(b"\x12", _encode_filter(one, format_pattern)) for one in package_filter.sets]
     content += [framed(b"\x1a", _encode_node(one.path, one.body)) for one in ancestors]
     return framed(MAGIC, b"".join(content))
@@ -100,6 +108,17 @@ def encode_piece(data: bytes, *, is_last: bool) -> bytes:
     """A piece of a binary, framed."""
     length, end = varint(len(data)), _IS_LAST if is_last else b""
     return b"\x1a%b\x0a%b%b%b" % (varint(1 + len(length) + len(data) + len(end)), length, data, end)
+
+
+def encode_namespaces(table: NamespaceTable) -> bytes:
+    """What prefixes stand for: a framed record for each namespace."""
+    return b"".join(
+        [
+            framed(b"\x22", framed(b"\x0a", prefix.encode()) + framed(b"\x12", uri.encode()))
+            for prefix in sorted(table)
+            for uri in sorted(table[prefix])
+        ]
+    )
 
 
 def encode_trailer(trailer: Trailer) -> bytes:
@@ -143,12 +162,13 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
         package = pb.TreePackage.FromString(payload)
     except DecodeError as error:
         raise PackageCorruptError(f"{len(payload)} bytes are not a tree package: {error}") from error
-    if package.header.format_version != FORMAT_VERSION:
+    version = package.header.format_version
+    if version != FORMAT_VERSION:
         _check_version(package.header)
     if len(package.piece):
         return None
     package.DiscardUnknownFields()
-    if package.SerializeToString() != payload:
+    if package.SerializeToString() != payload or (version == FORMAT_VERSION and len(package.namespace)):
         raise PackageCorruptError("the records of a tree package are out of order, repeated or in an unknown form")
     return package
 
@@ -180,6 +200,19 @@ def decode_piece(content: bytes, number: int) -> tuple[bytes, bool]:
     return piece.data, piece.is_last
 
 
+def decode_namespace(content: bytes, number: int) -> tuple[str, str]:
+    """A prefix and what it stands for, still to be checked. Raises: PackageCorruptError."""
+    found = _parse_strictly(pb.TreeNamespace, content, number)
+    return found.prefix, found.uri
+
+
+def take_namespaces(found: Sequence[pb.TreeNamespace]) -> NamespaceTable:
+    """What the namespaces of a parsed package say. Raises: PackageCorruptError, LimitExceededError."""
+    if len(found) > MAX_NAMESPACES:
+        raise LimitExceededError(f"a tree package has {len(found)} namespaces", limit=MAX_NAMESPACES)
+    return table_of([(one.prefix, one.uri) for one in found])
+
+
 def decode_trailer(content: bytes, number: int) -> Trailer:
     """Decode the last record. Raises: PackageCorruptError."""
     trailer = _parse_strictly(pb.TreeTrailer, content, number)
@@ -188,7 +221,8 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
 
 def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern, open_binary: OpenBinary | None) -> Header:
     """What a parsed header says. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
-    return Header(_take_filter(header, compile_pattern), take_nodes(header.ancestor, open_binary))
+    nodes = take_nodes(header.ancestor, open_binary)
+    return Header(_take_filter(header, compile_pattern), nodes, header.format_version)
 
 
 def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:
@@ -254,11 +288,11 @@ def _trailer_start(node_count: int) -> bytes:
 
 def _check_version(header: pb.TreeHeader) -> None:
     version = header.format_version
-    if version == FORMAT_VERSION:
+    if version in (FORMAT_VERSION, NAMED_VERSION):
         return
-    if version > FORMAT_VERSION:
+    if version > NAMED_VERSION:
         raise UnknownRequiredFeatureError(
-            f"a tree package is of version {version}, this Mailboat knows {FORMAT_VERSION}",
+            f"a tree package is of version {version}, this Mailboat knows versions up to {NAMED_VERSION}",
             next_step="upgrade this subscriber",
         )
     raise PackageCorruptError("a tree package starts without a header of a known version", record=1)

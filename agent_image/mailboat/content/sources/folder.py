@@ -24,12 +24,15 @@ from mailboat.clock import Clock, SystemClock
 from mailboat.content.binaries import with_binaries
 from mailboat.content.digest import node_digest
 from mailboat.content.layout import (
+    MAX_NAMESPACES_BYTES,
     MAX_SIDECAR_BYTES,
+    NAMESPACES,
     SIDECAR,
     binary_file,
     name_of_entry,
     name_on_disk,
     names_on_disk,
+    read_namespaces,
     read_sidecar,
 )
 from mailboat.content.listing import ListedNode, Unlisted, listed_node
@@ -49,6 +52,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.identifiers import FileIdentity
+from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable
 from mailboat.model.nodes import Binary, Node, file_node, folder_node, ordered_names
 from mailboat.model.paths import NodePath, child_of, parse_path
 
@@ -156,6 +160,17 @@ class FolderSource:
         """See `ListedSource`: files are looked at and not read."""
         with self._walking():
             yield from self._listed(path, is_deep=is_deep)
+
+    def namespaces(self) -> NamespaceTable:
+        """See `NamedSource.namespaces`: what `.node.namespaces.json` in the top folder says now."""
+        place = f"{self._root}/{NAMESPACES}"
+        with readable_source(place), closed_folders(self._root) as folders:
+            if not folders.has(place):
+                return NO_NAMESPACES
+            content = folders.read(place, MAX_NAMESPACES_BYTES)
+        if content is None:
+            raise PathRefusedError(f"{place!a} is larger than {MAX_NAMESPACES_BYTES} bytes", path=place)
+        return read_namespaces(content.data or b"", place)
 
     def close(self) -> None:
         """See `Source.close`; closes the digests, too."""

@@ -17,7 +17,9 @@ from mailboat.content.failures import TranslatedFailures
 from mailboat.content.held_blobs import HeldBlobs
 from mailboat.content.keys import SEPARATOR, below_range, key_of, path_of, subtree_range
 from mailboat.content.targets.database import check_database, connect_reader
+from mailboat.content.targets.namespace_table import kept_namespaces
 from mailboat.errors import SourceMissingError
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node, NodeRecord, ordered_names
 from mailboat.model.paths import NodePath
 from mailboat.wire.nodes import decode_node
@@ -69,6 +71,11 @@ class SqliteSource:
         with self._snapshot() as connection:
             for key, body in _rows(connection, *subtree_range(key_of(path))):
                 yield path_of(key), record_digest(NodeRecord(path_of(key), body))
+
+    def namespaces(self) -> NamespaceTable:
+        """See `NamedSource.namespaces`: as they are now."""
+        with self._snapshot() as connection:
+            return kept_namespaces(connection)
 
     def close(self) -> None:
         """See `Source.close`. Walks that were not read to their end end here."""

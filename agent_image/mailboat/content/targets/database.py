@@ -17,12 +17,13 @@ from typing import Final
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.targets.command_ledger import COMMAND_SCHEMA
 from mailboat.content.targets.hook_ledger import AFTER_SCHEMA
+from mailboat.content.targets.namespace_table import NAMESPACE_SCHEMA
 from mailboat.errors import TargetCorruptError, UsageError
 from mailboat.folder_handle import PRIVATE_FILE, FolderHandle, ForeignEntryError, is_same_entry
 from mailboat.write_ahead import turn_on_write_ahead_log
 
 APPLICATION_ID: Final = 0x4D424F54  # "MBOT"
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 QUICK_CHECK_BYTES: Final = 32 * 1024 * 1024
 BUSY_TIMEOUT_SECONDS: Final = 10.0
 CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log: fewer fsyncs in a backlog than with SQLite's 4 MiB
@@ -72,7 +73,14 @@ PASSED_OVER_SCHEMA: Final = ("CREATE TABLE IF NOT EXISTS passed_over (publisher 
 REPORT_SCHEMA: Final = ("ALTER TABLE state ADD COLUMN reports TEXT NOT NULL DEFAULT '{}'",)
 """What version 5 of the schema adds."""
 
-_ADDITIONS: Final = {2: COMMAND_SCHEMA, 3: BUILD_SCHEMA, 4: PASSED_OVER_SCHEMA, 5: REPORT_SCHEMA, 6: AFTER_SCHEMA}
+_ADDITIONS: Final = {
+    2: COMMAND_SCHEMA,
+    3: BUILD_SCHEMA,
+    4: PASSED_OVER_SCHEMA,
+    5: REPORT_SCHEMA,
+    6: AFTER_SCHEMA,
+    7: NAMESPACE_SCHEMA,
+}
 
 
 def create_database(

@@ -60,6 +60,7 @@ class _InPlace:
         if self._intake.has_redo():
             state.durability.touch_everything()
         self._finish()
+        self._show_namespaces()
 
     def rows(self, records: Sequence[NodeRecord], stamp: int) -> list[Row]:
         return self._intake.rows(records, stamp)
@@ -88,6 +89,7 @@ class _InPlace:
                     self._failpoints.reach(Failpoint.TARGET_FILE_REPLACED)
             self._state.durability.sync()
             self._failpoints.reach(Failpoint.TARGET_REDO_DONE)
+        self._show_namespaces()
         self._is_shown = True
 
     def discard(self) -> None:
@@ -112,6 +114,10 @@ class _InPlace:
                 self.show()
             self._intake.forget_redo()
         self._state.staging.clear()
+
+    def _show_namespaces(self) -> None:
+        if self._state.namespaces.show_in(self._state.root):
+            self._state.durability.sync()
 
     def _disk(self) -> DiskTree:
         return DiskTree(self._state.root, self._state.staging, self._state.durability)

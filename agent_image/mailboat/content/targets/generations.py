@@ -140,7 +140,7 @@ class _Generations:
             self._state.durability.sync()
             self._failpoints.reach(Failpoint.TARGET_HELD_BACK)
             return
-        if self._names and not self._intake.has_redo():
+        if self._names and not self._intake.has_redo() and self._state.namespaces.is_shown_in(self._current):
             return
         name = f"{position.next_offset:020d}-{self._tree_digest().hex()[:8]}"
         if not self._names or name != self._names[0]:
@@ -228,6 +228,7 @@ class _Generations:
             with self._staged() as staging, closing(DiskTree(building, staging, durability)) as disk:
                 for redo in self._intake.redo():
                     show_redo(disk, redo)
+            self._state.namespaces.show_in(building)
             durability.touch(building.place)
             durability.sync()
         self._own.remove(_LINKED)

@@ -18,6 +18,7 @@ from mailboat.content.port import Source
 from mailboat.content.targets.database import REDO_SCHEMA, create_database, open_database
 from mailboat.content.targets.durability import Durability
 from mailboat.content.targets.locks import TargetLock
+from mailboat.content.targets.namespace_table import ShownNamespaces
 from mailboat.content.targets.path_room import PathRoom
 from mailboat.content.targets.staged_intake import StagedIntake
 from mailboat.content.targets.staging import Staging
@@ -46,6 +47,7 @@ class StateFolder:
         durability: Counts what is synchronised.
         staging: In the state folder.
         intake: Over connection and staging.
+        namespaces: Shows those of the connection.
     """
 
     uri: str
@@ -57,6 +59,7 @@ class StateFolder:
     durability: Durability
     staging: Staging
     intake: StagedIntake
+    namespaces: ShownNamespaces
 
     def parts(self, showing: Showing, open_source: Callable[[], Source]) -> TargetParts:
         """What the target is made of."""
@@ -104,7 +107,8 @@ def open_state_folder(folder: Path, kind: str, longest_below: str = "") -> State
         connection, second = open_database(own, STATE_FILE, kind, uri)
         undo.pop_all()
     intake = StagedIntake(connection, staging, PathRoom(root.place, longest_below))
-    return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake)
+    namespaces = ShownNamespaces(connection, staging, durability)
+    return StateFolder(uri, root, own, lock, connection, second, durability, staging, intake, namespaces)
 
 
 def _has_state(root: FolderHandle) -> bool:

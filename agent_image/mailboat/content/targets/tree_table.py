@@ -84,7 +84,7 @@ class TreeTable:
 
         None where it is not that simple: `flush` then, and apply it otherwise. What it removes, `take_removed` counts.
         """
-        covered, records = change
+        covered, records, _ = change
         sets = covered.sets
         if not covered.is_simple or len(sets) != 1 or sets[0].is_shallow or not isinstance(records, list):
             return None

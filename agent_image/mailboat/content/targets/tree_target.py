@@ -18,6 +18,7 @@ from mailboat.content.failures import ForeignFailure, translate_failure
 from mailboat.content.port import GivenUp, OpenBuild, Source
 from mailboat.content.targets.ledger import BatchLedger, TargetLedger
 from mailboat.content.targets.locks import TargetLock
+from mailboat.content.targets.namespace_table import keep_namespaces
 from mailboat.content.targets.tree_table import Intake, TreeTable
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
@@ -148,23 +149,30 @@ class TreeBatch:
         self._changes += 1
         try:
             count = self._table.gather(change, self._changes)
-            if count is not None:
-                return count
-            self._table.flush()
-            if change.filter.is_simple:
-                return self._table.apply_simple(change, self._changes)
-            from mailboat.content.targets.filtered import apply_filtered  # noqa: PLC0415  # for few packages
-
-            return apply_filtered(self._table, change, self._changes)
+            if count is None:
+                count = self._apply_at_once(change)
+            if change.namespaces:
+                keep_namespaces(self._parts.connection, (change.namespaces,))
         except BaseException as error:
             self._has_failed = True
             self._translate(error, stamp)
             raise
+        return count
+
+    def _apply_at_once(self, change: TreeChange) -> ChangeCount:
+        self._table.flush()
+        if change.filter.is_simple:
+            return self._table.apply_simple(change, self._changes)
+        from mailboat.content.targets.filtered import apply_filtered  # noqa: PLC0415  # for few packages
+
+        return apply_filtered(self._table, change, self._changes)
 
     def apply_subtrees(self, subtrees: Subtrees, first: int) -> tuple[int, ChangeCount]:
         """See `Batch.apply_subtrees`."""
         try:
             taken, count = self._table.gather_subtrees(subtrees, first, self._changes + 1)
+            if taken and subtrees.namespaces:
+                keep_namespaces(self._parts.connection, subtrees.namespaces)
         except BaseException as error:
             self._has_failed = True
             self._translate(error)

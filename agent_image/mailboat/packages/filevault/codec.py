@@ -8,10 +8,9 @@ entries may be lost at any time.
 from __future__ import annotations
 
 import io
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
 from mailboat.content.digest import TreeHash, node_digest
@@ -26,13 +25,13 @@ from mailboat.packages.filevault.jcr_rules import check_node
 from mailboat.packages.filevault.layout import Layout, LayoutSettings
 from mailboat.packages.filevault.namespaces import Namespaces
 from mailboat.packages.filevault.properties import (
-    NAMESPACE_KEY,
     PROPERTIES_XML,
     format_properties,
     package_id,
 )
 from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
 from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.prefixes import Declarations
 from mailboat.packages.tree_order import PathOrder
 from mailboat.wire.nodes import OpenBinary
 
@@ -74,15 +73,16 @@ class FilevaultCodec:
         """Write a package. Properties `xmlns:<prefix>` name namespaces, the others go into `properties.xml`.
 
         Raises:
-            UsageError: A node is not covered by the filter, the filter has no form in FileVault, a prefix has no
-                namespace, or a repository can't hold a node.
+            UsageError: A node is not covered by the filter, the filter has no form in FileVault, or a repository can't
+                hold a node.
+            NamespaceUnresolvedError: A prefix has no namespace, or several.
             SourceChangedError: A binary's bytes are not those of its digest.
             LimitExceededError: Names collide that must not.
         """
         archive = ArchiveWriter(into, self._settings.level)
         self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
-        namespaces = self._namespaces(contents)
+        namespaces = Declarations(contents, self._reading.namespaces.by_prefix)
         layout = Layout(archive, LayoutSettings(namespaces, self._settings.references, largest))
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
@@ -108,7 +108,8 @@ class FilevaultCodec:
     ) -> TreeChange:
         """Read a small package at once; everything is checked on return."""
         reader = self._open(io.BytesIO(payload), limits, open_blob)
-        return TreeChange(reader.filter, list(reader.records()))
+        change = reader.change()
+        return change._replace(records=list(change.records))
 
     def read_together(
         self,
@@ -146,15 +147,6 @@ class FilevaultCodec:
             self._packed_properties[properties] = packed
         archive.add_packed(PROPERTIES_XML, packed)
         archive.add(FILTER_XML, format_filter(contents.filter).encode())
-
-    def _namespaces(self, contents: PackageContents) -> Mapping[str, str]:
-        given = {
-            key.removeprefix(NAMESPACE_KEY): uri
-            for key, uri in contents.properties.items()
-            if key.startswith(NAMESPACE_KEY)
-        }
-        # Those of the source grow while its nodes are read, hence no copy.
-        return ChainMap(given, dict(self._reading.namespaces.by_prefix), cast("dict[str, str]", contents.namespaces))
 
 
 class _Total:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from mailboat.errors import UsageError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE
 from mailboat.packages.filevault.document import INSTRUCTION, ROOT_NAME
 from mailboat.packages.filevault.docview import format_values
 from mailboat.packages.filevault.markup import XML_HEAD, escape
 from mailboat.packages.filevault.names import xml_name
+from mailboat.packages.prefixes import unresolved
 
 _DECLARED_BY_XML: Final = "xml"
 _PRIMARY: Final = -1
@@ -108,15 +108,11 @@ def format_document(root: str, prefixes: Iterable[str], namespaces: Mapping[str,
     """A whole document from the text of its root element, which lacks the declarations of `prefixes` yet.
 
     Raises:
-        UsageError: A prefix has no namespace.
+        NamespaceUnresolvedError: A prefix has no namespace, or several.
     """
     unknown = sorted(prefix for prefix in prefixes if prefix not in namespaces)
     if unknown:
-        raise UsageError(
-            f"the prefix {unknown[0]!r} has no namespace",
-            next_step="add it to `publisher.namespaces` of the configuration; for one package, pass"
-            f" `--property xmlns:{unknown[0]}=URI`",
-        )
+        raise unresolved(unknown[0], "has no namespace")
     declared = [
         f' xmlns:{prefix}="{escape(namespaces[prefix])}"'
         for prefix in sorted({"jcr", *prefixes})

@@ -13,6 +13,7 @@ from typing import Final
 from mailboat.errors import UsageError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.model.paths import ROOT, name_of
+from mailboat.packages.prefixes import NamespaceUnresolvedError, unresolved
 
 _FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
 _PREFIX: Final = re.compile(r"[^\W\d][\w.-]*\Z")
@@ -23,7 +24,16 @@ _STEP_INDEX: Final = re.compile(r"\[[1-9][0-9]*\]\Z")
 
 
 def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
-    """Refuse a node that a repository can't hold. Raises: UsageError."""
+    """Refuse a node that a repository can't hold. Raises: UsageError, NamespaceUnresolvedError."""
+    try:
+        _check_node(node, namespaces)
+    except NamespaceUnresolvedError as error:
+        raise NamespaceUnresolvedError(
+            f"a JCR repository can't hold {node.path}: {error.message}", next_step=error.next_step, path=node.path
+        ) from error
+
+
+def _check_node(node: Node, namespaces: Mapping[str, str]) -> None:
     reason = None if node.path == ROOT else reason_against_jcr_name(name_of(node.path), namespaces)
     if reason is not None:
         raise _refused(node, f"its name is refused there, as {reason}")
@@ -41,7 +51,7 @@ def check_node(node: Node, namespaces: Mapping[str, str]) -> None:
 
 
 def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | None:
-    """Why a name can't be one of JCR; None when it can."""
+    """Why a name can't be one of JCR; None when it can. Raises: NamespaceUnresolvedError."""
     found = _FORBIDDEN.search(name)
     if found is not None:
         return f"it has {found[0]!r}"
@@ -51,7 +61,7 @@ def reason_against_jcr_name(name: str, namespaces: Mapping[str, str]) -> str | N
     elif not _PREFIX.match(prefix) or not local or ":" in local:
         return "a colon stands between a prefix and a name only"
     elif prefix not in namespaces:
-        return f"the prefix {prefix!r} has no namespace"
+        raise unresolved(prefix, "has no namespace")
     if local[0].isspace() or local[-1].isspace():
         return "it begins or ends with a space"
     return None

@@ -79,7 +79,8 @@ class Namespaces:
 
     def __init__(self, more: Mapping[str, str] | None = None) -> None:
         """Begin with the known prefixes and `more` of them."""
-        self._by_prefix = {**KNOWN, **(more or {})}
+        self.configured = more or {}
+        self._by_prefix = {**KNOWN, **self.configured}
         self._by_namespace = {uri: prefix for prefix, uri in self._by_prefix.items()}
         self.names: dict[str, str] = {}
         self.plans: dict[tuple[str, ...], AttributePlan] = {}

@@ -12,12 +12,11 @@ from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
 from mailboat.packages.filevault.markup import escape, guarded_parser, parse_all
+from mailboat.packages.port import NAMESPACE_KEY
 
 PROPERTIES_XML: Final = "META-INF/vault/properties.xml"
 MAX_PROPERTIES_BYTES: Final = 1024 * 1024
 FORMAT_VERSION: Final = 2
-NAMESPACE_KEY: Final = "xmlns:"
-"""Keys of `PackageContents.properties` that name a namespace are for the writer, not for `properties.xml`."""
 KEPT_PROPERTIES: Final = frozenset(
     {
         "acHandling", "allowIndexDefinitions", "dependencies", "dependencies-locations", "noIntermediateSaves",

@@ -16,6 +16,7 @@ from mailboat.blobs.references import ReferenceCodec
 from mailboat.errors import PackageCorruptError
 from mailboat.model.changes import TreeChange
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import SingleNamespaces
 from mailboat.model.nodes import Binary, NodeRecord
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
 from mailboat.packages.filevault.aggregates import Aggregates, Place
@@ -35,6 +36,7 @@ from mailboat.packages.filevault.properties import PROPERTIES_XML, check_propert
 from mailboat.packages.filevault.subtrees import SubtreeReader
 from mailboat.packages.filevault.vault_files import VaultFile
 from mailboat.packages.port import PackageLimits
+from mailboat.packages.prefixes import UsedNamespaces
 from mailboat.wire.nodes import OpenBinary
 
 INLINE_BINARY_BYTES: Final = 64 * 1024
@@ -112,11 +114,14 @@ class FilevaultReader:
 
     def change(self) -> TreeChange:
         """The content, as a stream that is read once."""
-        return TreeChange(self._filter, self.records())
+        declared = SingleNamespaces(self._aggregates.bindings())
+        used = UsedNamespaces((SingleNamespaces(self._aggregates.namespaces.configured), declared))
+        return TreeChange(self._filter, self._records(used), used.found)
 
-    def records(self) -> Iterator[NodeRecord]:
-        """The records of the content."""
-        yield from _Selection(self._filter, self._aggregates).records(self._top)
+    def _records(self, used: UsedNamespaces) -> Iterator[NodeRecord]:
+        for record in _Selection(self._filter, self._aggregates).records(self._top):
+            used.note(record.path, record.body)
+            yield record
         self._check_names()
 
     def close(self) -> None:

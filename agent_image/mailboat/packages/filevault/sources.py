@@ -18,6 +18,7 @@ from mailboat.content.sources.folder_entries import closed_folders, readable_sou
 from mailboat.errors import LimitExceededError, SourceMissingError
 from mailboat.folder_handle import open_regular_file
 from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.namespaces import NamespaceTable, SingleNamespaces
 from mailboat.model.nodes import Binary, Node, ordered_names
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.filevault.aggregates import Aggregates, Place
@@ -90,9 +91,9 @@ class VaultSource:
         expanded = self._aggregates.expand(place)
         return self._aggregates.node(expanded.said) if expanded.said is not None and expanded.is_defined else None
 
-    def namespaces(self) -> Mapping[str, str]:
-        """See `DescribedSource.namespaces`."""
-        return self._aggregates.bindings()
+    def namespaces(self) -> NamespaceTable:
+        """See `NamedSource.namespaces`."""
+        return SingleNamespaces(self._aggregates.bindings())
 
     def package_properties(self) -> Mapping[str, str]:
         """See `DescribedSource.package_properties`."""

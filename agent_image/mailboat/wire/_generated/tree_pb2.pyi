@@ -181,6 +181,7 @@ class TreePackage(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
     TRAILER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___TreeHeader: ...
@@ -189,6 +190,10 @@ class TreePackage(_message.Message):
     @_builtins.property
     def piece(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeBinaryPiece]: ...
     @_builtins.property
+    def namespace(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNamespace]:
+        """of format version 2"""
+
+    @_builtins.property
     def trailer(self) -> Global___TreeTrailer: ...
     def __init__(
         self,
@@ -196,11 +201,12 @@ class TreePackage(_message.Message):
         header: Global___TreeHeader | None = ...,
         node: _abc.Iterable[Global___TreeNode] | None = ...,
         piece: _abc.Iterable[Global___TreeBinaryPiece] | None = ...,
+        namespace: _abc.Iterable[Global___TreeNamespace] | None = ...,
         trailer: Global___TreeTrailer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -214,6 +220,7 @@ class TreeHeader(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     ANCESTOR_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
+    """1, or 2 where namespaces may follow the nodes"""
     @_builtins.property
     def filter(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeFilter]: ...
     @_builtins.property
@@ -365,6 +372,30 @@ class TreeBinaryPiece(_message.Message):
 Global___TreeBinaryPiece: _TypeAlias = TreeBinaryPiece  # noqa: Y015
 
 @_typing.final
+class TreeNamespace(_message.Message):
+    """What a prefix stands for that names in this package have. Sorted by prefix and URI."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.str
+    uri: _builtins.str
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.str | None = ...,
+        uri: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prefix", b"prefix", "uri", b"uri"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prefix", b"prefix", "uri", b"uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeNamespace: _TypeAlias = TreeNamespace  # noqa: Y015
+
+@_typing.final
 class TreeTrailer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -439,23 +470,27 @@ class OpaquePackage(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
     TRAILER_FIELD_NUMBER: _builtins.int
     header: _builtins.bytes
     piece: _builtins.bytes
     trailer: _builtins.bytes
     @_builtins.property
     def node(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpaqueNode]: ...
+    @_builtins.property
+    def namespace(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNamespace]: ...
     def __init__(
         self,
         *,
         header: _builtins.bytes | None = ...,
         node: _abc.Iterable[Global___OpaqueNode] | None = ...,
         piece: _builtins.bytes | None = ...,
+        namespace: _abc.Iterable[Global___TreeNamespace] | None = ...,
         trailer: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
