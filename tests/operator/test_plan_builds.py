@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.api.records import BuildView
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus, SparkOperator
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.decoding import decode, decode_as
@@ -18,7 +19,7 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.spark import SPARK_VERSION
 from mailboat_operator.plan.actions import Apply, Delete, Plan, Report
 from mailboat_operator.plan.build import plan_build
-from mailboat_operator.plan.build_ground import BuildProgress, BuildSurroundings
+from mailboat_operator.plan.build_ground import BuildSurroundings
 from mailboat_operator.plan.finishing import LONGEST_SLEEP_SECONDS
 from mailboat_operator.plan.workload import SecretFound, Surroundings
 
@@ -27,6 +28,10 @@ NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 UID = "6f1c0de0-0000-4000-8000-000000000001"
 BLOBS = {"s3": {"bucket": "shop", "credentialsSecretRef": {"name": "keys"}}}
 SECRETS = {"keys": SecretFound("7", frozenset({"accessKeyId", "secretAccessKey"}))}
+
+
+def progress_of(published: int, total: int) -> BuildView:
+    return BuildView("build", "author", "publishing", published, total, 0, 0, 0, 0, 0)
 
 
 def made(kind: str, name: str, spec: dict[str, Any], uid: str = UID) -> Any:
@@ -136,13 +141,11 @@ def test_an_application_from_before_a_crash_is_not_made_again_and_never_changed(
 
 def test_a_running_build_tells_how_many_packages_are_in_the_journal() -> None:
     one, application = started()
-    plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(12, 40)))
+    plan = plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=progress_of(12, 40)))
     assert plan.status is not None
     assert (plan.status["phase"], plan.status["packages"]) == ("Running", "12/40")
     assert "12 of 40 packages" in condition(plan)["message"]
-    assert (
-        plan_build(after(one, plan), seen(told(application, "RUNNING"), progress=BuildProgress(12, 40))).status is None
-    )
+    assert plan_build(after(one, plan), seen(told(application, "RUNNING"), progress=progress_of(12, 40))).status is None
 
 
 def test_a_driver_whose_executors_wait_for_room_is_starting_still() -> None:
@@ -160,9 +163,9 @@ def driving(engine: SparkOperator, application: dict[str, Any], age: float) -> d
 
 
 @pytest.mark.parametrize("engine", SparkOperator)
-@pytest.mark.parametrize("heard", [BuildProgress(450_000, 900_000), None], ids=["heard", "heard before"])
+@pytest.mark.parametrize("heard", [progress_of(450_000, 900_000), None], ids=["heard", "heard before"])
 def test_a_driver_that_only_publishes_runs_without_executors_for_as_long_as_it_takes(
-    engine: SparkOperator, heard: BuildProgress | None
+    engine: SparkOperator, heard: BuildView | None
 ) -> None:
     one, application = started(engine=str(engine))
     half_done = {"packages_done": 450_000, "packages_total": 900_000, "packages": "450000/900000"}
@@ -186,7 +189,7 @@ def test_a_driver_that_has_published_nothing_and_gets_no_executors_is_ended_in_t
 
 def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_published_build_is_built_anew() -> None:
     one, application = started()
-    half_done = BuildProgress(100, 242)
+    half_done = progress_of(100, 242)
     ran = after(one, plan_build(one, seen(told(application, "RUNNING"), progress=half_done)))
     assert ran.status.phase is BuildPhase.RUNNING, "the driver looks what became of the build"
     plan = plan_build(ran, seen(told(application, "RUNNING", age=TOO_LATE, **WAITING), progress=half_done))
@@ -195,9 +198,9 @@ def test_executors_that_never_find_a_node_are_ended_in_time_also_when_a_half_pub
 
 def test_executors_that_are_lost_and_replaced_end_no_attempt_that_ran() -> None:
     one, application = started()
-    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(1, 9))))
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=progress_of(1, 9))))
     replaced = {"executorState": {"first-1-exec-1": "FAILED", "first-1-exec-2": "PENDING"}}
-    plan = plan_build(ran, seen(told(application, "RUNNING", age=TOO_LATE, **replaced), progress=BuildProgress(1, 9)))
+    plan = plan_build(ran, seen(told(application, "RUNNING", age=TOO_LATE, **replaced), progress=progress_of(1, 9)))
     assert plan.status is None
 
 
@@ -210,7 +213,7 @@ def test_the_other_engine_s_operator_ends_no_driver_that_has_no_executors() -> N
 
 def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> None:
     one, application = started()
-    plan = plan_build(one, seen(told(application, "COMPLETED"), progress=BuildProgress(40, 40)))
+    plan = plan_build(one, seen(told(application, "COMPLETED"), progress=progress_of(40, 40)))
     assert (condition(plan)["status"], condition(plan, "Complete")["status"]) == ("True", "True")
     assert reasons(plan) == ["Complete"]
     assert not [action for action in plan.actions if isinstance(action, Delete)]
@@ -219,7 +222,7 @@ def test_a_complete_build_is_ready_and_complete_and_its_application_stays() -> N
 
 def test_a_build_that_was_overtaken_is_complete_as_another_one_and_shows_no_figures_of_its_own() -> None:
     one, application = started()
-    half_done = BuildProgress(100, 242)
+    half_done = progress_of(100, 242)
     ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=half_done)))
     plan = plan_build(ran, seen(told(application, "COMPLETED"), progress=half_done))
     assert plan.status is not None
@@ -232,7 +235,7 @@ def test_a_build_that_was_overtaken_is_complete_as_another_one_and_shows_no_figu
 
 def test_a_build_whose_end_no_agent_tells_is_complete_without_the_figures_of_an_earlier_look() -> None:
     one, application = started()
-    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=BuildProgress(230, 242))))
+    ran = after(one, plan_build(one, seen(told(application, "RUNNING", **RUNNING), progress=progress_of(230, 242))))
     plan = plan_build(ran, seen(told(application, "COMPLETED")))
     assert plan.status is not None
     assert "packages" not in plan.status

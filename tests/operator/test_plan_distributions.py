@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.api.records import CauseView, DistributionView, FailureView, NotImportedView
 from mailboat.testing.examples import examples
 from mailboat_operator.api.decoding import decode
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.plan.actions import Delete, Report
 from mailboat_operator.plan.distribution import (
-    Delivery,
     PoolSize,
     obstacle_of,
     plan_distribution,
@@ -50,8 +50,17 @@ def condition(plan: Any, kind: str = "Distributed") -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
+def delivered(*, is_new: bool = False, **seen: Any) -> DistributionView:
+    """The package `p-1` at offset 7, with a map from subscriber to cause or reason where the API has a list."""
+    failed = tuple(FailureView(name, CauseView(*cause)) for name, cause in seen.pop("failed", {}).items())
+    for kind in ("skipped", "unknown"):
+        seen[kind] = tuple(NotImportedView(name, reason) for name, reason in seen.get(kind, {}).items())
+    at = None if is_new else int(NOW.timestamp() * 1000)
+    return DistributionView("author", "p-1", 7, "ADD", published_ms=at, failed=failed, **seen)
+
+
 def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
-    plan = plan_distribution(asked(), Delivery("p-1", 7, NOW), [EDGE], NOW)
+    plan = plan_distribution(asked(), delivered(), [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"], plan.status["offset"]) == ("Published", "0/3", 7)
     assert plan.status["pools"] == [
@@ -62,7 +71,7 @@ def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
 
 
 def test_it_is_distributed_once_everybody_has_it() -> None:
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1", "edge-2", "laptop"))
+    delivery = delivered(imported=("edge-0", "edge-1", "edge-2", "laptop"))
     plan = plan_distribution(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "4/4")
@@ -74,7 +83,7 @@ def test_it_is_distributed_once_everybody_has_it() -> None:
 
 
 def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1"), waiting=("edge-2", "edge-11"))
+    delivery = delivered(imported=("edge-0", "edge-1"), waiting=("edge-2", "edge-11"))
     plan = plan_distribution(asked(), delivery, [PoolSize("edge", 2)], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Distributed", "2/2")
@@ -82,16 +91,14 @@ def test_a_member_that_the_pool_has_no_more_is_not_waited_for() -> None:
 
 def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for() -> None:
     failed = {"edge-1": ("StorageFull", "no space is left")}
-    early = plan_distribution(
-        asked(), Delivery("p-1", 7, NOW, imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW
-    )
+    early = plan_distribution(asked(), delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW)
     assert early.status is not None
     assert (early.status["state"], condition(early)) == ("Published", ("False", "GivenUp"))
     again = asked(early.status)
     assert not plan_distribution(
-        again, Delivery("p-1", 7, NOW, imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW
+        again, delivered(imported=("edge-0",), waiting=("edge-2",), failed=failed), [EDGE], NOW
     ).actions
-    late = plan_distribution(again, Delivery("p-1", 7, imported=("edge-0", "edge-2"), failed=failed), [EDGE], NOW)
+    late = plan_distribution(again, delivered(is_new=True, imported=("edge-0", "edge-2"), failed=failed), [EDGE], NOW)
     assert late.status is not None
     assert (late.status["state"], late.status["done"]) == ("Failed", "2/3")
     assert condition(late, "Stalled") == ("True", "GivenUp")
@@ -109,7 +116,7 @@ def test_who_gave_it_up_is_told_at_once_and_fails_it_when_nobody_is_waited_for()
     ],
 )
 def test_a_package_that_a_member_did_not_import_is_not_distributed(passed: dict[str, Any], text: str) -> None:
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1"), **passed)
+    delivery = delivered(imported=("edge-0", "edge-1"), **passed)
     plan = plan_distribution(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["state"], plan.status["done"]) == ("Failed", "2/3")
@@ -121,14 +128,14 @@ def test_a_package_that_a_member_did_not_import_is_not_distributed(passed: dict[
 
 def test_a_stranger_that_does_not_follow_the_publisher_is_not_counted() -> None:
     members = ("edge-0", "edge-1", "edge-2")
-    delivery = Delivery("p-1", 7, NOW, imported=members, skipped={"laptop": "not-followed"})
+    delivery = delivered(imported=members, skipped={"laptop": "not-followed"})
     plan = plan_distribution(asked(), delivery, [EDGE], NOW)
     assert plan.status is not None
     assert (plan.status["done"], condition(plan)) == ("3/3", ("True", "Distributed"))
 
 
 def test_a_look_without_news_writes_nothing() -> None:
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0",), waiting=("edge-1", "edge-2"))
+    delivery = delivered(imported=("edge-0",), waiting=("edge-1", "edge-2"))
     first = plan_distribution(asked(), delivery, [EDGE], NOW)
     later = plan_distribution(asked(first.status), delivery, [EDGE], NOW + timedelta(minutes=1))
     assert (later.status, later.actions) == (None, ())
@@ -136,7 +143,7 @@ def test_a_look_without_news_writes_nothing() -> None:
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0, 0.5), (1, 0.5), (10, 2.0), (60, 12.0), (3600, 30.0)])
 def test_it_is_looked_at_less_and_less_often(seconds: int, pause: float) -> None:
-    delivery = Delivery("p-1", 7, NOW, waiting=("edge-0",))
+    delivery = delivered(waiting=("edge-0",))
     first = plan_distribution(asked(), delivery, [EDGE], NOW)
     plan = plan_distribution(asked(first.status), delivery, [EDGE], NOW + timedelta(seconds=seconds))
     assert plan.again_seconds == pause
@@ -200,7 +207,7 @@ def test_it_finishes_exactly_when_each_member_of_the_pool_has_spoken(
         for fate in ("imported", "waiting", "removed")
     }
     failed = {f"edge-{n}": ("X", "y") for n, one in fates.items() if one == "failed"}
-    plan = plan_distribution(asked(), Delivery("p", 1, NOW, failed=failed, **by), [PoolSize("edge", replicas)], NOW)
+    plan = plan_distribution(asked(), delivered(failed=failed, **by), [PoolSize("edge", replicas)], NOW)
     assert plan.status is not None
     has_spoken = all(fates.get(number, "waiting") != "waiting" for number in range(replicas))
     assert ("finishedAt" in plan.status) == has_spoken

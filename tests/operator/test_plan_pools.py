@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailboat.api.records import CauseView, JournalView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.errors import ResourceInvalidError
 from mailboat.testing.examples import examples
 from mailboat_operator.api.decoding import decode
@@ -16,7 +17,7 @@ from mailboat_operator.manifests.children import ChildKey, key_of
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.pool import pool_config
 from mailboat_operator.plan.actions import Apply, Delete, Report
-from mailboat_operator.plan.fleet import FOLLOW_SECONDS, Fleet, Member, coarse, pause_before_asking
+from mailboat_operator.plan.fleet import FOLLOW_SECONDS, coarse, pause_before_asking
 from mailboat_operator.plan.health import health_of, shared_identity
 from mailboat_operator.plan.pool import plan_pool
 from mailboat_operator.plan.publisher import plan_publisher
@@ -46,12 +47,13 @@ def around(**changes: Any) -> Surroundings:
     return replace(Surroundings(JOURNAL, {}, {}, AgentImage("mailboat:1"), NOW), **changes)
 
 
-def fleet(*members: Member) -> Fleet:
-    return Fleet(100, {"author": NOW}, members)
+def fleet(*members: SubscriberStatusView, publisher: str = "author") -> StatusView:
+    last_ms = int(NOW.timestamp() * 1000)
+    return StatusView(JournalView("memory", 0, 100), (PublisherView(publisher, last_published_ms=last_ms),), members)
 
 
-def member(number: int, lag: int = 0, **more: Any) -> Member:
-    return Member(f"edge-{number}", "current", lag, **{"is_ready": True, **more})
+def member(number: int, lag: int = 0, **more: Any) -> SubscriberStatusView:
+    return SubscriberStatusView(f"edge-{number}", "current", lag=lag, **{"is_ready": True, **more})
 
 
 def workload(asked: int, pods: int, ready: int) -> dict[ChildKey, Any]:
@@ -66,7 +68,7 @@ def lagging(plan_or_health: Any) -> str:
     return next(str(one.status) for one in plan_or_health.findings if one.type == "Lagging")
 
 
-def status_after(fleet_seen: Fleet | None, before: Any = None, **spec: Any) -> Any:
+def status_after(fleet_seen: StatusView | None, before: Any = None, **spec: Any) -> Any:
     return plan_pool(pool(before, **spec), around(fleet=fleet_seen)).status
 
 
@@ -95,7 +97,7 @@ def test_one_that_is_still_catching_up_does_not_make_the_pool_lag() -> None:
 
 
 def test_where_nobody_can_be_asked_what_was_known_stays() -> None:
-    first = status_after(fleet(member(0, 500), member(1, attempts=3, problem=("StorageFull", "full"))))
+    first = status_after(fleet(member(0, 500), member(1, attempts=3, error=CauseView("StorageFull", "full"))))
     later = status_after(None, first)
     for status in (first, later):
         assert (status["maxLag"], status["blocked"], status["lastError"]) == (500, 1, "edge-1: StorageFull: full")
@@ -126,13 +128,13 @@ def test_a_coarse_lag_is_never_less_and_at_most_a_tenth_more(lag: int) -> None:
 @pytest.mark.parametrize(
     ("one", "is_blocked"),
     [
-        (member(0, attempts=1, problem=("StorageFull", "x")), False),
-        (member(0, attempts=2, problem=("StorageFull", "x")), True),
-        (Member("edge-0", "stopped", problem=("JournalTrimmed", "x")), True),
-        (Member("edge-0", "stopped"), False),
+        (member(0, attempts=1, error=CauseView("StorageFull", "x")), False),
+        (member(0, attempts=2, error=CauseView("StorageFull", "x")), True),
+        (SubscriberStatusView("edge-0", "stopped", error=CauseView("JournalTrimmed", "x")), True),
+        (SubscriberStatusView("edge-0", "stopped"), False),
     ],
 )
-def test_blocked_is_who_failed_twice_or_stopped_in_a_named_state(one: Member, is_blocked: bool) -> None:
+def test_blocked_is_who_failed_twice_or_stopped_in_a_named_state(one: SubscriberStatusView, is_blocked: bool) -> None:
     found = health_of(pool(), fleet(one))
     assert found.blocked == int(is_blocked)
     assert [str(one.status) for one in found.findings if one.type == "Blocked"] == [str(is_blocked)]
@@ -146,7 +148,7 @@ def test_two_pools_of_one_identity_are_told_so_and_nothing_is_made() -> None:
 
 
 def test_a_member_whose_claim_was_replaced_is_no_second_one() -> None:
-    gone = Member("edge-0", "silent")
+    gone = SubscriberStatusView("edge-0", "silent")
     assert shared_identity(pool(), fleet(gone, member(0))) is None
 
 
@@ -206,9 +208,15 @@ def test_pods_that_somebody_else_added_go_at_once_and_an_event_says_so() -> None
 
 
 def test_members_are_forgotten_once_they_are_scaled_away_and_their_pods_gone() -> None:
-    gone = [Member(f"edge-{n}", state) for n, state in [(2, "stopped"), (3, "stopped"), (4, "silent")]]
-    running = Member("edge-5", "current", is_ready=True)
-    seen = fleet(member(0), member(1), *gone, running, Member("edge-x", "stopped"), Member("other-9", "stopped"))
+    gone = [SubscriberStatusView(f"edge-{n}", state) for n, state in [(2, "stopped"), (3, "stopped"), (4, "silent")]]
+    running = SubscriberStatusView("edge-5", "current", is_ready=True)
+    seen = fleet(
+        member(0),
+        member(1),
+        *gone,
+        running,
+        *(SubscriberStatusView(name, "stopped") for name in ("edge-x", "other-9")),
+    )
     had_five = pool({"mostReplicas": 5})
     assert departed(had_five, workload(3, 3, 3), seen) == ["edge-3", "edge-4"]
     assert departed(had_five, workload(3, 4, 3), seen) == ["edge-4"]
@@ -410,8 +418,8 @@ def test_a_pool_without_autoscaling_has_no_condition_of_it() -> None:
     ("known", "seen", "status"),
     [
         ({"nobody"}, None, "True"),
-        (set(), Fleet(100, {"nobody": NOW}, ()), "True"),
-        (set(), Fleet(100, {"author": NOW}, ()), "False"),
+        (set(), fleet(publisher="nobody"), "True"),
+        (set(), fleet(publisher="author"), "False"),
         (set(), None, "Unknown"),
     ],
 )

@@ -6,17 +6,18 @@ publisher finds it under its id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from mailboat.errors import AgentRefusedError, AgentUnansweringError
+from mailboat.api.records import DistributionView
+from mailboat.errors import AgentRefusedError, AgentUnansweringError, PermanentError
+from mailboat.model.requests import DistributionRequest, parse_request
 
 from mailboat_operator.api.distribution import Distribution
 from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.observation.sight import Sight
 from mailboat_operator.plan.actions import Plan
 from mailboat_operator.plan.distribution import (
-    Delivery,
     PoolSize,
     obstacle_of,
     plan_distribution,
@@ -57,24 +58,26 @@ async def _follow(sight: Sight, distribution: Distribution, publisher: Publisher
     return plan_distribution(distribution, delivery, await _pools(sight, publisher), now)
 
 
-async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -> Delivery:
+async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -> DistributionView:
     address = await sight.address(publisher)
     if address is None:
         raise AgentUnansweringError("the Secret with the publisher's token is not there yet", error="SecretMissing")
     package_id = distribution.status.package_id
     if package_id is None:
-        return await sight.agents.distribute(address, _order_of(distribution))
+        return await sight.agents.distribute(address, _request_of(distribution))
     return await sight.agents.delivery(address, package_id)
 
 
-def _order_of(distribution: Distribution) -> Mapping[str, Any]:
+def _request_of(distribution: Distribution) -> DistributionRequest:
+    """The request of a Distribution. Raises: AgentRefusedError for one that its publisher would refuse."""
     spec = distribution.spec
-    return {
-        "action": spec.action.upper(),
-        "paths": [one.path for one in spec.paths],
-        "deep_paths": [one.path for one in spec.paths if one.deep],
-        "request_id": distribution.metadata.uid,
-    }
+    deep_paths = [one.path for one in spec.paths if one.deep]
+    try:
+        return parse_request(
+            spec.action.upper(), [one.path for one in spec.paths], deep_paths, distribution.metadata.uid
+        )
+    except PermanentError as error:
+        raise AgentRefusedError(error.message, error=error.name) from error
 
 
 async def _pools(sight: Sight, publisher: Publisher) -> Sequence[PoolSize]:

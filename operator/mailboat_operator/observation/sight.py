@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from mailboat.api.records import StatusView
 from mailboat.errors import AgentRefusedError, AgentUnansweringError, ClusterRefusedError, UntrustedInputError
 
 from mailboat_operator.agents import AgentAddress, Agents
@@ -29,7 +30,6 @@ from mailboat_operator.manifests.configuration import TOKEN_KEY, journal_mounts
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.publisher import token_secret_name
 from mailboat_operator.plan.children import Live, controller_uid
-from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.pods import Pods, present, subject_uid
 from mailboat_operator.plan.volumes import Claims, is_enlarged, members_claims, too_small
 from mailboat_operator.plan.workload import SecretFound, Surroundings, is_rolled_out
@@ -102,7 +102,7 @@ class Sight:
         is_usable = token.isascii() and token.isprintable()  # else the HTTP library refuses the header, and quotes it
         return AgentAddress(metadata.namespace, metadata.name, token) if is_usable else None
 
-    async def fleet(self, publishers: Sequence[Publisher]) -> Fleet | None:
+    async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
         """Everybody on a journal, as one of its publishers tells; None when none of the first few answers."""
         for publisher in publishers[:_ASKED]:
             try:

@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mailboat.api.records import StatusView, SubscriberStatusView
+
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.api.publisher import KnownPool
-from mailboat_operator.plan.fleet import Fleet, Member
+from mailboat_operator.plan.fleet import is_gone, members_of, ordinal_of
 
 GOING_SECONDS: Final = 5.0
 """How often to look while pods of a deleted pool end."""
 _MOST: Final = 100
 
 
-def known_pools(before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: Fleet | None) -> list[KnownPool]:
+def known_pools(
+    before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None
+) -> list[KnownPool]:
     """What to note: every pool that there is, and those that are gone as long as a member is on the books."""
     members = {one.name: one.members for one in before}
     for pool in pools:
@@ -30,11 +34,11 @@ def known_pools(before: Sequence[KnownPool], pools: Sequence[SubscriberPool], fl
     return [KnownPool(name, members[name]) for name in sorted(kept, key=lambda name: (name not in there, name))[:_MOST]]
 
 
-def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: Fleet | None) -> list[str]:
+def left_behind(known: Sequence[KnownPool], pools: Sequence[SubscriberPool], fleet: StatusView | None) -> list[str]:
     """Members of pools that are gone, and that run no more."""
     there = {pool.metadata.name for pool in pools}
     gone = [one for one in known if one.name not in there and fleet is not None]
-    return sorted({one.name for pool in gone for one in _of(pool.name, pool.members, fleet) if one.is_gone})
+    return sorted({one.name for pool in gone for one in _of(pool.name, pool.members, fleet) if is_gone(one)})
 
 
 def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bool:
@@ -43,9 +47,9 @@ def are_going(known: Sequence[KnownPool], pools: Sequence[SubscriberPool]) -> bo
     return any(one.name not in there for one in known)
 
 
-def _of(pool: str, count: int, fleet: Fleet | None) -> Iterator[Member]:
+def _of(pool: str, count: int, fleet: StatusView | None) -> Iterator[SubscriberStatusView]:
     """A name beyond those that the pool ever had is somebody else's."""
-    for one in () if fleet is None else fleet.of_pool(pool):
-        number = one.ordinal_in(pool)
+    for one in () if fleet is None else members_of(fleet, pool):
+        number = ordinal_of(one.name, pool)
         if number is not None and number < count:
             yield one

@@ -13,13 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from mailboat.api.records import BuildView
+
 from mailboat_operator.api.build import BuildPhase, PackageBuild, PackageBuildStatus
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.manifests.spark import application_name
 from mailboat_operator.plan.actions import Action, Apply, Plan, Report, Severity
 from mailboat_operator.plan.build_ground import (
-    BuildProgress,
     BuildSurroundings,
     Ground,
     application_key,
@@ -214,11 +215,11 @@ def _is_over_time(build: PackageBuild, now: datetime) -> bool:
     return limit is not None and started_at is not None and now >= started_at + timedelta(seconds=limit)
 
 
-def _with_progress(status: PackageBuildStatus, progress: BuildProgress | None) -> PackageBuildStatus:
+def _with_progress(status: PackageBuildStatus, progress: BuildView | None) -> PackageBuildStatus:
     if progress is None:
         return status
-    text = f"{progress.done}/{progress.total}"
-    return replace(status, packages_done=progress.done, packages_total=progress.total, packages=text)
+    text = f"{progress.published}/{progress.total}"
+    return replace(status, packages_done=progress.published, packages_total=progress.total, packages=text)
 
 
 def _packages(status: PackageBuildStatus) -> str:
@@ -235,7 +236,7 @@ def _success(status: PackageBuildStatus, seen: BuildSurroundings) -> str:
     if progress is None:
         return "complete, as its driver says; the publisher's agent does not tell how many packages are in the journal"
     return (
-        f"complete as another build: something else was published of the source after {progress.done} of "
+        f"complete as another build: something else was published of the source after {progress.published} of "
         f"{progress.total} packages of this one; `mailboat bulk status` lists both"
     )
 

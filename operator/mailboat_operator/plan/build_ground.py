@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from mailboat.api.records import BuildView
+
 from mailboat_operator.api.build import PackageBuild, SparkOperator
 from mailboat_operator.api.journal import Journal, JournalSpec
 from mailboat_operator.api.publisher import Publisher, Source
@@ -37,19 +39,6 @@ _SITES: Final = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class BuildProgress:
-    """What a publisher's agent sees of a build in the log.
-
-    Attributes:
-        done: Packages that are published.
-        total: Packages that it has.
-    """
-
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class BuildSurroundings:
     """What was observed around a build.
 
@@ -65,7 +54,7 @@ class BuildSurroundings:
     around: Surroundings
     publisher: Publisher | None
     is_served: bool = True
-    progress: BuildProgress | None = None
+    progress: BuildView | None = None
     is_asked: bool = True
     image: AgentImage | None = None
 

@@ -7,9 +7,11 @@ nobody has heard of yet. A member that a pool has no more is not waited for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+from mailboat.api.records import DistributionView
 
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.distribution import (
@@ -23,7 +25,7 @@ from mailboat_operator.api.publisher import Publisher
 from mailboat_operator.plan.actions import Action, Plan, Report, Severity
 from mailboat_operator.plan.conditions import Finding, conditions_after, ready, stalled, under_way
 from mailboat_operator.plan.finishing import pause_after_finishing
-from mailboat_operator.plan.fleet import ordinal_of
+from mailboat_operator.plan.fleet import moment_of, ordinal_of, problem_of
 from mailboat_operator.plan.workload import is_paused
 
 DISTRIBUTED: Final = "Distributed"
@@ -35,33 +37,6 @@ _SHARE: Final = 5.0
 _SHOWN: Final = 10
 _NOT_FOLLOWED: Final = "not-followed"
 _MAX_POOLS: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What a publisher's agent tells of a request.
-
-    Attributes:
-        package_id: The package that it became.
-        offset: Its place in the journal.
-        published_at: When the journal took it; None when it just did.
-        imported: Who imported it.
-        waiting: Who is waited for.
-        removed: Whose queue was cleared of it.
-        failed: Who gave it up, with an error's name and message.
-        skipped: Who passed it without an import, with the reason.
-        unknown: Who is past it, where an import cannot be known, with the reason.
-    """
-
-    package_id: str
-    offset: int
-    published_at: datetime | None = None
-    imported: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    failed: Mapping[str, tuple[str, str]] | None = None
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +79,14 @@ def plan_refused(distribution: Distribution, problem: tuple[str, str], now: date
     return _finished(distribution, distribution.status, problem[0], f"Publisher {name}: {problem[1]}", now)
 
 
-def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Sequence[PoolSize], now: datetime) -> Plan:
+def plan_distribution(
+    distribution: Distribution, delivery: DistributionView, pools: Sequence[PoolSize], now: datetime
+) -> Plan:
     """Say how far it got; the publisher has it."""
     before = distribution.status
     missing = [one for one in _expected(pools) if one not in _named(delivery)]
     waiting = [*(one for one in delivery.waiting if not _is_scaled_away(one, pools)), *missing]
-    failed = dict(delivery.failed or {})
+    failed = {one.subscriber: problem_of(one.cause) for one in delivery.failed}
     missed = _missed(delivery, pools)
     total = len(delivery.imported) + len(waiting) + len(missed) + len(failed)
     status = replace(
@@ -119,7 +96,7 @@ def plan_distribution(distribution: Distribution, delivery: Delivery, pools: Seq
         offset=delivery.offset,
         done=f"{len(delivery.imported)}/{total}",
         pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
-        published_at=before.published_at or _seconds(delivery.published_at or now),
+        published_at=before.published_at or _seconds(_published_at(delivery) or now),
     )
     if waiting:
         return _followed(distribution, status, waiting, failed, now)
@@ -193,20 +170,20 @@ def _is_scaled_away(member: str, pools: Sequence[PoolSize]) -> bool:
     return any(number is not None and number >= replicas for number, replicas in places)
 
 
-def _named(delivery: Delivery) -> set[str]:
-    passed = {*delivery.removed, *delivery.skipped, *delivery.unknown}
-    return {*delivery.imported, *delivery.waiting, *passed, *(delivery.failed or ())}
+def _named(delivery: DistributionView) -> set[str]:
+    passed = {*delivery.removed, *(one.subscriber for one in (*delivery.skipped, *delivery.unknown))}
+    return {*delivery.imported, *delivery.waiting, *passed, *(one.subscriber for one in delivery.failed)}
 
 
-def _missed(delivery: Delivery, pools: Sequence[PoolSize]) -> Mapping[str, str]:
+def _missed(delivery: DistributionView, pools: Sequence[PoolSize]) -> Mapping[str, str]:
     """Who is past it without an import that is known, and why; a stranger that does not follow the publisher is not."""
     expected = set(_expected(pools))
     skipped = {
-        name: f"skipped ({reason})"
-        for name, reason in delivery.skipped.items()
-        if reason != _NOT_FOLLOWED or name in expected
+        one.subscriber: f"skipped ({one.reason})"
+        for one in delivery.skipped
+        if one.reason != _NOT_FOLLOWED or one.subscriber in expected
     }
-    unknown = {name: f"unknown ({reason})" for name, reason in delivery.unknown.items()}
+    unknown = {one.subscriber: f"unknown ({one.reason})" for one in delivery.unknown}
     return {**dict.fromkeys(delivery.removed, "dropped"), **skipped, **unknown}
 
 
@@ -218,9 +195,11 @@ def _missed_text(missed: Mapping[str, str]) -> str:
     return "; ".join(f"{reason}: {_listed(those)}" for reason, those in names.items())
 
 
-def _progress(pool: PoolSize, delivery: Delivery, waiting: Sequence[str], missed: Mapping[str, str]) -> PoolProgress:
+def _progress(
+    pool: PoolSize, delivery: DistributionView, waiting: Sequence[str], missed: Mapping[str, str]
+) -> PoolProgress:
     members = [f"{pool.name}-{number}" for number in range(pool.replicas)]
-    imported, failed = set(delivery.imported), delivery.failed or {}
+    imported, failed = set(delivery.imported), {one.subscriber for one in delivery.failed}
     return PoolProgress(
         name=pool.name,
         done=sum(one in imported for one in members),
@@ -239,6 +218,10 @@ def _given_up(failed: Mapping[str, tuple[str, str]]) -> str:
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _published_at(delivery: DistributionView) -> datetime | None:
+    return None if delivery.published_ms is None else moment_of(delivery.published_ms)
 
 
 def _seconds(moment: datetime) -> datetime:

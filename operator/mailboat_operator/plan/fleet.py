@@ -8,14 +8,18 @@ nobody can be asked, what was known last stays. Pure; called by the plans of pub
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
+
+from mailboat.api.records import CauseView, StatusView, SubscriberStatusView
+
+from mailboat_operator.api.conditions import REASON
 
 FOLLOW_SECONDS: Final = 30.0
 """How often publishers and pools are looked at for their figures alone."""
 
+_LONGEST_MESSAGE: Final = 512
 _SOONEST_SECONDS: Final = 2.0
 
 _STOPPED: Final = "stopped"
@@ -23,67 +27,49 @@ _FAILURES: Final = 2
 """A package that failed once may well come through at the next attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A subscriber as it announced itself.
-
-    Attributes:
-        name: Its name.
-        state: Its phase, such as `current`; or `silent`, `new`.
-        lag: Packages that it is behind; None where unknown.
-        attempts: How often the package at hand has failed.
-        is_ready: Whether it may serve; None of one that does not say, or does not run.
-        follow: The publishers that it follows; none follows all.
-        problem: Why it is retrying, waiting or stopped: an error's name and message.
-    """
-
-    name: str
-    state: str
-    lag: int | None = None
-    attempts: int = 0
-    is_ready: bool | None = None
-    follow: tuple[str, ...] = ()
-    problem: tuple[str, str] | None = None
-
-    def ordinal_in(self, pool: str) -> int | None:
-        """Which member of a pool it is; None for none."""
-        return ordinal_of(self.name, pool)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether it stands at a package, or stopped in a named state."""
-        return self.attempts >= _FAILURES or (self.state == _STOPPED and self.problem is not None)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it does not run."""
-        return self.state in {_STOPPED, "silent", "new"}
+def followers(status: StatusView, publisher: str) -> Sequence[SubscriberStatusView]:
+    """The subscribers that import what a publisher publishes."""
+    return [one for one in status.subscribers if not one.follow or publisher in one.follow]
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Everybody on a journal.
-
-    Attributes:
-        next_offset: Of the journal's next package.
-        published_at: When each publisher appended last, as far as that is known.
-        members: The subscribers.
-    """
-
-    next_offset: int
-    published_at: dict[str, datetime]
-    members: tuple[Member, ...]
-
-    def followers(self, publisher: str) -> Sequence[Member]:
-        """Who imports what this publisher publishes."""
-        return [one for one in self.members if not one.follow or publisher in one.follow]
-
-    def of_pool(self, pool: str) -> Sequence[Member]:
-        """The members that are called as a pool's pods."""
-        return [one for one in self.members if one.ordinal_in(pool) is not None]
+def members_of(status: StatusView, pool: str) -> Sequence[SubscriberStatusView]:
+    """The subscribers that are named like the pods of a pool."""
+    return [one for one in status.subscribers if ordinal_of(one.name, pool) is not None]
 
 
-def pause_before_asking(fleet: Fleet | None, ready_since: datetime, now: datetime) -> float:
+def published_at(status: StatusView) -> Mapping[str, datetime]:
+    """The time of each publisher's last append, as far as it is known."""
+    found = status.publishers
+    return {one.name: moment_of(one.last_published_ms) for one in found if one.last_published_ms is not None}
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """The wall time of milliseconds since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def is_blocked(member: SubscriberStatusView) -> bool:
+    """Whether a package fails repeatedly, or the subscriber stopped in a named state."""
+    return member.attempts >= _FAILURES or (member.state == _STOPPED and member.error is not None)
+
+
+def is_gone(member: SubscriberStatusView) -> bool:
+    """Whether the subscriber does not run."""
+    return member.state in {_STOPPED, "silent", "new"}
+
+
+def problem_of(cause: CauseView) -> tuple[str, str]:
+    """A reason that a condition accepts, and a message of bounded length."""
+    return reason_of(cause.code, "Unknown"), cause.message[:_LONGEST_MESSAGE]
+
+
+def reason_of(name: str, otherwise: str) -> str:
+    """An error's name as the reason of a condition; the alternative where a condition would refuse the name."""
+    is_valid = len(name) <= REASON.max_length and re.fullmatch(REASON.pattern, name)
+    return name if is_valid else otherwise
+
+
+def pause_before_asking(fleet: StatusView | None, ready_since: datetime, now: datetime) -> float:
     """When to ask again, in seconds: soon after a pod is ready, and less and less often while no agent answers."""
     if fleet is not None:
         return FOLLOW_SECONDS
@@ -96,7 +82,7 @@ def ordinal_of(member: str, pool: str) -> int | None:
     return None if match is None else int(match[0])
 
 
-def max_lag(members: Sequence[Member]) -> int | None:
+def max_lag(members: Sequence[SubscriberStatusView]) -> int | None:
     """Of the slowest; None where nobody says."""
     return max((one.lag for one in members if one.lag is not None), default=None)
 

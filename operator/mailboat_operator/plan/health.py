@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mailboat.api.records import StatusView, SubscriberStatusView
+
 from mailboat_operator.api.conditions import Condition, Truth
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.manifests.autoscaling import AUTOSCALER, SCALED_OBJECT
@@ -18,7 +20,16 @@ from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.plan.actions import Report, Severity
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.conditions import Finding, stalled
-from mailboat_operator.plan.fleet import Fleet, Member, coarse, max_lag
+from mailboat_operator.plan.fleet import (
+    coarse,
+    is_blocked,
+    is_gone,
+    max_lag,
+    members_of,
+    ordinal_of,
+    problem_of,
+    published_at,
+)
 
 LAGGING: Final = "Lagging"
 BLOCKED: Final = "Blocked"
@@ -57,7 +68,7 @@ class Health:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
+def health_of(pool: SubscriberPool, fleet: StatusView | None) -> Health:
     """What the announcements of a pool's members say of it."""
     before = pool.status
     known = [one for one in before.conditions if one.type in {LAGGING, BLOCKED}]
@@ -65,7 +76,7 @@ def health_of(pool: SubscriberPool, fleet: Fleet | None) -> Health:
         kept = tuple(Finding(one.type, one.status, one.reason, one.message) for one in known)
         return Health(None, before.max_lag, before.blocked, before.last_error, kept, ())
     members = _members(pool, fleet)
-    blocked = [one for one in members if one.is_blocked]
+    blocked = [one for one in members if is_blocked(one)]
     findings = (_lagging(pool, members, known), _blocked(blocked))
     return Health(
         caught_up=sum(one.is_ready is True for one in members),
@@ -98,11 +109,11 @@ def autoscaler_health(pool: SubscriberPool, live: Live) -> Sequence[Finding]:
     return (Finding(AUTOSCALER_READY, Truth.FALSE, broken[0].get("reason") or "Unknown", text[:_LONGEST_ERROR]),)
 
 
-def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: Fleet | None) -> Sequence[Finding]:
+def followed_publishers(pool: SubscriberPool, known: Collection[str], fleet: StatusView | None) -> Sequence[Finding]:
     """Whether the publishers that the pool names exist: an object beside it, or a package in the journal."""
     if not pool.spec.publishers:
         return ()
-    published = () if fleet is None else fleet.published_at
+    published = () if fleet is None else published_at(fleet)
     missing = [name for name in pool.spec.publishers if name not in known and name not in published]
     if not missing:
         return (Finding(PUBLISHERS_FOUND, Truth.TRUE, "AllFound", ""),)
@@ -122,11 +133,11 @@ def trouble_reports(findings: Sequence[Finding], before: Sequence[Condition]) ->
             yield Report(Severity.WARNING, one.reason, one.message)
 
 
-def shared_identity(pool: SubscriberPool, fleet: Fleet | None) -> Sequence[Finding] | None:
+def shared_identity(pool: SubscriberPool, fleet: StatusView | None) -> Sequence[Finding] | None:
     """That somebody else runs members of the same names; None when all is well, or not known."""
     if fleet is None:
         return None
-    counts = Counter(one.name for one in fleet.of_pool(pool.metadata.name) if not one.is_gone)
+    counts = Counter(one.name for one in members_of(fleet, pool.metadata.name) if not is_gone(one))
     twice = [name for name, count in sorted(counts.items()) if count > 1]
     if not twice:
         return None
@@ -137,17 +148,17 @@ def shared_identity(pool: SubscriberPool, fleet: Fleet | None) -> Sequence[Findi
     return stalled("IdentityShared", message)
 
 
-def _members(pool: SubscriberPool, fleet: Fleet) -> Sequence[Member]:
+def _members(pool: SubscriberPool, fleet: StatusView) -> Sequence[SubscriberStatusView]:
     """Those that the pool should have: of two with one name, the one that runs."""
-    found: dict[int, Member] = {}
-    for one in fleet.of_pool(pool.metadata.name):
-        number = one.ordinal_in(pool.metadata.name)
-        if number is not None and number < pool.spec.replicas and (number not in found or found[number].is_gone):
+    found: dict[int, SubscriberStatusView] = {}
+    for one in members_of(fleet, pool.metadata.name):
+        number = ordinal_of(one.name, pool.metadata.name)
+        if number is not None and number < pool.spec.replicas and (number not in found or is_gone(found[number])):
             found[number] = one
     return [found[number] for number in sorted(found)]
 
 
-def _lagging(pool: SubscriberPool, members: Sequence[Member], known: Sequence[Condition]) -> Finding:
+def _lagging(pool: SubscriberPool, members: Sequence[SubscriberStatusView], known: Sequence[Condition]) -> Finding:
     limit = pool.spec.lagging_from
     did_lag = any(one.type == LAGGING and one.status is Truth.TRUE for one in known)
     threshold = limit / 2 if did_lag else limit - 1
@@ -159,10 +170,10 @@ def _lagging(pool: SubscriberPool, members: Sequence[Member], known: Sequence[Co
     return Finding(LAGGING, Truth.TRUE, "TooFarBehind", text)
 
 
-def _blocked(blocked: Sequence[Member]) -> Finding:
+def _blocked(blocked: Sequence[SubscriberStatusView]) -> Finding:
     if not blocked:
         return Finding(BLOCKED, Truth.FALSE, "NobodyBlocked", "")
-    problem = blocked[0].problem
+    problem = None if blocked[0].error is None else problem_of(blocked[0].error)
     reason = "Unknown" if problem is None else problem[0]
     others = f"; and {_listed(blocked[1:])}" if len(blocked) > 1 else ""
     return Finding(BLOCKED, Truth.TRUE, reason, f"{_error_of(blocked[0])}{others}")
@@ -179,11 +190,11 @@ def _reports(findings: Sequence[Finding], known: Sequence[Condition]) -> Iterato
             yield Report(Severity.NORMAL, f"Not{one.type}", one.message or "no member is blocked any more")
 
 
-def _error_of(member: Member) -> str:
-    reason, message = member.problem or ("Unknown", "it does not say why")
+def _error_of(member: SubscriberStatusView) -> str:
+    reason, message = ("Unknown", "it does not say why") if member.error is None else problem_of(member.error)
     return f"{member.name}: {reason}: {message}"[:_LONGEST_ERROR]
 
 
-def _listed(members: Sequence[Member]) -> str:
+def _listed(members: Sequence[SubscriberStatusView]) -> str:
     rest = len(members) - _SHOWN
     return ", ".join(one.name for one in members[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

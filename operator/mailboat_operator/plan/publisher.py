@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mailboat.api.records import StatusView
+
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.encoding import encode
 from mailboat_operator.api.publisher import Publisher, PublisherStatus
@@ -21,7 +23,7 @@ from mailboat_operator.plan.actions import Action, Plan
 from mailboat_operator.plan.books import GOING_SECONDS, are_going, known_pools
 from mailboat_operator.plan.children import plan_children, plan_secret, plan_unwanted
 from mailboat_operator.plan.conditions import Finding, conditions_after
-from mailboat_operator.plan.fleet import Fleet, coarse, max_lag, pause_before_asking
+from mailboat_operator.plan.fleet import coarse, followers, max_lag, pause_before_asking, published_at
 from mailboat_operator.plan.health import trouble_reports
 from mailboat_operator.plan.volumes import template_bytes, volume_findings
 from mailboat_operator.plan.workload import Surroundings, hindrance, name_conflict, roll_out, secrets_digest
@@ -91,15 +93,15 @@ def _plan(publisher: Publisher, around: Surroundings, actions: Sequence[Action],
     )
 
 
-def _with_figures(before: PublisherStatus, name: str, fleet: Fleet | None) -> PublisherStatus:
+def _with_figures(before: PublisherStatus, name: str, fleet: StatusView | None) -> PublisherStatus:
     """What its agent tells; what was known last where it could not be asked."""
     if fleet is None:
         return before
-    followers, published_at = fleet.followers(name), fleet.published_at.get(name, before.last_published_at)
+    following, last_at = followers(fleet, name), published_at(fleet).get(name, before.last_published_at)
     return replace(
         before,
-        next_offset=fleet.next_offset,
-        subscribers=len({one.name for one in followers}),
-        max_lag=coarse(max_lag(followers)),
-        last_published_at=None if published_at is None else published_at.replace(microsecond=0),
+        next_offset=fleet.journal.next_offset,
+        subscribers=len({one.name for one in following}),
+        max_lag=coarse(max_lag(following)),
+        last_published_at=None if last_at is None else last_at.replace(microsecond=0),
     )

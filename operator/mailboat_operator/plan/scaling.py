@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mailboat.api.records import StatusView
+
 from mailboat_operator.api.pool import SubscriberPool
 from mailboat_operator.manifests.children import ChildKey, Manifest
 from mailboat_operator.plan.children import Live
 from mailboat_operator.plan.conditions import Finding, under_way
-from mailboat_operator.plan.fleet import Fleet
+from mailboat_operator.plan.fleet import is_gone, members_of, ordinal_of
 from mailboat_operator.plan.workload import count_of
 
 
@@ -29,7 +31,7 @@ class Step(NamedTuple):
     findings: Sequence[Finding] | None
 
 
-def next_step(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Step:
+def next_step(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Step:
     """The next step towards `spec.replicas`, from what the workload was asked for last."""
     name, wanted = pool.metadata.name, pool.spec.replicas
     current = _asked_for(live, name)
@@ -45,7 +47,7 @@ def next_step(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Step:
     return Step(current, under_way("ScaleDownWaits", text))
 
 
-def departed(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Sequence[str]:
+def departed(pool: SubscriberPool, live: Live, fleet: StatusView | None) -> Sequence[str]:
     """Members that were scaled away, whose pods are gone, and that publishers still know.
 
     A name beyond those that the pool ever had is somebody else's, and none of our business.
@@ -54,8 +56,10 @@ def departed(pool: SubscriberPool, live: Live, fleet: Fleet | None) -> Sequence[
     if fleet is None or pool.metadata.is_deleted:
         return ()
     kept = max(pool.spec.replicas, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
-    members = [(one.ordinal_in(name), one) for one in fleet.of_pool(name)]
-    return sorted({one.name for number, one in members if number is not None and kept <= number < most and one.is_gone})
+    members = [(ordinal_of(one.name, name), one) for one in members_of(fleet, name)]
+    return sorted(
+        {one.name for number, one in members if number is not None and kept <= number < most and is_gone(one)}
+    )
 
 
 def most_replicas(pool: SubscriberPool, live: Live) -> int:
@@ -64,14 +68,14 @@ def most_replicas(pool: SubscriberPool, live: Live) -> int:
     return max(pool.status.most_replicas or 0, _asked_for(live, name) or 0, count_of(live, name, "replicas"))
 
 
-def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: Fleet | None) -> bool:
+def _may_go(pool: SubscriberPool, current: int, ready_count: int, fleet: StatusView | None) -> bool:
     """Whether the highest member can go: it does not serve anyway, or enough others do."""
     if ready_count == 0 or ready_count > pool.spec.replicas:
         return True
     if fleet is None:
         return False
     highest = f"{pool.metadata.name}-{current - 1}"
-    return not any(one.name == highest and one.is_ready for one in fleet.members)
+    return not any(one.name == highest and one.is_ready for one in fleet.subscribers)
 
 
 def _asked_for(live: Live, name: str) -> int | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from mailboat.api.records import StatusView
+
 from mailboat_operator.api.conditions import Truth
 from mailboat_operator.api.journal import Journal
 from mailboat_operator.api.metadata import Metadata
@@ -19,7 +21,6 @@ from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.plan.children import Live, taken_name
 from mailboat_operator.plan.conditions import CONFLICTS, STALLED, Finding, ready, stalled, suspended, under_way
-from mailboat_operator.plan.fleet import Fleet
 from mailboat_operator.plan.pods import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,
@@ -83,7 +84,7 @@ class Surroundings:
     image: AgentImage
     now: datetime
     staging: Mapping[str, GoldenPool] = field(default_factory=dict)
-    fleet: Fleet | None = None
+    fleet: StatusView | None = None
     has_keda: bool = False
     pools: Sequence[SubscriberPool] = ()
     publishers: frozenset[str] = frozenset()
