@@ -54,7 +54,9 @@ def run(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="YAML or JSON; without --home, state is kept beside it. Or the home's own."
+            "--config",
+            metavar="FILE",
+            help="YAML or JSON. Without --home, state is kept in its folder. Default: the home's.",
         ),
     ] = None,
     subscriber: Annotated[
@@ -99,10 +101,10 @@ def health(
     session: Session,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Its configuration. Default: the home's own."),
+        typer.Option("--config", metavar="FILE", help="Configuration file. Default: the home's."),
     ] = None,
 ) -> None:
-    """Ask the agent on this machine whether it makes progress (/healthz). Exit code 1 when it does not."""
+    """Check the liveness of the agent on this machine (/healthz). Exit code 1 if it is not live."""
     url, status, answer = _liveness(configuration(session, config).config.http)
     document = {"url": url, "is_alive": status == HTTPStatus.OK, "answer": answer}
     text = "alive" if document["is_alive"] else f"HTTP {status}: {answer}"

@@ -20,9 +20,7 @@ _REFUSED: Final = "refused"
 
 AnswerOption = Annotated[
     float,
-    typer.Option(
-        "--wait", metavar="SECONDS", min=0, help="Wait for the subscriber's answer; exit code 3 without one in time."
-    ),
+    typer.Option("--wait", metavar="SECONDS", min=0, help="Wait for the subscriber's answer; exits 3 on timeout."),
 ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mailboat.blobs.port import BlobInfo
     from mailboat.blobs.sweeping import Fate
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Remove them. Without it, only say what would go.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def list_blobs(
     session: Session,
     removable: Annotated[bool, typer.Option("--removable", help="Only those that a sweep would remove.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many blobs at most.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of blobs.")] = None,
 ) -> None:
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
     from mailboat.agent.sweeping import blobs_with_fates
@@ -74,7 +74,7 @@ def sweep(
     yes: YesOption = False,
     forget_journal: Annotated[
         str | None,
-        typer.Option("--forget-journal", metavar="ID", help="That journal is no more: its packages need no blobs."),
+        typer.Option("--forget-journal", metavar="ID", help="Treat this journal as deleted; its blobs may be removed."),
     ] = None,
 ) -> None:
     """Remove blobs that no message of the log names and that are older than the grace period.

@@ -41,7 +41,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([kmg]i?b?|b)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 
 RootsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="PATH", help="Content paths; all of the source when left out.")
+    list[str] | None, typer.Argument(metavar="PATH", help="Content paths. Default: the whole source.")
 ]
 
 
@@ -66,13 +66,13 @@ class Cutting(NamedTuple):
     """How the tree is cut."""
 
     budget: Annotated[
-        str, typer.Option("--budget", metavar="SIZE", help="Content of one package at most, such as 4MiB.")
+        str, typer.Option("--budget", metavar="SIZE", help="Maximum content per package, for example 4MiB.")
     ] = "4MiB"
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of one package at most.")] = 2000
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes per package.")] = 2000
     file_identity: Annotated[
         FileIdentity,
         typer.Option(
-            help="What a file is recognised by: inode (size, times, inode), mtime (size, mtime), content (its bytes)."
+            help="How unchanged files are detected: inode (size, times, inode), mtime (size, mtime), content (bytes)."
         ),
     ] = FileIdentity.INODE
 
@@ -82,11 +82,11 @@ class Naming(NamedTuple):
 
     into: Annotated[
         Path | None,
-        typer.Option("--into", metavar="HOME|FILE", help="The home, or a configuration, that is published with."),
+        typer.Option("--into", metavar="HOME|FILE", help="Home or configuration to publish with."),
     ] = None
     build_id: Annotated[
         str | None,
-        typer.Option("--build-id", metavar="ID", help="Names the build; made of what is built when left out."),
+        typer.Option("--build-id", metavar="ID", help="Build id. Default: derived from what is built."),
     ] = None
     everything: Annotated[bool, typer.Option("--all", help="Publish also what the log has from an earlier build.")] = (
         False
@@ -107,7 +107,7 @@ def register(app: typer.Typer) -> None:
 
 @command
 def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: RootsArgument = None) -> None:
-    """Tell how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
+    """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
     from mailboat.agent.locations import open_source
     from mailboat.bulk.listing import cut_whole, outermost
     from mailboat.bulk.plan import NameCollisions, plan_of
@@ -129,7 +129,7 @@ def build(  # sets of options
     source: SourceArgument,
     paths: RootsArgument = None,
 ) -> None:
-    """Build a tree as many packages, and publish them in order. The same command again goes on, and repeats nothing."""
+    """Build a tree as many packages and publish them in order. Idempotent: the same command resumes."""
     with _spark_installed():
         from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
         from mailboat.bulk.identity import checked_build_id
@@ -155,9 +155,9 @@ def build(  # sets of options
 @remote_command
 def status(
     session: Session,
-    build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build; all when left out.")] = None,
+    build_id: Annotated[str | None, typer.Argument(metavar="ID", help="One build. Default: all.")] = None,
 ) -> None:
-    """Tell how much of each build is published, and how much of it every subscriber has imported."""
+    """Show the progress of each build: published, and imported per subscriber."""
     from mailboat.errors import BuildMissingError
 
     unfinished = _unfinished(session)
@@ -178,10 +178,12 @@ def verify(
     session: Session,
     running: Running,
     source: SourceArgument,
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="What should equal it, such as files:DIR.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="TARGET", help="Targets to compare with the source, for example files:DIR.")
+    ],
     paths: Annotated[
         list[str] | None,
-        typer.Option("--path", metavar="PATH", help="Compare only this and what is below; repeatable."),
+        typer.Option("--path", metavar="PATH", help="Compare only this path and everything below; repeatable."),
     ] = None,
 ) -> None:
     """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
@@ -205,10 +207,10 @@ def forget(
     session: Session,
     build_id: Annotated[str, typer.Argument(metavar="ID", help="The build.")],
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="HOME|FILE", help="The home, or a configuration, of the build.")
+        Path | None, typer.Option("--into", metavar="HOME|FILE", help="Home or configuration of the build.")
     ] = None,
 ) -> None:
-    """Forget a build and its manifest. What it published stays; what it built and did not publish is swept."""
+    """Remove a build and its manifest. Published packages stay; unpublished ones are swept."""
     from mailboat.bulk.fencing import BuildClaim, claimed_build, this_driver
     from mailboat.bulk.identity import checked_build_id
 

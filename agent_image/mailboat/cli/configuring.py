@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def check(
     session: Session,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="YAML or JSON; the home's own when left out.")
+        Path | None, typer.Argument(metavar="FILE", help="YAML or JSON. Default: the home's configuration.")
     ] = None,
 ) -> None:
     """Check a configuration, and print what holds with it: every key, secrets by where they are. Starts nothing.

@@ -31,7 +31,7 @@ LocationArgument = Annotated[
         help="A source or target: a folder, a FileVault checkout or zip, files:DIR, generations:DIR, sqlite:FILE.",
     ),
 ]
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path; the root when left out.")]
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="A content path. Default: the root.")]
 DIFFERENT_EXIT_CODE = 1
 
 
@@ -52,7 +52,7 @@ def list_nodes(
     location: LocationArgument,
     path: PathArgument = "/",
     deep: Annotated[bool, typer.Option("--deep", "-R", help="Everything below the path.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="How many nodes at most.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of nodes.")] = None,
 ) -> None:
     """List nodes: type, size of their binaries, path."""
     from mailboat.agent.locations import open_source
@@ -89,7 +89,7 @@ def node_document(node: Node) -> dict[str, Any]:
 
 @command
 def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
-    """Print a file's bytes; of any other node, and with -o json, yaml or name, its properties."""
+    """Print a file's bytes, or the properties of any other node (and of a file with -o)."""
     from mailboat.agent.locations import open_source
 
     (where,) = content_paths([path])
@@ -156,9 +156,9 @@ def _holds(source: Source, root: NodePath) -> bool:
 def diff(
     session: Session,
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A source or target.")],
-    right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another one.")],
+    right: Annotated[str, typer.Argument(metavar="RIGHT", help="The source or target to compare with.")],
     path: PathArgument = "/",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many differences to print at most.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of differences to print.")] = 1000,
 ) -> None:
     """Compare two trees. Exit code 1 when they differ."""
     from mailboat.agent.locations import open_source

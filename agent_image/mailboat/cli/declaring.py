@@ -41,7 +41,7 @@ TokenFileOption = Annotated[
     typer.Option("--token-file", metavar="FILE", help="Bearer token for --url. Default: MAILBOAT_TOKEN."),
 ]
 PublisherOption = Annotated[
-    str | None, typer.Option("--publisher", metavar="NAME", help="Which publisher; the configured one when left out.")
+    str | None, typer.Option("--publisher", metavar="NAME", help="Publisher name. Default: the configured publisher.")
 ]
 
 

@@ -48,7 +48,7 @@ _COLUMNS = (
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
-    group = command_group("distributions", "Show what became of publish requests.")
+    group = command_group("distributions", "Show the outcome of publish requests.")
     group.command("get")(get)
     group.command("ls")(list_distributions)
     app.add_typer(group)
@@ -75,12 +75,12 @@ def get(
         typer.Option(
             "--publisher",
             metavar="NAME",
-            help="Who published it; the configured or only publisher when left out.",
+            help="Publisher of the package. Default: the configured or only publisher.",
             autocompletion=publisher_names,
         ),
     ] = None,
 ) -> None:
-    """Show what became of a request at each subscriber: imported, pending, skipped, dropped or given up."""
+    """Show the outcome of a request at each subscriber: imported, pending, skipped, dropped, given up."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         found = control.distribution(name, package, wait or 0.0)
@@ -92,7 +92,7 @@ def get(
 @remote_command
 def list_distributions(
     session: Session,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="Maximum number.")] = 20,
     before: Annotated[
         int | None, typer.Option("--before", metavar="OFFSET", min=0, help="Only those before this offset.")
     ] = None,
@@ -101,12 +101,12 @@ def list_distributions(
         typer.Option(
             "--publisher",
             metavar="NAME",
-            help="Who published them; the configured or only publisher when left out.",
+            help="Publisher of the packages. Default: the configured or only publisher.",
             autocompletion=publisher_names,
         ),
     ] = None,
 ) -> None:
-    """List requests, the newest first, with how many subscribers have each."""
+    """List requests, newest first, with the number of subscribers that imported each."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         page = control.distributions(name, before, limit)

@@ -29,7 +29,7 @@ def explain(
         typer.Argument(metavar="NAME", help="Error or state, such as JournalTrimmed. Default: list all."),
     ] = None,
 ) -> None:
-    """Tell what a named error or state means and what to do."""
+    """Explain a named error or state: meaning and next step."""
     known = explanations()
     if name is None:
         session.show(_listing(known))

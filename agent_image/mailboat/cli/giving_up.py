@@ -56,7 +56,7 @@ def list_errors(
         typer.Argument(metavar="NAME", help="One subscriber. Default: all.", autocompletion=subscriber_names),
     ] = None,
 ) -> None:
-    """List the packages that were given up."""
+    """List the packages in the error queues."""
     with session.control() as control:
         pages = _pages(control, name)
         found = [one for page in pages for one in page.items]
@@ -73,7 +73,7 @@ def list_errors(
 
 @remote_command
 def show(session: Session, name: NameArgument, offset: OffsetArgument) -> None:
-    """Show one package that was given up, with the trace of its failure."""
+    """Show one package of an error queue with the traceback of its failure."""
     with session.control() as control:
         one = _entry(control, name, offset)
     document = asdict(one)
@@ -105,10 +105,10 @@ def redrive(
     session: Session,
     name: NameArgument,
     offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Which packages.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that this subscriber gave up.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All packages in this subscriber's error queue.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Ask a subscriber to import given-up packages after all. It does so while it runs, or when it starts."""
+    """Retry packages from a subscriber's error queue. A stopped subscriber retries them when it starts."""
     if everything is bool(offsets):
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors ls {name}")
     with session.control() as control:

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 @command
 def topics(session: Session) -> None:
-    """List the topics: what they hold, and which logs they are."""
+    """List the topics with their offsets, size and log id."""
     with session.workspace() as workspace:
         rows = [_topic(workspace, role) for role in TopicRole]
     columns = ("TOPIC", "OLDEST", "NEXT", "MESSAGES", "IDENTITY")
@@ -79,9 +79,9 @@ def show(
         int | None, typer.Argument(metavar="OFFSET", help="First offset to show. Default: the last messages.")
     ] = None,
     topic: TopicOption = TopicRole.PACKAGE,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many messages at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")] = 20,
 ) -> None:
-    """Show messages: offset, time, what they say."""
+    """Show messages: offset, time, content."""
     with session.workspace() as workspace:
         name = workspace.topic(topic)
         found = _records(workspace, name, _start(workspace, name, offset, limit), limit)
@@ -187,10 +187,10 @@ def truncate(
     session: Session,
     before: Annotated[int | None, typer.Option("--before", min=0, help="First offset to keep.")] = None,
     expired: Annotated[bool, typer.Option("--expired", help="Remove what is older than the retention.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
-    """Remove the oldest messages. Says first which subscribers would be cut off, and asks."""
+    """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
     from mailboat.agent.upkeep import remove_expired
 
     if (before is None) is not expired:

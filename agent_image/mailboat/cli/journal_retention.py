@@ -33,7 +33,7 @@ def retention(
     session: Session,
     apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
 ) -> None:
-    """Show who holds packages back, and where retention by consumption would put the head."""
+    """Show the subscribers that hold packages back, and where retention by consumption would put the head."""
     from mailboat.agent.retaining import is_retention_by_consumption, retention_turn
 
     with session.workspace() as workspace:

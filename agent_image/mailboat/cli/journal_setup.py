@@ -26,9 +26,9 @@ def register(group: typer.Typer) -> None:
 @command
 def ensure(
     session: Session,
-    check: Annotated[bool, typer.Option("--check", help="Only say what differs; change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
 ) -> None:
-    """Make the five topics, or put right how they are kept. Exit code 1 when something still differs."""
+    """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
     from mailboat.agent.topic_care import check_topics, ensure_topics
 
     with session.workspace() as workspace:
@@ -78,8 +78,8 @@ def _topics_table(found: Sequence[TopicReport]) -> Table:
 def bench(
     session: Session,
     size: Annotated[int, typer.Option("--bytes", min=1, help="Size of a message.")] = 1000,
-    rounds: Annotated[int, typer.Option("--rounds", min=10, help="Single messages for each latency.")] = 200,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Time for each batch size.")] = 1.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=10, help="Number of messages per latency figure.")] = 200,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
 ) -> None:
     """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
     from mailboat.agent.journal_bench import BenchPlan, measure_journal

@@ -96,7 +96,7 @@ def build(
 
 @command
 def inspect_package(session: Session, file: FileArgument) -> None:
-    """Tell what is in a package: format, filter, nodes."""
+    """Show a package's format, filter and nodes."""
     with _package_files(session) as files:
         facts = files.inspect(file, reads_binaries=False)
     session.show(Report(_facts(file, facts), [str(file)], lambda: list(_facts_lines(file, facts))))
@@ -104,7 +104,7 @@ def inspect_package(session: Session, file: FileArgument) -> None:
 
 @command
 def verify(session: Session, file: FileArgument) -> None:
-    """Read all of a package as an import would, every byte. Changes nothing; the exit code says what is wrong."""
+    """Verify a package: read every byte as an import would. Changes nothing."""
     with _package_files(session) as files:
         facts = files.verify(file)
     session.show(

@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 @remote_command
 def list_publishers(session: Session) -> None:
-    """List the publishers: the state of their queues, and when each published last."""
+    """List the publishers with the state of their queues and their last publication."""
     with session.control() as control:
         found = control.status().publishers
     table = Table(_COLUMNS, [_row(one) for one in found], empty="no publisher is known")

@@ -42,7 +42,7 @@ SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A folder, a FileVault checkout or zip, or sqlite:FILE.")
 ]
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Content paths such as /en/news.")]
-ShallowOption = Annotated[bool, typer.Option("--shallow", help="The paths alone, without what is below them.")]
+ShallowOption = Annotated[bool, typer.Option("--shallow", help="Publish the paths without their children.")]
 
 
 class Selection(NamedTuple):
@@ -90,7 +90,7 @@ class Delivery(NamedTuple):
 
     request_id: Annotated[
         str | None,
-        typer.Option("--request-id", metavar="ID", help="The same id again is the same request, published once."),
+        typer.Option("--request-id", metavar="ID", help="Idempotency key: reusing it never publishes twice."),
     ] = None
     publisher: PublisherOption = None
     new_publisher: Annotated[
@@ -119,7 +119,7 @@ def register(app: typer.Typer) -> None:
 
 @command
 def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
-    """Tell what a publish would ship, and who is behind. Changes nothing."""
+    """Show what a publish would send, and the lag of subscribers. Changes nothing."""
     from mailboat.agent.composition import known_publisher
     from mailboat.agent.locations import open_source
 
@@ -246,13 +246,13 @@ def delete(session: Session, paths: Paths, delivery: Delivery) -> None:
 
 @remote_command
 def invalidate(session: Session, paths: Paths, delivery: Delivery) -> None:
-    """Tell all subscribers that what they cache of these paths is no longer valid."""
+    """Invalidate caches of these paths on all subscribers."""
     _request(session, Action.INVALIDATE, content_paths(paths), delivery)
 
 
 @remote_command
 def ping(session: Session, delivery: Delivery) -> None:
-    """Send a message that changes nothing, to see that messages come through."""
+    """Send a test message that changes no content."""
     _request(session, Action.TEST, (), delivery)
 
 

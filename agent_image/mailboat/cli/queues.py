@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from mailboat.api.records import QueueItemView, QueuePage, QueueView
 
 QueueArgument = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="A subscriber, or a queue's full name.", autocompletion=queue_names)
+    str,
+    typer.Argument(metavar="QUEUE", help="A subscriber's name, or a queue's full name.", autocompletion=queue_names),
 ]
-SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+SureOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PublisherNameOption = Annotated[
     str | None,
     typer.Option(
         "--publisher",
         metavar="NAME",
-        help="Whose packages; the configured or only publisher when left out.",
+        help="Publisher of the packages. Default: the configured or only publisher.",
         autocompletion=publisher_names,
     ),
 ]
@@ -75,7 +76,7 @@ def register(app: typer.Typer) -> None:
 
 @remote_command
 def list_queues(session: Session, publisher: PublisherNameOption = None) -> None:
-    """List the queues of a publisher: one for each subscriber, and one more where packages were given up."""
+    """List the queues of a publisher: one per subscriber, and its error queue if it has one."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         found = [one for one in control.queues(name) if one.count or one.state != _PASSIVE]
@@ -120,10 +121,10 @@ def show(
     session: Session,
     queue: QueueArgument,
     start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset to show.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many packages at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of packages.")] = 20,
     publisher: PublisherNameOption = None,
 ) -> None:
-    """Show the packages of a queue, the oldest first."""
+    """Show the packages in a queue, oldest first."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         page, items = _read(control, name, queue, start, limit)
@@ -171,13 +172,13 @@ def clear(
     session: Session,
     queue: QueueArgument,
     first: Annotated[
-        int | None, typer.Option("--first", metavar="N", min=1, help="The first N packages; all when left out.")
+        int | None, typer.Option("--first", metavar="N", min=1, help="The first N packages. Default: all.")
     ] = None,
     yes: SureOption = False,
     wait: AnswerOption = 10.0,
     publisher: PublisherNameOption = None,
 ) -> None:
-    """Drop the packages that a queue holds. The subscriber goes on behind them, without their content."""
+    """Drop all packages in a queue. The subscriber goes on without their content."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         one = control.queue(name, queue, 0, 1).queue
@@ -195,7 +196,7 @@ def remove(
     session: Session,
     queue: QueueArgument,
     items: Annotated[
-        list[str], typer.Argument(metavar="ITEM", help="Ids or offsets from `queues show`, beginning with the oldest.")
+        list[str], typer.Argument(metavar="ITEM", help="Ids or offsets from `queues show`, starting with the oldest.")
     ],
     yes: SureOption = False,
     wait: AnswerOption = 10.0,
@@ -225,10 +226,10 @@ def _item_id(control: Control, publisher: str, queue: str, text: str) -> str:
 @remote_command
 def command(
     session: Session,
-    command_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the command was given.")],
+    command_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the command.")],
     publisher: PublisherNameOption = None,
 ) -> None:
-    """Tell what became of a command that was sent to a subscriber."""
+    """Show the result of a command that was sent to a subscriber."""
     name = session.default_publisher(publisher)
     with session.control() as control:
         answer = control.command(name, command_id)

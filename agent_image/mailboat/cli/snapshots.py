@@ -41,7 +41,7 @@ IntoOption = Annotated[
     str, typer.Option("--into", metavar="TARGET", help="A new target: files:DIR, generations:DIR or sqlite:FILE.")
 ]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration, where it is not the home's own.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration file. Default: the home's.")
 ]
 
 
@@ -50,7 +50,7 @@ def snapshot(
     session: Session,
     target: TargetArgument,
     place: PlaceArgument,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there, whatever it is.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file or snapshot.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Write a target's content with its position to a file or the blob store, also while a subscriber imports into it.
@@ -81,14 +81,14 @@ def restore(
     place: PlaceArgument,
     into: IntoOption,
     any_journal: Annotated[
-        bool, typer.Option("--any-journal", help="Leave it to the subscriber's start whether the position fits.")
+        bool, typer.Option("--any-journal", help="Skip the position check here; the subscriber checks it at start.")
     ] = False,
     seed: Annotated[
-        bool, typer.Option("--seed", help="Only where it helps; else say why, and succeed. Needs blob:NAME.")
+        bool, typer.Option("--seed", help="Restore only where it helps, else say why and exit 0. Needs blob:NAME.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Make a new target of a snapshot: a subscriber on it goes on where the snapshot stands.
+    """Create a target from a snapshot: its subscriber continues at the snapshot's position.
 
     The position must fit the journal of the home, if there is one. Of a target whose subscriber has `roots` in the
     configuration, only what lies below them is restored. With --seed a target that has a position, a name

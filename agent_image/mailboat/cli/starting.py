@@ -36,18 +36,19 @@ def _blobs_of(home: Home) -> str:
 @command
 def init(
     session: Session,
-    only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; make nothing.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the configuration; create nothing.")] = False,
     new_journal: Annotated[
         bool,
         typer.Option(
-            "--new-journal", help="Make a new journal in a home that lost its own; subscribers stop as JournalReplaced."
+            "--new-journal",
+            help="Create a new journal in a home whose journal is lost; subscribers stop as JournalReplaced.",
         ),
     ] = False,
     kafka: Annotated[
         str | None, typer.Option("--kafka", metavar="HOST:PORT[,…]", help="Keep the journal on these Kafka brokers.")
     ] = None,
 ) -> None:
-    """Make a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
+    """Create a home: journal (SQLite, or topics on Kafka), blob folder, configuration with comments."""
     config = Config() if kafka is None else _config_on_kafka(kafka)
     if only_print:
         typer.echo(commented_yaml(config), nl=False)

@@ -34,12 +34,12 @@ def register(app: typer.Typer) -> None:
 @remote_command
 def status(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Refresh interval for --watch.")
     ] = 1.0,
 ) -> None:
-    """Show the journal, its publishers, and how far every subscriber is."""
+    """Show the journal, its publishers, and each subscriber's position and lag."""
     clock = SystemClock()
     with session.control() as control:
         if not watch:

@@ -38,7 +38,7 @@ def forget(
         str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
     ],
 ) -> None:
-    """Forget a subscriber that will not come back: nobody waits for it any more. Its target stays as it is."""
+    """Deregister a subscriber permanently: retention and queues stop waiting for it. Its target is kept."""
     with session.control() as control:
         found = control.forget(name)
     target = f"; its target {found.target} is untouched" if found.target else ""

@@ -24,15 +24,18 @@ def register(app: typer.Typer) -> None:
 @command
 def subscribe(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=subscriber_names)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the subscriber.", autocompletion=subscriber_names)
+    ],
     into: Annotated[
         str | None,
         typer.Option(
-            "--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE; may be left out next time."
+            "--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE; remembered for later runs."
         ),
     ] = None,
     follow: Annotated[
-        list[str] | None, typer.Option("--follow", metavar="PUBLISHER", help="Import this one's only; repeatable.")
+        list[str] | None,
+        typer.Option("--follow", metavar="PUBLISHER", help="Import only this publisher's packages; repeatable."),
     ] = None,
     max_retries: Annotated[
         int | None,
@@ -43,11 +46,12 @@ def subscribe(
         Expose | None,
         typer.Option(
             "--expose",
-            help="What readers see at once: every package, or bulk builds as a whole (generations:DIR); remembered.",
+            help="Visible to readers at once: each package, or whole bulk builds (generations:DIR); remembered.",
         ),
     ] = None,
     accept_gap: Annotated[
-        bool, typer.Option("--accept-gap", help="Go on where packages are missing; content may differ.")
+        bool,
+        typer.Option("--accept-gap", help="Go on although packages are missing from the journal; content may differ."),
     ] = False,
 ) -> None:
     """Import everything that is published, in order, into a target. Ctrl-C or SIGTERM ends it cleanly.

@@ -34,7 +34,7 @@ class Actor:
     """A subscriber as seen from outside.
 
     Attributes:
-        name: Its name.
+        name: Name of the subscriber.
         target: Where it imports into.
         position: Offset that it reads next: what its target holds for good.
         state: What it says of itself.

@@ -59,14 +59,14 @@ def demo(
     subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=100, help="How many subscribers.")] = 20,
     seconds: Annotated[
         float,
-        typer.Option("--seconds", min=0, help="Publish slowly, over this time, so that there is something to see."),
+        typer.Option("--seconds", min=0, help="Spread the publications over this time."),
     ] = 12.0,
     journal: Annotated[
         Backend,
         typer.Option("--journal", help="kafka runs it on a real Kafka broker and a real S3 server, which it starts."),
     ] = Backend.EMBEDDED,
 ) -> None:
-    """Publish a directory to many subscribers, let things go wrong, and prove that all have the same in the end.
+    """Publish a directory to many subscribers, inject failures, and prove that all end up equal.
 
     Agents run as processes. A golden subscriber checks every package before the others get it; on the way a delete is
     asked for by mistake, a process is killed, and a subscriber joins late.
