@@ -17,9 +17,6 @@ from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobStoreUnavailableError, RetryableError
 
-# a socket was once found unclosed here in a whole run; whose it is has not been found out
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 PAGE = b"<html><body>Please log in</body></html>"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import random
+from types import SimpleNamespace
 
 import pytest
-from mailboat.blobs.s3_answers import check_answer
+from mailboat.blobs.s3_answers import answer_check, check_answer
 from mailboat.blobs.s3_connection import S3Connection, S3Settings
 from mailboat.errors import BlobStoreUnavailableError
 from mailboat.testing.clocks import ManualClock
@@ -23,6 +25,14 @@ def test_answer_without_its_fields_is_not_of_an_s3_server(operation: str) -> Non
 def test_answer_with_its_fields_passes() -> None:
     check_answer("PutObject", {"ETag": '"e"'}, "s3://b")
     check_answer("DeleteObject", {}, "s3://b")
+
+
+def test_body_of_a_refused_answer_is_closed() -> None:
+    body = io.BytesIO(b"<html>")
+    answer = {"ResponseMetadata": {"HTTPStatusCode": 200}, "Body": body}
+    with pytest.raises(BlobStoreUnavailableError):
+        answer_check("s3://b")(parsed=answer, model=SimpleNamespace(name="GetObject"))
+    assert body.closed
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), OSError("a bug")])
