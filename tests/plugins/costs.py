@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, is_hypothesis_test, settings
+from hypothesis import strategies as st
 from servers import SERVERS as SHARED
 from yardstick import slowness
 
@@ -48,6 +50,15 @@ def folder_of(nodeid: str) -> str:
     return parts[1] if len(parts) > 2 and parts[0] == "tests" else SERVERS
 
 
+@settings(max_examples=5, database=None)
+@given(st.lists(st.integers(), min_size=100), st.text())  # one draw in twenty asks for a constant
+def load_hypothesis(_numbers: list[int], _text: str) -> None:
+    """Have hypothesis read the constants of our modules and all characters, which a process does once.
+
+    In a clean clone that takes CPU seconds, which would count as those of the first property tests.
+    """
+
+
 class Costs:
     """What the tests of this process cost, or, where workers run them, what these tell."""
 
@@ -73,6 +84,12 @@ class Costs:
         if event in STARTS and self.item is not None and folder_of(self.item.nodeid) == NO_PROCESSES:
             self.started.append(event)
             raise AssertionError(f"a test in tests/{NO_PROCESSES} starts no process ({event}): see CONTRIBUTING.md")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        runs_tests = self.is_worker or not self.config.getoption("numprocesses", None)
+        if runs_tests and any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items):
+            load_hypothesis()
 
     @contextmanager
     def measuring(self, item: pytest.Item) -> Generator[None, None, None]:
