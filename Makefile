@@ -4,7 +4,8 @@ PYTHON ?= python3
 SOURCE ?=
 SLICE ?=
 JOURNAL ?=
-WORKERS ?= 2
+# one more than cores: tests wait for brokers and API servers about a third of their time
+WORKERS ?= $(shell expr $$(nproc) + 1)
 BIN := .venv/bin
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboat
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

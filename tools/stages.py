@@ -406,7 +406,11 @@ def main() -> int:
     parser.add_argument("slices", nargs="*", metavar="SLICE")
     parser.add_argument("--due", action="store_true", help="only the slices that are due on this machine")
     parser.add_argument("--minutes", type=float, help="time that slices may take together. Default: no limit")
-    parser.add_argument("--workers", type=int, default=2, help="test processes at the same time. Default: 2")
+    # tests wait for brokers and API servers about a third of their time
+    workers = len(os.sched_getaffinity(0)) + 1
+    parser.add_argument(
+        "--workers", type=int, default=workers, help="test processes at the same time. Default: one more than cores"
+    )
     options = parser.parse_args()
     if options.run == "test":
         return run_test(options.workers)

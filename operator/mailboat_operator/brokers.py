@@ -44,7 +44,6 @@ from mailboat_operator.plan.actions import Configure, CreateTopic, DeleteTopic, 
 from mailboat_operator.plan.topic import TopicFound
 
 _LOG: Final = logging.getLogger("mailboat.operator.kafka")
-_SECONDS: Final = 8.0
 _CRITICAL: Final = 2
 """Of syslog. That brokers can't be reached is told as a condition; the library would say it again and again."""
 _PASSING: Final = frozenset(
@@ -84,9 +83,19 @@ class ClusterFound:
 class Brokers:
     """The brokers of one Journal."""
 
-    def __init__(self, kafka: Kafka, credentials: Credentials) -> None:
-        """Nothing is asked yet; the client connects by itself. Raises: SecretMissingError, SecretMalformedError."""
+    def __init__(self, kafka: Kafka, credentials: Credentials, answer_seconds: float) -> None:
+        """Nothing is asked yet; the client connects by itself.
+
+        Args:
+            kafka: Of the Journal.
+            credentials: That it refers to.
+            answer_seconds: Time limit of each request.
+
+        Raises:
+            SecretMissingError, SecretMalformedError.
+        """
         self.cluster_id: str | None = None
+        self._seconds = answer_seconds
         self._reason: KafkaError | None = None
         hooks: dict[str, Any] = {"logger": _LOG, "log_level": _CRITICAL, "error_cb": self._note}
         options = client_options(kafka, credentials)
@@ -113,11 +122,11 @@ class Brokers:
         Raises: BrokersUnreachableError, BrokersRefusedError.
         """
         await self.cluster()
-        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=_SECONDS)
+        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._seconds)
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         asked_configs = {
             resource.name: future
-            for resource, future in self._admin.describe_configs(resources, request_timeout=_SECONDS).items()
+            for resource, future in self._admin.describe_configs(resources, request_timeout=self._seconds).items()
         }
         return {name: await self._topic(name, asked[name], asked_configs[name]) for name in names}
 
@@ -129,17 +138,17 @@ class Brokers:
         asked: dict[str, Future[Any]] = {}
         creates = [_new_topic(one.topic) for one in actions.values() if isinstance(one, CreateTopic)]
         if creates:
-            asked |= self._admin.create_topics(creates, request_timeout=_SECONDS)
+            asked |= self._admin.create_topics(creates, request_timeout=self._seconds)
         grows = [NewPartitions(one.name, one.partitions) for one in actions.values() if isinstance(one, Grow)]
         if grows:
-            asked |= self._admin.create_partitions(grows, request_timeout=_SECONDS)
+            asked |= self._admin.create_partitions(grows, request_timeout=self._seconds)
         changes = [_changed(one) for one in actions.values() if isinstance(one, Configure)]
         if changes:
-            found = self._admin.incremental_alter_configs(changes, request_timeout=_SECONDS)
+            found = self._admin.incremental_alter_configs(changes, request_timeout=self._seconds)
             asked |= {resource.name: future for resource, future in found.items()}
         deletes = [one.name for one in actions.values() if isinstance(one, DeleteTopic)]
         if deletes:
-            asked |= self._admin.delete_topics(deletes, request_timeout=_SECONDS)
+            asked |= self._admin.delete_topics(deletes, request_timeout=self._seconds)
         return {name: await self._done(action, asked[name]) for name, action in actions.items()}
 
     def _listing(self) -> Future[ClusterMetadata]:
@@ -149,7 +158,7 @@ class Brokers:
 
         def ask() -> None:
             try:
-                future.set_result(self._admin.list_topics(timeout=_SECONDS))
+                future.set_result(self._admin.list_topics(timeout=self._seconds))
             except BaseException as raised:  # noqa: BLE001  # an unresolved future would leave the caller to its time-out
                 future.set_exception(raised)
 

@@ -28,7 +28,6 @@ A = TypeVar("A")
 
 _FIRST_PAUSE_SECONDS: Final = 2.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
-_TRIAL_SECONDS: Final = 8.0
 _IDLE_SECONDS: Final = 600.0
 _ONLY: Final = "cluster"
 
@@ -39,7 +38,9 @@ Waiting = Callable[[], AbstractAsyncContextManager[None]]
 class Connection:
     """The brokers of one Journal, with the credentials of one moment."""
 
-    def __init__(self, brokers: Brokers, waiting: Waiting, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, brokers: Brokers, waiting: Waiting, monotonic: Callable[[], float], answer_seconds: float
+    ) -> None:
         """Nothing is asked yet."""
 
         async def cluster(_: Mapping[str, None]) -> Mapping[str, ClusterFound]:
@@ -51,6 +52,7 @@ class Connection:
         self._brokers = brokers
         self._waiting = waiting
         self._monotonic = monotonic
+        self._answer_seconds = answer_seconds
         self._failures = 0
         self._problem: MailboatError | None = None
         self._again_at = 0.0
@@ -81,7 +83,7 @@ class Connection:
     async def _ask(self, batches: Batches[Q, A], name: str, question: Q) -> A:
         if self._problem is None:
             return await self._asked(batches, name, question)
-        left = _TRIAL_SECONDS if self._is_tried else self._again_at - self._monotonic()
+        left = self._answer_seconds if self._is_tried else self._again_at - self._monotonic()
         if left > 0:
             raise BrokersUnreachableError(self._problem.message, retry_after_seconds=left)
         self._is_tried = True
@@ -124,19 +126,22 @@ class Connections:
     def __init__(
         self,
         waiting: Waiting = nullcontext,
-        connect: Callable[[Kafka, Credentials], Brokers] = Brokers,
+        connect: Callable[[Kafka, Credentials, float], Brokers] = Brokers,
         monotonic: Callable[[], float] = time.monotonic,
+        answer_seconds: float = 8.0,
     ) -> None:
         """Connect to nobody yet.
 
         Args:
             waiting: Entered while somebody waits for brokers.
-            connect: Makes a client.
+            connect: Makes a client; gets the time limit of its requests.
             monotonic: The clock of pauses.
+            answer_seconds: Time limit of a request to brokers.
         """
         self._waiting = waiting
         self._connect = connect
         self._monotonic = monotonic
+        self._answer_seconds = answer_seconds
         self._kept: dict[tuple[str, str], _Kept] = {}
 
     def to(self, namespace: str, journal: str, kafka: Kafka, credentials: Credentials) -> Connection:
@@ -145,7 +150,8 @@ class Connections:
         key, made_of = (namespace, journal), (kafka, digest_of(credentials))
         kept = self._kept.get(key)
         if kept is None or kept.made_of != made_of:
-            connection = Connection(self._connect(kafka, credentials), self._waiting, self._monotonic)
+            brokers = self._connect(kafka, credentials, self._answer_seconds)
+            connection = Connection(brokers, self._waiting, self._monotonic, self._answer_seconds)
             kept = self._kept[key] = _Kept(made_of, connection, 0.0)
         kept.used_at = self._monotonic()
         return kept.connection

@@ -29,6 +29,7 @@ class OperatorSettings:
         lease_seconds: How long a dead leader's lease holds.
         resync_seconds: How often everything is looked at.
         watch_seconds: A watch that is silent for so long is begun anew.
+        broker_seconds: Time limit of a request to brokers.
         workers: Objects that are looked at at once, those that wait for brokers not counted.
         requests_per_second: Requests to the Kubernetes API at the most, watches not counted.
         open_metrics: Whether agents serve metrics without a token.
@@ -48,6 +49,7 @@ class OperatorSettings:
     lease_seconds: float = 15.0
     resync_seconds: float = 120.0
     watch_seconds: float = 70.0
+    broker_seconds: float = 8.0
     workers: int = 10
     requests_per_second: float = 100.0
     open_metrics: bool = False
@@ -99,6 +101,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> OperatorSettin
         lease_seconds=number("LEASE_SECONDS", 15.0, 3.0),
         resync_seconds=number("RESYNC_SECONDS", 120.0, 1.0),
         watch_seconds=number("WATCH_SECONDS", 70.0, 1.0),
+        broker_seconds=number("BROKER_SECONDS", 8.0, 1.0),
         workers=int(number("WORKERS", 10, 1)),
         requests_per_second=number("REQUESTS_PER_SECOND", 100.0, 1.0),
         open_metrics=text("OPEN_METRICS") == "true",

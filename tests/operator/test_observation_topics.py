@@ -61,7 +61,7 @@ class Around:
 
     def __init__(self, brokers: LateBrokers) -> None:
 
-        def connect(kafka: Kafka, credentials: Credentials) -> Any:
+        def connect(kafka: Kafka, credentials: Credentials, _: float) -> Any:
             client_options(kafka, credentials)  # raises what the real client would
             return brokers
 

@@ -138,7 +138,7 @@ def test_a_watch_that_is_too_old_begins_anew(proxy: Proxy, replicas: Any) -> Non
 
 
 def test_a_silent_watch_is_noticed_by_the_rounds_and_the_process_counts_as_ill(proxy: Proxy, replicas: Any) -> None:
-    replicas.start("one", proxy.url, resync_seconds=2, watch_seconds=600)
+    replicas.start("one", proxy.url, resync_seconds=2, watch_seconds=600, broker_seconds=1)
     replicas.wait(lambda: replicas.leads("one"))
     replicas.make("Journal", "main", JOURNAL)
     replicas.wait(lambda: replicas.reason("Journal", "main") != "")
@@ -153,7 +153,7 @@ def test_a_silent_watch_is_noticed_by_the_rounds_and_the_process_counts_as_ill(p
 
 
 def test_a_silent_watch_is_begun_anew(proxy: Proxy, replicas: Any) -> None:
-    replicas.start("one", proxy.url, resync_seconds=600, watch_seconds=3)
+    replicas.start("one", proxy.url, resync_seconds=600, watch_seconds=3, broker_seconds=1)
     replicas.wait(lambda: replicas.leads("one"))
     replicas.make("Journal", "main", JOURNAL)
     replicas.wait(lambda: replicas.reason("Journal", "main") != "")
@@ -189,7 +189,7 @@ def test_an_api_that_is_away_is_waited_for_and_work_goes_on(lone_replicas: Any) 
 def test_a_namespace_that_goes_in_the_middle_takes_everything_along(clusterwide_replicas: Any) -> None:
     replicas, http = clusterwide_replicas, clusterwide_replicas.server.http
     other = replicas.server.new_namespace()
-    replicas.start("one")
+    replicas.start("one", broker_seconds=1)
     replicas.wait(lambda: replicas.leads("one"))
     base = {"apiVersion": "mailboat.dev/v1alpha1"}
     reclaimed = {"topics": {"reclaimPolicy": "Delete"}, **JOURNAL}

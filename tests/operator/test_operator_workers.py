@@ -129,7 +129,8 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 def test_brokers_that_failed_are_tried_by_one_and_the_others_are_told_so_at_once() -> None:
     async def test() -> None:
         brokers, now = Brokers(), [100.0]
-        connections = Connections(connect=lambda *_: brokers, monotonic=lambda: now[0])  # type: ignore[arg-type]  # a stand-in
+        made = {"connect": lambda *_: brokers, "monotonic": lambda: now[0], "answer_seconds": 3.0}
+        connections = Connections(**made)  # type: ignore[arg-type]  # a stand-in
         connection = connections.to("shop", "main", Kafka(bootstrap_servers=("kafka:9092",)), {})
         brokers.answers.put_nowait(False)
         with pytest.raises(BrokersUnreachableError) as first:
@@ -139,8 +140,9 @@ def test_brokers_that_failed_are_tried_by_one_and_the_others_are_told_so_at_once
         trial = asyncio.create_task(connection.cluster())
         await others_turn()
         for _ in range(5):
-            with pytest.raises(BrokersUnreachableError, match="nobody answers"):
+            with pytest.raises(BrokersUnreachableError, match="nobody answers") as told:
                 await connection.topic("orders")
+            assert told.value.retry_after_seconds == 3.0, "the time limit of the request that tries them"
         assert brokers.asked == 2
         brokers.answers.put_nowait(True)
         assert (await trial).brokers == 3

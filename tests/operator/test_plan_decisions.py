@@ -468,6 +468,8 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
     prefix = "MAILBOAT_OPERATOR_"
     found = read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}NAMESPACES": "a, b", f"{prefix}WORKERS": "4"})
     assert (found.agent_image, found.namespaces, found.workers) == ("m:1", ("a", "b"), 4)
+    assert found.broker_seconds == 8.0
+    assert read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}BROKER_SECONDS": "30"}).broker_seconds == 30.0
     for value, problem in [("x", "must be a number"), ("1", "smallest allowed is 3")]:
         with pytest.raises(UsageError, match=problem):
             read_settings({f"{prefix}AGENT_IMAGE": "m:1", f"{prefix}LEASE_SECONDS": value})

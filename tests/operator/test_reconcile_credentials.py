@@ -14,11 +14,14 @@ from lightkube.config.kubeconfig import KubeConfig
 from mailboat.testing.s3_server import ADMIN
 from mailboat_operator.agents import Agents
 from mailboat_operator.cluster import Cluster
+from mailboat_operator.connections import Connections
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
 
 CANARY = "canary-1c55e0"
+REFUSED_SECONDS = 3.0
+"""A login that is refused is found out at the end of the time limit of a request."""
 TOPICS_TO_COME = ("TopicsNotReady", "False")
 
 
@@ -30,7 +33,8 @@ class Harbour:
         self._runner = asyncio.Runner()
         self._cluster = Cluster(lambda *_: None, KubeConfig.from_file(api_server.kubeconfig))
         agents, image = Agents(), AgentImage("mailboat:test")
-        self._reconciler = Reconciler(self._cluster, agents, image, self.events.append, Systems())
+        systems = Systems(Connections(answer_seconds=REFUSED_SECONDS))
+        self._reconciler = Reconciler(self._cluster, agents, image, self.events.append, systems)
 
     def journal(self, **spec: Any) -> None:
         manifest = {"apiVersion": "mailboat.dev/v1alpha1", "kind": "Journal", "metadata": {"name": "main"}}

@@ -23,6 +23,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from mailboat_operator.agents import Agents
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.cluster import Cluster
+from mailboat_operator.connections import Connections
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.reconciliation import ObjectKey, Reconciler
 from mailboat_operator.systems import Systems
@@ -32,6 +33,8 @@ ROLES = ("package", "status", "discovery", "command", "event")
 
 class Bench:
     """A namespace whose Journal is on a real broker."""
+
+    answer_seconds = 8.0
 
     def __init__(self, api_server: Any, namespace: str, servers: str) -> None:
         self.server, self.namespace = api_server, namespace
@@ -66,7 +69,7 @@ class Bench:
         async def step() -> None:
             cluster = Cluster(self._count, KubeConfig.from_file(self.server.kubeconfig))
             try:
-                systems = Systems(claims=self._claims())
+                systems = Systems(Connections(answer_seconds=self.answer_seconds), self._claims())
                 reconciler = Reconciler(cluster, Agents(), AgentImage("mailboat:test"), [].append, systems)
                 while True:
                     outcome = await reconciler.reconcile(ObjectKey(kind, self.namespace, name))
@@ -309,6 +312,7 @@ def test_policy_retain_takes_the_finalizer_off_and_keeps_the_topic(bench: Bench)
 
 def test_a_deletion_with_unreachable_brokers_says_the_way_out_and_takes_it(bench: Bench) -> None:
     bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.answer_seconds = 1.0
     bench.patch("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     bench.delete("Topic", "orders")
     bench.reconcile("Topic", "orders")
@@ -368,6 +372,7 @@ def test_what_the_brokers_cannot_do_is_said_in_the_condition(bench: Bench) -> No
 
 
 def test_brokers_that_do_not_answer_are_a_condition_of_the_journal(bench: Bench) -> None:
+    bench.answer_seconds = 1.0
     bench.make("Journal", "dark", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
     bench.reconcile("Journal", "dark")
     assert bench.ready("Journal", "dark") == ("False", "BrokersUnreachable")
