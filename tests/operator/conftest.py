@@ -114,7 +114,7 @@ def plural_of(manifest: dict[str, Any]) -> str:
 def apply_definitions(http: httpx2.Client) -> None:
     """Store the definitions, and wait until their kinds are served."""
     for path in sorted((ROOT / "crds").glob("*.yaml")):
-        document = yaml.safe_load(path.read_text())
+        document = yaml.load(path.read_text(), yaml.CSafeLoader)
         answer = http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=document)
         assert answer.status_code == 201, f"{path.name}: {answer.text}"
     end = time.monotonic() + READY_SECONDS
@@ -186,7 +186,7 @@ class Installation:
         command = [helm, "template", "mailboat", str(ROOT / "helm" / "mailboat"), "--namespace", namespace]
         command += [] if is_clusterwide else ["--set", f"namespaces={{{namespace}}}"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        self._documents = [one for one in yaml.safe_load_all(done.stdout) if one]
+        self._documents = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
         for kind, root in (("ServiceAccount", "/api/v1"), *((kind, RIGHTS_API) for kind in RIGHTS)):
             for one in self._of(kind):
                 place = "" if kind.startswith("Cluster") else f"/namespaces/{namespace}"
@@ -288,11 +288,20 @@ class Replicas:
         lines = self.probe(name, "/metrics").text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{metric} ", f"{metric}{{")))
 
-    def holder(self) -> str:
-        """Who has the lease."""
+    def lease(self) -> dict[str, Any]:
+        """The spec of the Lease, empty before there is one."""
         name = self.installation.environment()["MAILBOAT_OPERATOR_LEASE_NAME"]
         answer = self.server.http.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{name}")
-        return "" if answer.status_code == 404 else str(answer.json()["spec"].get("holderIdentity", ""))
+        return {} if answer.status_code == 404 else dict(answer.json()["spec"])
+
+    def holder(self) -> str:
+        """Who has the lease."""
+        return str(self.lease().get("holderIdentity", ""))
+
+    def is_lease_renewed(self) -> bool:
+        """Whether the leader renewed it at least once."""
+        spec = self.lease()
+        return bool(spec.get("holderIdentity")) and spec["renewTime"] > spec["acquireTime"]
 
     def leads(self, name: str) -> bool:
         """Whether it does."""
@@ -380,7 +389,10 @@ def merged(document: Any, change: Any) -> Any:
 @pytest.fixture(scope="session")
 def manifest_of() -> Callable[..., dict[str, Any]]:
     """Makes a manifest: the accepted one of a kind, after changes to its spec and its name."""
-    known = {one["kind"]: one for one in yaml.safe_load_all((Path(__file__).parent / "accepted.yaml").read_text())}
+    known = {
+        one["kind"]: one
+        for one in yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader)
+    }
 
     def make(kind: str, change: Any = None, name: str | None = None) -> dict[str, Any]:
         made: dict[str, Any] = merged(known[kind], {} if change is None else {"spec": change})

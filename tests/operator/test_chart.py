@@ -52,7 +52,7 @@ def rendered(helm: str, *settings: str) -> list[dict[str, Any]]:
     """What an installation applies."""
     done = run(helm, "template", "mailboat", str(CHART), "--namespace", "system", *settings)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def test_the_plain_manifests_can_be_applied_as_they_are(helm: str, tmp_path: Pat
     script = "\n".join(lines).replace("build/manifests.yaml", str(tmp_path / "all.yaml"))
     script = re.sub(r"\$\([^)]*builds.py helm\)", helm, script)
     subprocess.run(["sh", "-e", "-c", script], cwd=ROOT, check=True)
-    documents = [one for one in yaml.safe_load_all((tmp_path / "all.yaml").read_text()) if one]
+    documents = [one for one in yaml.load_all((tmp_path / "all.yaml").read_text(), yaml.CSafeLoader) if one]
     assert (documents[0]["kind"], documents[0]["metadata"]["name"]) == ("Namespace", "mailboat-system")
     assert {one["metadata"].get("namespace", "mailboat-system") for one in documents} == {"mailboat-system"}
     assert not of_kind(documents, "Pod")
@@ -309,7 +309,7 @@ def test_a_release_of_the_previous_chart_is_upgraded_and_uninstalled_without_los
     assert charts.stdout == "mailboat-0.1.0"
     stored = {one["metadata"]["name"]: one for one in definitions(server)}
     for path in (ROOT / "crds").glob("*.yaml"):
-        ours = yaml.safe_load(path.read_text())
+        ours = yaml.load(path.read_text(), yaml.CSafeLoader)
         kept = stored[ours["metadata"]["name"]]["spec"]["versions"][0]["schema"]
         assert kept == ours["spec"]["versions"][0]["schema"], "the definitions come with an upgrade"
 

@@ -15,7 +15,9 @@ from mailboat_operator.api.kinds import KINDS
 from mailboat_operator.api.page import resources_page
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFINITIONS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))}
+DEFINITIONS = {
+    path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted((ROOT / "crds").glob("*.yaml"))
+}
 CLIENT_SIDE_APPLY_BYTES = 262_144
 
 

@@ -19,7 +19,7 @@ from mailboat_operator.api.journal import JournalStatus
 from mailboat_operator.api.kinds import KINDS_BY_NAME
 from mailboat_operator.api.topic import TOPIC
 
-ACCEPTED = list(yaml.safe_load_all((Path(__file__).parent / "accepted.yaml").read_text()))
+ACCEPTED = list(yaml.load_all((Path(__file__).parent / "accepted.yaml").read_text(), yaml.CSafeLoader))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

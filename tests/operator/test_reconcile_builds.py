@@ -135,8 +135,8 @@ class Yard:
 def definitions() -> list[dict[str, Any]]:
     """SparkApplications of both groups."""
     folder = module_folder(SPARK_OPERATOR, SPARK_OPERATOR_MODULE) / "config" / "crd" / "bases"
-    kubeflow = yaml.safe_load((folder / "sparkoperator.k8s.io_sparkapplications.yaml").read_text())
-    apache = yaml.safe_load((HERE / "spark-apache-definition.yaml").read_text())
+    kubeflow = yaml.load((folder / "sparkoperator.k8s.io_sparkapplications.yaml").read_text(), yaml.CSafeLoader)
+    apache = yaml.load((HERE / "spark-apache-definition.yaml").read_text(), yaml.CSafeLoader)
     template = spec_of(kubeflow)["driver"]["properties"]["template"]
     for role in ("driverSpec", "executorSpec"):
         spec_of(apache)[role]["properties"]["podTemplateSpec"] = template
