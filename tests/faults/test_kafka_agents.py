@@ -126,7 +126,7 @@ def test_a_request_whose_answer_was_lost_is_published_once(
         append = impatient.journal.append
 
         def stop_and_append(topic: TopicName, records: list[NewRecord]) -> Any:
-            kafka_broker.signal(signal.SIGSTOP)
+            kafka_broker.pause()
             return append(topic, records)
 
         publisher = impatient.publisher()

@@ -194,7 +194,7 @@ def test_a_namespace_that_goes_in_the_middle_takes_everything_along(clusterwide_
     base = {"apiVersion": "mailboat.dev/v1alpha1"}
     reclaimed = {"topics": {"reclaimPolicy": "Delete"}, **JOURNAL}
     replicas.server.create(other, {**base, "kind": "Journal", "metadata": {"name": "main"}, "spec": reclaimed})
-    for number in range(20):
+    for number in range(10):
         metadata = {"name": f"author-{number}"}
         replicas.server.create(other, {**base, "kind": "Publisher", "metadata": metadata, "spec": PUBLISHER})
     replicas.wait(lambda: replicas.has(f"/apis/apps/v1/namespaces/{other}/statefulsets/author-0"))

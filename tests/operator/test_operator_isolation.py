@@ -14,7 +14,7 @@ import pytest
 
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
 pytestmark = pytest.mark.timeout(300)
-JOURNALS, TOPICS = 60, 5
+JOURNALS, TOPICS = 60, 2
 SECONDS = 15.0
 """On a busy machine; who was held up waited for half a minute. `test_operator_workers` proves the rule."""
 NONE = -(1 << 31)
