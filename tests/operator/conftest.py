@@ -341,7 +341,7 @@ class Replicas:
         started = time.monotonic()
         while not holds():
             assert time.monotonic() < started + seconds, self.logs()
-            time.sleep(0.1)  # each question costs the API server and this process some milliseconds of CPU
+            time.sleep(0.05)
         return time.monotonic() - started
 
     def end(self) -> None:
