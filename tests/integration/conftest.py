@@ -107,6 +107,11 @@ class Jackrabbit(JavaProgram):
         """Begin with an empty repository."""
         self.ask("reset", self.folder / "types.cnd")
 
+    def errors(self, package: Path) -> list[str]:
+        """What FileVault's validator refuses of a package: validator, place and message."""
+        found: list[str] = self.ask("validate", package, self.folder / "types.cnd")
+        return found
+
 
 @pytest.fixture(scope="session")
 def jackrabbit_process() -> Iterator[Jackrabbit]:
@@ -122,17 +127,27 @@ def jackrabbit(jackrabbit_process: Jackrabbit) -> Jackrabbit:
     return jackrabbit_process
 
 
+def maven_artifact(coordinates: str) -> Path:
+    """A zip from Maven Central, by `group:artifact:version:type`, fetched once."""
+
+    def fetch(into: Path) -> None:
+        copy = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy"  # newer ones insist on the parent's POM
+        run_maven(copy, f"-Dartifact={coordinates}", "-DoutputDirectory=.", folder=into)
+
+    (found,) = cached(coordinates.replace(":", "-"), fetch).glob("*.zip")
+    return found
+
+
+@pytest.fixture(scope="session")
+def public_package() -> Callable[[str], Path]:
+    """Fetches a package by its coordinates: `group:artifact:version:type`."""
+    return maven_artifact
+
+
 @pytest.fixture(scope="session")
 def core_components() -> Path:
     """A content package of AEM that Adobe publishes."""
-    name = CORE_COMPONENTS.replace(":", "-")
-
-    def fetch(into: Path) -> None:
-        copy = "org.apache.maven.plugins:maven-dependency-plugin:3.7.1:copy"
-        run_maven(copy, f"-Dartifact={CORE_COMPONENTS}", "-DoutputDirectory=.", folder=into)
-
-    (found,) = cached(name, fetch).glob("*.zip")
-    return found
+    return maven_artifact(CORE_COMPONENTS)
 
 
 @pytest.fixture(scope="session")

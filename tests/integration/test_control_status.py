@@ -120,6 +120,16 @@ class TestStatus:
         harbour.subscriber().announce(-1, next_offset=Offset(0))
         wait_until(lambda: [one.lag for one in room.status().subscribers] == [2])
 
+    @pytest.mark.parametrize("is_running", [False, True], ids=["home", "agent"])
+    def test_lag_counts_packages_of_followed_publishers_only(self, harbour: Harbour, is_running: bool) -> None:
+        room = harbour.room(is_running=is_running)
+        publish(room, 2)
+        publish(room, 3, OTHER)
+        harbour.subscriber(publishers=(AUTHOR,)).announce(0)  # as Sling, it tells its position now and then only
+        wait_until(lambda: room.status().subscribers and seen(room).lag == 1)
+        harbour.subscriber(publishers=(AUTHOR,)).announce(1)
+        wait_until(lambda: seen(room).lag == 0)
+
     def test_who_follows_all_is_waited_for_by_a_publisher_it_has_not_seen(
         self, harbour: Harbour, room: ControlRoom
     ) -> None:

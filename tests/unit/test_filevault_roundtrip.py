@@ -148,6 +148,49 @@ def test_a_file_with_a_mixin_is_laid_out_as_filevault_does() -> None:
     assert exchange.read(payload) == nodes
 
 
+def ordered(path: str, *names: str) -> Node:
+    return Node(NodePath(path), "nt:unstructured", (), (), names)
+
+
+def test_orders_for_repositories_name_only_nodes_of_the_package() -> None:
+    """An importer keeps a node of which there is an empty element, although the package replaces what is there."""
+    nodes = [ordered("/content", "gone", "b", "a"), ordered("/content/b", "gone"), ordered("/content/a", "x")]
+    nodes.append(Node(NodePath("/content/a/x"), "nt:file", ("mix:title",), (PNG,), ("gone",)))
+    kept = [ordered("/content", "b", "a"), ordered("/content/b"), ordered("/content/a", "x")]
+    kept.append(Node(NodePath("/content/a/x"), "nt:file", ("mix:title",), (PNG,), ()))
+    exchange = Exchange()
+    payload, summary = exchange.write(nodes, is_for_repositories=True)
+    assert by_path(exchange.read(payload)) == by_path(kept)
+    assert summary.tree_digest == tree_digest(kept)
+
+
+@pytest.mark.parametrize("shape", ["shallow", "between agents"])
+def test_orders_keep_names_of_nodes_that_the_package_does_not_replace(shape: str) -> None:
+    nodes = [ordered("/content", "b", "a")]
+    exchange = Exchange()
+    workspace = filter_for([CONTENT], []) if shape == "shallow" else None
+    payload, _ = exchange.write(nodes, workspace, is_for_repositories=shape == "shallow")
+    assert exchange.read(payload) == nodes
+
+
+def test_orders_of_ancestors_keep_the_root() -> None:
+    exchange, root = Exchange(), NodePath("/content/a")
+    above = (ordered("/content", "b", "a"),)
+    payload, _ = exchange.write([ordered(root)], filter_for((), [root]), ancestors=above, is_for_repositories=True)
+    assert exchange.read(payload) == [*above, ordered(root)]
+
+
+def test_access_control_lists_have_documents_of_their_own() -> None:
+    """An importer that can't apply one gives its document up: with the page around it, or alone."""
+    nodes = [ordered("/content", "rep:policy", "page"), Node(NodePath("/content/rep:policy"), "rep:ACL")]
+    nodes.append(Node(NodePath("/content/page"), "nt:unstructured"))
+    exchange = Exchange()
+    payload, _ = exchange.write(nodes, is_for_repositories=True)
+    content = [name for name in zipfile.ZipFile(io.BytesIO(payload)).namelist() if name.startswith("jcr_root/")]
+    assert sorted(content) == ["jcr_root/content/.content.xml", "jcr_root/content/_rep_policy/.content.xml"]
+    assert by_path(exchange.read(payload)) == by_path(nodes)
+
+
 def test_namespaces_may_come_to_light_with_the_nodes() -> None:
     found: dict[str, tuple[str, ...]] = {}
 

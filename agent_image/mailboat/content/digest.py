@@ -81,6 +81,16 @@ class TreeHash:
             self._close()
         opened.append((path, path[cut + 1 :].encode(), digest, []))
 
+    def amend(self, path: NodePath, digest: bytes) -> None:
+        """Give another `node_digest` to the node added last, or to one above it. Raises: ValueError for any other."""
+        wanted = "" if path == "/" else path
+        for index in range(len(self._open) - 1, -1, -1):
+            where, name, _, children = self._open[index]
+            if where == wanted:
+                self._open[index] = (where, name, digest, children)
+                return
+        raise ValueError(f"{path} is complete")
+
     def digest(self) -> bytes:
         """The digest of everything added, 32 bytes; more may be added only below what is open."""
         while len(self._open) > 1:

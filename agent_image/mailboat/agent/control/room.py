@@ -210,16 +210,22 @@ class ControlRoom:
         return forget_subscriber(self._workspace, parse_agent_name(subscriber))
 
     def _lag(self, one: Member, end: Offset) -> int | None:
-        """Packages between a position and the end; on a home the log is read for that where it may hold pieces."""
-        lag = one.lag(end)
+        """Packages that it has still to import, without those of publishers that it does not follow.
+
+        On a home the log is read for that, where it may hold pieces or packages of such publishers.
+        """
+        lag, view = one.lag(end), self._picture.view
         if not lag or one.next_offset is None:
             return lag
+        followed = one.follow if view.publishers.issuperset(one.follow) else ()
         if not self._followers.are_running:
-            if not are_pieces_cut(self._workspace.home.config) or lag > _MOST_COUNTED:
+            if not (followed or are_pieces_cut(self._workspace.home.config)) or lag > _MOST_COUNTED:
                 return lag
             self._picture.hear_packages()
             self._picture.count_down_to(one.next_offset)
-        return min(lag, self._picture.view.messages_from(one.next_offset))
+        if followed:
+            return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in followed))
+        return min(lag, view.messages_from(one.next_offset))
 
     def _room(self, publisher: str) -> PublisherRoom:
         for name, room in self._rooms.items():

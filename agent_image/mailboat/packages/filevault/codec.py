@@ -8,7 +8,7 @@ entries may be lost at any time.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -16,6 +16,7 @@ from mailboat.blobs.references import ReferenceCodec
 from mailboat.content.digest import TreeHash, node_digest
 from mailboat.errors import UsageError
 from mailboat.model.changes import TreeChange
+from mailboat.model.filters import ImportMode, WorkspaceFilter
 from mailboat.model.nodes import Binary, Node, PropertyType
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.archive_writer import LEVEL, ArchiveWriter, PackedContent
@@ -83,15 +84,18 @@ class FilevaultCodec:
         self._write_metadata(archive, contents)
         largest = None if contents.is_self_contained else contents.inline_binary_bytes
         namespaces = Declarations(contents, self._reading.namespaces.by_prefix)
-        layout = Layout(archive, LayoutSettings(namespaces, self._settings.references, largest))
+        total = _Total(contents)
+        owns = _ownership(contents.filter) if contents.is_for_repositories else None
+        settings = LayoutSettings(namespaces, self._settings.references, largest, owns, total.amend)
+        layout = Layout(archive, settings)
         for ancestor in contents.ancestors:
             layout.add_ancestor(ancestor)
-        total = _Total(contents)
         for ancestor in contents.ancestors if contents.is_for_repositories else ():
             check_node(ancestor, namespaces)
         for node, has_children in _with_lookahead(contents.nodes):
             if contents.is_for_repositories:
                 check_node(node, namespaces)
+            layout.write_before(node.path)  # which may amend the digests of nodes that are complete then
             total.add(node)
             layout.add(node, has_children=has_children)
         layout.finish()
@@ -169,6 +173,19 @@ class _Total:
         for one in node.properties:
             if one.type is PropertyType.BINARY:
                 self.content_bytes += sum(value.length_bytes for value in one.values if isinstance(value, Binary))
+
+    def amend(self, node: Node) -> None:
+        self.hash.amend(node.path, node_digest(node))
+
+
+def _ownership(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
+    """Whether a path is replaced, so that a node that is not in the package goes."""
+
+    def owns(path: NodePath) -> bool:
+        found = workspace.set_for(path)
+        return found is not None and found.mode is ImportMode.REPLACE and workspace.covers(path)
+
+    return owns
 
 
 def _manifest(contents: PackageContents) -> str:

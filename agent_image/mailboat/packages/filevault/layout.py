@@ -8,7 +8,7 @@ not on the size of the tree. What can't be told by FileVault's layout alone is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from mailboat.model.nodes import (
     Property,
     PropertyType,
 )
-from mailboat.model.paths import ROOT, NodePath, is_within, name_of, parent_of
+from mailboat.model.paths import ROOT, NodePath, child_of, is_within, name_of, parent_of
 from mailboat.packages.filevault.archive_tree import platform_path
 from mailboat.packages.filevault.archive_writer import ArchiveWriter
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES, PROBE_BYTES, ROOT_NAME, Mark, is_docview
@@ -48,6 +48,8 @@ from mailboat.packages.filevault.names import (
 )
 
 DOCUMENT_BYTES: Final = 256 * 1024
+POLICY_TYPES: Final = frozenset({"rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy"})
+"""An importer that can't apply one drops its whole document, hence one for each, as FileVault exports them."""
 _ATTRIBUTE_BYTES: Final = 8  # what stands around name and text, about
 
 
@@ -59,11 +61,16 @@ class LayoutSettings:
         namespaces: What to declare for prefixes.
         references: Writes the texts of binaries that are elsewhere.
         largest_carried_bytes: Binaries up to this size travel in the package; None means all do.
+        owns: Whether the package replaces what is at a path. An importer would keep a node of which there is an
+            element without anything in it, so those of missing nodes are left out. None keeps all names of an order.
+        on_shortened: Called with a node whose order lost names, before any node that is not below it is written.
     """
 
     namespaces: Mapping[str, str]
     references: ReferenceCodec
     largest_carried_bytes: int | None
+    owns: Callable[[NodePath], bool] | None = None
+    on_shortened: Callable[[Node], None] | None = None
 
 
 @dataclass(slots=True)
@@ -79,7 +86,8 @@ class _Open:
     """A node whose children may still come.
 
     `document` is None for a plain folder, which needs none; `depth` counts the elements around it in its document;
-    `file` is the entry that the bytes of its jcr:content may have, beside its directory.
+    `file` is the entry that the bytes of its jcr:content may have, beside its directory; `present` has the children
+    that came; `whole` is the node with the bytes that `file` or another entry has.
     """
 
     node: Node
@@ -91,6 +99,8 @@ class _Open:
     inlined: dict[str, str] = field(default_factory=dict)
     has_entries: bool = False
     file: str | None = None
+    present: set[str] = field(default_factory=set)
+    whole: Node | None = None
 
 
 class Layout:
@@ -105,7 +115,12 @@ class Layout:
     def add_ancestor(self, node: Node) -> None:
         """Add a node above the roots: always a document, since Jackrabbit chooses the type of a mere directory."""
         self._open.append(self._opened(node, platform_path(node.path), _Document(), 0))
+        self._open[-1].present.update(node.child_order or ())  # nothing below it is known yet
         self._close()
+
+    def write_before(self, path: NodePath) -> None:
+        """Write what no node from here on belongs to, as the next one is at `path`."""
+        self._parent_of(path)
 
     def add(self, node: Node, *, has_children: bool) -> None:
         """Add a covered node; its children, if it has any, must follow."""
@@ -171,6 +186,7 @@ class Layout:
         inner = Node(NodePath(f"{node.path}/{CONTENT_NODE}"), RESOURCE_TYPE, (), kept)
         document = _Document()
         opened = self._opened(outer, platform, document, 0)
+        opened.whole = node
         self._open.append(opened)
         content = self._opened(inner, f"{platform}/{platform_name(CONTENT_NODE)}", document, 1)
         opened.inlined[CONTENT_NODE] = format_element(CONTENT_NODE, content.attributes, (), (), 1)
@@ -178,12 +194,14 @@ class Layout:
 
     def _add_element(self, node: Node, platform: str, parent: _Open, document: _Document) -> None:
         """Write a node into its parent's document; the bytes of a file go beside its directory."""
+        whole = node
         if parent.file is not None and name_of(node.path) == CONTENT_NODE:
             name, data = name_of(parent.node.path), _bytes_of(node)
             if data is not None and not self._is_special(name, data):
                 self._archive.add_binary(parent.file, data, name)
                 node = replace(node, properties=tuple(one for one in node.properties if one.name != DATA_PROPERTY))
         self._open.append(self._opened(node, platform, document, parent.depth + 1))
+        self._open[-1].whole = whole
 
     # -------------------------------------------------------------------------------------------------- documents
 
@@ -231,10 +249,9 @@ class Layout:
         while self._open:
             last = self._open[-1]
             above = last.node.path
-            if above == parent and path != above:
-                return last
             if path != above and is_within(path, above):
-                return None
+                last.present.add(path[len(above) :].lstrip("/").partition("/")[0])
+                return last if above == parent else None
             self._close()
         return None
 
@@ -248,6 +265,7 @@ class Layout:
                 self._archive.add_directory(f"{closed.platform}/")
             return
         name = name_of(closed.node.path)
+        self._shorten_order(closed)
         children, marks = _children_texts(closed)
         tag = xml_name(name) if closed.depth else ROOT_NAME
         closed.document.prefixes |= element_prefixes([name, *(closed.node.child_order or ())])
@@ -268,6 +286,23 @@ class Layout:
                 limit=MAX_DOCUMENT_BYTES,
             )
         self._archive.add(f"{closed.platform}/{CONTENT_XML}", content)
+
+    def _shorten_order(self, closed: _Open) -> None:
+        node, owns = closed.node, self._settings.owns
+        if not node.child_order or owns is None:
+            return
+        kept = tuple(
+            name
+            for name in node.child_order
+            if name in closed.present or name in closed.inlined or not owns(child_of(node.path, name))
+        )
+        if len(kept) == len(node.child_order):
+            return
+        closed.node = replace(node, child_order=kept)
+        if not kept and Mark.ORDERED not in closed.marks:
+            closed.marks.append(Mark.ORDERED)
+        if self._settings.on_shortened is not None:
+            self._settings.on_shortened(replace(closed.whole or node, child_order=kept))
 
 
 def _below(parent: _Open, node: Node) -> str:
@@ -298,6 +333,8 @@ def _is_simple_file(node: Node) -> bool:
 
 def _takes_in(parent: _Open, node: Node) -> bool:
     """Whether the parent's document may hold the node: if there is room, and its order does not forbid it."""
+    if node.primary_type in POLICY_TYPES:
+        return False
     order = parent.node.child_order
     has_room = parent.document is not None and parent.document.size < DOCUMENT_BYTES
     return has_room and (order is None or name_of(node.path) in order)

@@ -28,9 +28,19 @@ import javax.jcr.SimpleCredentials;
 import javax.jcr.Value;
 import javax.jcr.nodetype.NodeType;
 import org.apache.jackrabbit.api.JackrabbitRepository;
+import org.apache.jackrabbit.api.JackrabbitWorkspace;
+import org.apache.jackrabbit.api.security.authorization.PrivilegeManager;
 import org.apache.jackrabbit.commons.cnd.CndImporter;
 import org.apache.jackrabbit.oak.Oak;
 import org.apache.jackrabbit.oak.jcr.Jcr;
+import org.apache.jackrabbit.oak.security.internal.SecurityProviderBuilder;
+import org.apache.jackrabbit.oak.spi.security.ConfigurationParameters;
+import org.apache.jackrabbit.oak.spi.security.SecurityProvider;
+import org.apache.jackrabbit.oak.spi.security.authorization.AuthorizationConfiguration;
+import org.apache.jackrabbit.oak.spi.security.user.UserConfiguration;
+import org.apache.jackrabbit.oak.spi.security.user.UserConstants;
+import org.apache.jackrabbit.oak.spi.xml.ImportBehavior;
+import org.apache.jackrabbit.oak.spi.xml.ProtectedItemImporter;
 import org.apache.jackrabbit.vault.fs.api.PathFilterSet;
 import org.apache.jackrabbit.vault.fs.api.ProgressTrackerListener;
 import org.apache.jackrabbit.vault.fs.config.DefaultMetaInf;
@@ -41,6 +51,7 @@ import org.apache.jackrabbit.vault.fs.io.Importer;
 import org.apache.jackrabbit.vault.fs.io.ZipArchive;
 import org.apache.jackrabbit.vault.fs.io.ZipStreamArchive;
 import org.apache.jackrabbit.vault.packaging.ExportOptions;
+import org.apache.jackrabbit.vault.packaging.VaultPackage;
 import org.apache.jackrabbit.vault.packaging.impl.PackageManagerImpl;
 import org.apache.jackrabbit.vault.util.PlatformNameFormat;
 
@@ -75,8 +86,14 @@ public final class Exchange {
                 return importPackage(words[1], true);
             case "import-file":
                 return importPackage(words[1], false);
+            case "install":
+                return install(words[1]);
             case "export":
                 return export(words);
+            case "repack":
+                return repack(words[1], words[2]);
+            case "validate":
+                return list(Validation.messages(new File(words[1]), new File(words[2])));
             case "dump":
                 return dump(words[1]);
             case "stream":
@@ -94,26 +111,35 @@ public final class Exchange {
             session.logout();
             ((JackrabbitRepository) repository).shutdown();
         }
-        repository = new Jcr(new Oak()).createRepository();
+        repository = new Jcr(new Oak()).with(likeAem()).createRepository();
         session = repository.login(new SimpleCredentials("admin", "admin".toCharArray()));
         String definitions = Files.readString(Path.of(types), StandardCharsets.UTF_8);
         CndImporter.registerNodeTypes(new StringReader(definitions), session);
+        session.getWorkspace().getNamespaceRegistry().registerNamespace("crx", "http://www.day.com/crx/1.0");
+        PrivilegeManager privileges = ((JackrabbitWorkspace) session.getWorkspace()).getPrivilegeManager();
+        privileges.registerPrivilege("crx:replicate", false, new String[0]);
         return "null";
+    }
+
+    /** Users and groups below /home, and access control entries of principals that are not there, as AEM has them. */
+    private static SecurityProvider likeAem() {
+        ConfigurationParameters lenient =
+                ConfigurationParameters.of(ProtectedItemImporter.PARAM_IMPORT_BEHAVIOR, ImportBehavior.NAME_BESTEFFORT);
+        ConfigurationParameters users = ConfigurationParameters.of(
+                lenient,
+                ConfigurationParameters.of(
+                        UserConstants.PARAM_USER_PATH, "/home/users", UserConstants.PARAM_GROUP_PATH, "/home/groups"));
+        return SecurityProviderBuilder.newBuilder()
+                .with(ConfigurationParameters.of(
+                        UserConfiguration.NAME, users, AuthorizationConfiguration.NAME, lenient))
+                .build();
     }
 
     /** Import through the streaming reader, as Sling does, or through the random-access one, as the package manager does. */
     private String importPackage(String file, boolean isStreamed) throws Exception {
         List<String> problems = new ArrayList<>();
         ImportOptions options = new ImportOptions();
-        options.setListener(new ProgressTrackerListener() {
-            @Override
-            public void onMessage(Mode mode, String action, String path) {}
-
-            @Override
-            public void onError(Mode mode, String path, Exception error) {
-                problems.add(path + ": " + describe(error));
-            }
-        });
+        options.setListener(collecting(problems));
         try (InputStream in = new FileInputStream(file)) {
             Archive archive = isStreamed ? new ZipStreamArchive(in) : new ZipArchive(new File(file));
             archive.open(true);
@@ -125,6 +151,43 @@ public final class Exchange {
         }
         session.save();
         return list(problems);
+    }
+
+    private static ProgressTrackerListener collecting(List<String> problems) {
+        return new ProgressTrackerListener() {
+            @Override
+            public void onMessage(Mode mode, String action, String path) {}
+
+            @Override
+            public void onError(Mode mode, String path, Exception error) {
+                problems.add(path + ": " + describe(error));
+            }
+        };
+    }
+
+    /** Import as the package manager installs, with the access control and the rules that the package asks for. */
+    private String install(String file) throws Exception {
+        List<String> problems = new ArrayList<>();
+        ImportOptions options = new ImportOptions();
+        options.setListener(collecting(problems));
+        try (VaultPackage opened = new PackageManagerImpl().open(new File(file))) {
+            opened.extract(session, options);
+        }
+        session.save();
+        return list(problems);
+    }
+
+    /** Export what a package covers, by its own filter, into another one. */
+    private String repack(String original, String file) throws Exception {
+        ExportOptions options = new ExportOptions();
+        try (VaultPackage opened = new PackageManagerImpl().open(new File(original))) {
+            DefaultMetaInf metadata = new DefaultMetaInf();
+            metadata.setFilter(opened.getMetaInf().getFilter());
+            metadata.setProperties(opened.getMetaInf().getProperties());
+            options.setMetaInf(metadata);
+        }
+        new PackageManagerImpl().assemble(session, options, new File(file)).close();
+        return "null";
     }
 
     /** Export roots into a package: file, "binaryless" or "full", roots. */

@@ -1,0 +1,234 @@
+"""Public content packages of AEM: published, imported, packed again, and compared in Oak with the original.
+
+What Oak holds after our package must be what it holds after the original, but for what FileVault's own pack of the
+original loses. FileVault's validator must not report an error that it does not report for the original.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mailboat.agent.composition import Workspace, initialise, package_limits, package_registry
+from mailboat.agent.home import create_home
+from mailboat.agent.locations import open_source
+from mailboat.agent.package_files import PackageFiles
+from mailboat.agent.subscribing import SubscriberProcess, subscription_of
+from mailboat.clock import SystemClock
+from mailboat.config.document import (
+    Config,
+    LimitsConfig,
+    PackageType,
+    PublisherConfig,
+    SubscriberAgentConfig,
+    Transfer,
+)
+from mailboat.content.digest import source_digest
+from mailboat.model.identifiers import AgentName
+from mailboat.model.messages import Action
+from mailboat.model.nodes import Node
+from mailboat.model.paths import NodePath, ancestors_of, parent_of
+from mailboat.packages.filevault.sources import VaultSource, open_archive_source
+from mailboat.publisher.requests import DistributionRequest
+from mailboat.subscriber.subscription import Until
+
+LONG = pytest.mark.long("public-packages")
+WKND, CORE, ACS = (
+    "com.adobe.aem.guides:aem-guides-wknd",
+    "com.adobe.cq:core.wcm.components",
+    "com.adobe.acs:acs-aem-commons",
+)
+SHORT = [f"{CORE}.config:2.26.0:zip", f"{WKND}.ui.apps:3.2.0:zip"]
+WITHIN = "#jcr_root/etc/packages/adobe/consulting/acs-aem-commons"
+PACKAGES = [
+    *SHORT,
+    f"{WKND}.ui.content:3.2.0:zip",
+    f"{WKND}.ui.content.sample:3.2.0:zip",
+    f"{WKND}.ui.apps:1.0.0:zip",
+    f"{WKND}.ui.content:1.0.0:zip",
+    f"{WKND}.ui.content.sample:1.0.0:zip",
+    f"{CORE}.content:2.26.0:zip",
+    f"{CORE}.examples.ui.apps:2.26.0:zip",
+    f"{CORE}.examples.ui.content:2.26.0:zip",
+    f"{ACS}-ui.apps:6.15.4:zip",
+    f"{ACS}-ui.content:6.15.4:zip",
+    f"{ACS}-content:4.8.4:zip",
+    f"{ACS}-content:4.8.4:zip{WITHIN}-ui.apps-4.8.4.zip",
+    f"{ACS}-content:4.8.4:zip{WITHIN}-ui.content-4.8.4.zip",
+]
+"""Maven coordinates, and after a `#` the entry of a package within."""
+
+OF_THE_REPOSITORY = ("/jcr:system", "/oak:index", "/rep:")
+TARGETS = ("files:{}/files", "generations:{}/generations", "sqlite:{}/target.db")
+ROUTES = [(kind, how) for kind in PackageType for how in (Transfer.REFERENCE, Transfer.CHUNKS)]
+
+Lines = dict[tuple[str, str], Any]
+"""A repository: what is at a path, by `type`, `mixins`, `children` or `@property`."""
+
+
+def test_the_corpus_has_at_least_ten_packages() -> None:
+    assert len(set(PACKAGES)) == len(PACKAGES) >= 10
+
+
+@pytest.mark.costly("one JVM with Oak, FileVault and the validator, and four imports into it")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("coordinates", [one if one in SHORT else pytest.param(one, marks=LONG) for one in PACKAGES])
+def test_a_public_package_arrives_in_oak_as_the_original(
+    coordinates: str, public_package: Callable[[str], Path], jackrabbit: Any, tmp_path: Path
+) -> None:
+    artifact, _, entry = coordinates.partition("#")
+    original = public_package(artifact) if not entry else unpacked(public_package(artifact), entry, tmp_path)
+    expected = expectation(jackrabbit, original, tmp_path)
+    with closing(open_archive_source(original)) as source:
+        content = Content.of(source)
+        packed = set()
+        for kind, how in ROUTES:
+            for copy in copies(content, source, PublisherConfig(package_type=kind, transfer=how), tmp_path):
+                assert digest(copy, content) == digest(source, content)
+                packed.add(packed_again(copy, content, tmp_path))
+    assert len(packed) == 1, "the same content makes the same package"
+    ours = tmp_path / "ours.zip"
+    ours.write_bytes(packed.pop())
+
+    more = Counter(jackrabbit.errors(ours)) - Counter(jackrabbit.errors(original))
+    assert list(more) == []
+    jackrabbit.reset()
+    assert without_causes(jackrabbit.ask("install", ours)) == expected.problems
+    different = differences(expected.lines, lines(jackrabbit), content) - expected.loose
+    assert {where: expected.lines.get(where) for where in different} == {}
+
+
+# ------------------------------------------------------------------------------------------------- the original
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What Oak holds after the original, and where it may hold something else after another import of it.
+
+    Attributes:
+        lines: The repository.
+        loose: What two imports of the original differ in (times, new identifiers), and what FileVault's own pack loses.
+        problems: The nodes that FileVault could not import, such as policies that this Oak does not know.
+    """
+
+    lines: Lines
+    loose: set[tuple[str, str]]
+    problems: set[str]
+
+
+def expectation(jackrabbit: Any, original: Path, folder: Path) -> Expectation:
+    problems = without_causes(jackrabbit.ask("install", original))
+    first = lines(jackrabbit)
+    jackrabbit.ask("repack", original, folder / "theirs.zip")
+    loose = set()
+    for file in (original, folder / "theirs.zip"):
+        jackrabbit.reset()
+        jackrabbit.ask("install", file)
+        loose |= changed(first, lines(jackrabbit))
+    return Expectation(first, loose, problems)
+
+
+def lines(jackrabbit: Any) -> Lines:
+    found: Lines = {}
+    for node in jackrabbit.ask("dump", "/"):
+        path = node["path"]
+        if path == "/" or path.startswith(OF_THE_REPOSITORY):
+            continue
+        found[path, "type"], found[path, "mixins"] = node["type"], sorted(node["mixins"])
+        if node["is_ordered"]:
+            found[path, "children"] = node["children"]
+        found |= {(path, f"@{name}"): value for name, value in node["properties"].items()}
+    return found
+
+
+def changed(left: Lines, right: Lines) -> set[tuple[str, str]]:
+    return {where for where in left.keys() | right.keys() if left.get(where) != right.get(where)}
+
+
+def differences(theirs: Lines, ours: Lines, content: Content) -> set[tuple[str, str]]:
+    """Where two repositories differ, but for the order of children that no document names, which nothing prescribes."""
+
+    def ordered(found: Lines, where: tuple[str, str]) -> tuple[set[str], list[str]]:
+        named, names = content.orders.get(where[0], ()), found.get(where, [])
+        return set(names), [name for name in names if name in named]
+
+    return {
+        where
+        for where in changed(theirs, ours)
+        if where[1] != "children" or ordered(theirs, where) != ordered(ours, where)
+    }
+
+
+def without_causes(problems: list[str]) -> set[str]:
+    return {one.partition(": ")[0] for one in problems}
+
+
+def unpacked(outer: Path, entry: str, folder: Path) -> Path:
+    inner = folder / Path(entry).name
+    with zipfile.ZipFile(outer) as archive:
+        inner.write_bytes(archive.read(entry))
+    return inner
+
+
+# ---------------------------------------------------------------------------------------------------- the product
+
+
+@dataclass(frozen=True)
+class Content:
+    """What of a package is published: the nodes that its filter covers, and their orders of children."""
+
+    request: DistributionRequest
+    orders: Mapping[str, tuple[str, ...]]
+    namespaces: Mapping[str, str]
+    properties: Mapping[str, str]
+
+    @staticmethod
+    def of(source: VaultSource) -> Content:
+        assert source.filter is not None
+        nodes: dict[NodePath, Node] = {}
+        for one in source.filter.sets:
+            nodes |= {node.path: node for node in source.walk(one.root)}
+        covered = {path for path in nodes if source.filter.covers(path)}
+        above_others = {above for path in nodes.keys() - covered for above in ancestors_of(path)}
+        deep = {path for path in covered if path not in above_others}
+        tops = [path for path in nodes if path in covered and parent_of(path) not in deep]
+        request = DistributionRequest(Action.ADD, tuple(tops), frozenset(path for path in tops if path in deep))
+        orders = {path: node.child_order for path, node in nodes.items() if node.child_order}
+        return Content(request, orders, dict(source.namespaces()), source.package_properties())
+
+
+def copies(content: Content, source: VaultSource, config: PublisherConfig, folder: Path) -> Iterator[Any]:
+    """Publish the content once, and import it into every kind of target."""
+    place = folder / f"{config.package_type}-{config.transfer}"
+    home = create_home(place / "home", Config(publisher=config))
+    with initialise(home):
+        pass
+    with Workspace(home, SystemClock()) as workspace:
+        workspace.publisher("author").publish(content.request, source)
+        for target in TARGETS:
+            where = target.format(place)
+            name = AgentName(where.partition(":")[0])
+            subscription = subscription_of(home, SubscriberAgentConfig(name, where))
+            with closing(SubscriberProcess(workspace, subscription, lambda _: None)) as process:
+                process.claim()
+                process.run(Until.CAUGHT_UP)
+            with closing(open_source(where)) as copy:
+                yield copy
+
+
+def digest(source: Any, content: Content) -> dict[str, bytes]:
+    return {path: source_digest(source, path) for path in content.request.deep_paths}
+
+
+def packed_again(copy: Any, content: Content, folder: Path) -> bytes:
+    # A target does not know the namespaces of its prefixes, so they come from the configuration.
+    files = PackageFiles(package_registry(content.namespaces), package_limits(LimitsConfig()))
+    into = folder / "packed.zip"
+    files.build(content.request, copy, into, "filevault", dict(content.properties))
+    return into.read_bytes()
