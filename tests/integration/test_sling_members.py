@@ -284,6 +284,40 @@ def test_our_publisher_clears_a_package_that_theirs_can_not_import(members: Memb
     assert (command.offset, command.state) == (stuck, "sent")
     await_value(lambda: members.statuses(SLING_EDGE), lambda told: told == {stuck: PackageStatus.REMOVED})
     await_value(lambda: members.room.queue(AUTHOR, SLING_EDGE).items, lambda items: items == ())
+    assert members.room.command(AUTHOR, command.command_id).state == "sent"
+
+
+@pytest.mark.long("java")
+def test_lag_of_their_subscriber_counts_packages_of_its_publishers_only(members: Members) -> None:
+    (members.content).mkdir()
+    (members.content / "page.html").write_text("hello")
+    members.let_sling_subscribe()
+    imported = members.publish("/page.html")
+    await_value(lambda: members.statuses(SLING_EDGE), lambda told: imported in told)
+    other = PackageMessage(SLING_ID, PackageId("other"), Action.ADD, BUILDER, SLING_AUTHOR, 3, b"bad")
+    for _ in range(6):
+        members.send(TopicRole.PACKAGE, other._replace(paths=(NodePath("/bad"),)))
+    (seen,) = await_value(
+        lambda: members.room.status().subscribers,
+        lambda found: found and found[0].next_offset == imported + 1 and found[0].lag == 0,
+    )
+    assert members.last_offset() >= imported + 6
+    assert seen.follow == (AUTHOR,)
+
+
+@pytest.mark.long("java")
+def test_their_subscriber_leaves_out_formats_that_it_does_not_know_and_ours_stops(members: Members) -> None:
+    members.content.mkdir()
+    (members.content / "page.html").write_text("hello")
+    members.let_sling_subscribe()
+    unknown = PackageMessage(SLING_ID, PackageId("unknown"), Action.ADD, "durbo", AUTHOR, 3, b"bad")
+    left_out = members.send(TopicRole.PACKAGE, unknown._replace(paths=(NodePath("/bad"),)))
+    imported = members.publish("/page.html")
+    told = await_value(lambda: members.statuses(SLING_EDGE), lambda told: imported in told)
+    assert left_out not in told
+    members.subscribe()
+    failed = await_value(lambda: members.told(DiscoveryMessage, EDGE)[-1], lambda told: told.cause is not None)
+    assert failed.cause.code == "UnknownPackageType"
 
 
 @pytest.mark.long("java")
@@ -291,8 +325,13 @@ def test_what_theirs_gives_up_is_among_our_errors(members: Members) -> None:
     members.let_sling_subscribe(max_retries=0)
     bad = PackageMessage(SLING_ID, PackageId("bad"), Action.ADD, BUILDER, AUTHOR, 3, b"bad", paths=(NodePath("/bad"),))
     given_up = members.send(TopicRole.PACKAGE, bad)
-    (error,) = await_value(members.room.errors)
+    (error,) = await_value(lambda: members.room.errors().items)
     assert (error.subscriber, error.publisher, error.offset, error.paths) == (SLING_EDGE, AUTHOR, given_up, ("/bad",))
+    assert (error.attempts, error.error, error.given_up_ms is None) == (0, None, False)  # 0 is shown as unknown
+    (command,) = members.room.redrive(SLING_EDGE, [given_up])
+    later = members.send(TopicRole.PACKAGE, bad._replace(package_id=PackageId("later")))
+    await_value(lambda: members.statuses(SLING_EDGE), lambda told: later in told)
+    assert [one.state for one in members.room.redrive(SLING_EDGE, [given_up])] == [command.state] == ["sent"]
 
 
 @pytest.mark.long("java")

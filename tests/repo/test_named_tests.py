@@ -11,7 +11,7 @@ NAMED = re.compile(r"`(test_\w+)`")
 DEFINED = re.compile(r"^\s*def (test_\w+)\(", flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ["docs/large-packages.md", "docs/retention.md"])
+@pytest.mark.parametrize("page", ["docs/interoperability.md", "docs/large-packages.md", "docs/retention.md"])
 def test_what_a_page_says_that_holds_is_shown_by_tests_that_are_there(root: Path, page: str) -> None:
     modules = (root / "tests").rglob("test_*.py")
     defined = {name for module in modules for name in DEFINED.findall(module.read_text())}
