@@ -184,7 +184,6 @@ class Content:
 
     request: DistributionRequest
     orders: Mapping[str, tuple[str, ...]]
-    namespaces: Mapping[str, str]
     properties: Mapping[str, str]
 
     @staticmethod
@@ -199,7 +198,7 @@ class Content:
         tops = [path for path in nodes if path in covered and parent_of(path) not in deep]
         request = DistributionRequest(Action.ADD, tuple(tops), frozenset(path for path in tops if path in deep))
         orders = {path: node.child_order for path, node in nodes.items() if node.child_order}
-        return Content(request, orders, dict(source.namespaces()), source.package_properties())
+        return Content(request, orders, source.package_properties())
 
 
 def copies(content: Content, source: VaultSource, config: PublisherConfig, folder: Path) -> Iterator[Any]:
@@ -236,8 +235,7 @@ def digest(source: Any, content: Content) -> bytes:
 
 
 def packed_again(copy: Any, content: Content, folder: Path) -> bytes:
-    # A target does not know the namespaces of its prefixes, so they come from the configuration.
-    files = PackageFiles(package_registry(content.namespaces), package_limits(LimitsConfig()))
+    files = PackageFiles(package_registry(), package_limits(LimitsConfig()))
     into = folder / "packed.zip"
     files.build(content.request, copy, into, "filevault", dict(content.properties))
     return into.read_bytes()
