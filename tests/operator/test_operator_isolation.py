@@ -15,8 +15,8 @@ import pytest
 POOL = {"journalRef": {"name": "main"}, "target": {"generations": {"volume": {"size": "1Gi"}}}}
 pytestmark = pytest.mark.timeout(300)
 JOURNALS, TOPICS = 60, 2
-SECONDS = 15.0
-"""On a busy machine; who was held up waited for half a minute. `test_operator_workers` proves the rule."""
+SECONDS = 25.0
+"""At load 50; who was held up waited for half a minute. `test_operator_workers` proves the rule."""
 NONE = -(1 << 31)
 
 
