@@ -34,8 +34,8 @@ from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
+from mailboat.model.requests import DistributionRequest
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
-from mailboat.publisher.requests import DistributionRequest
 from mailboat.subscriber.subscription import Until
 
 LONG = pytest.mark.long("public-packages")
