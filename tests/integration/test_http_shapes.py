@@ -382,6 +382,31 @@ def test_a_form_that_fails_is_answered_as_in_the_original(
     assert ("retry-after" in answer.headers) is (status == 503)
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"paths": "/b"}, "'paths'"),
+        ({"Deep": "true"}, "'Deep'"),
+        ({"deep": "yes"}, "deep must be"),
+        ({"deep": ["false", "true"]}, "deep is given"),
+    ],
+)
+def test_form_fields_that_sling_ignores_are_refused_by_name(
+    agent: httpx2.Client, control: FakeControl, fields: dict[str, Any], named: str
+) -> None:
+    answer = agent.post(SLING, data={"action": "ADD", "path": "/a", **fields})
+    assert (answer.status_code, answer.json()["state"]) == (400, "DROPPED")
+    assert named in answer.json()["message"]
+    assert control.status().journal.next_offset == 3
+
+
+def test_form_fields_of_slings_engine_are_ignored(agent: httpx2.Client) -> None:
+    engine = {"_charset_": "utf-8", ":cq_csrf_token": "x"}
+    assert agent.post(SLING, data={"action": "ADD", "path": "/a", **engine}).status_code == 202
+    answer = agent.post(f"{SLING}/queues/{QUEUE}", data={"operation": "delete", "from": "other", **engine})
+    assert (answer.status_code, "'from'" in answer.json()["detail"]) == (400, True)
+
+
 def test_an_agent_that_is_not_there_is_404(agent: httpx2.Client) -> None:
     nobody = SLING.replace("author", "nobody")
     assert agent.post(nobody, data={"action": "ADD", "path": "/a"}).json() == {"message": "agent not found"}

@@ -54,7 +54,8 @@ router = APIRouter(prefix="/libs/sling/distribution/services", tags=["sling"])
 _AGENT_PATH: Final = "/agents/{agent}"
 _PAGE: Final = 1000
 _MAX_FIELDS: Final = 1100
-_TRUE: Final = "true"
+_TOLD: Final = 100
+"""Characters of a name that is shown."""
 
 AgentListing = Annotated[
     str,
@@ -163,11 +164,13 @@ _QUEUE_FORM: Final = _form(
 async def sling_distribute(agent: PublisherName, request: Request, ports: Ports, call: CurrentCall) -> Response:
     """Fields: `action`, `path` (as often as needed), and `deep=true` where subtrees are meant."""
     fields = await _fields(request)
-    deep = str(fields.get("deep", "")).lower() == _TRUE
     paths = _texts(fields, "path")
-    document = RequestDocument(str(fields.get("action", "")).upper(), paths, paths if deep else ())
-    call.what |= {"publisher": agent, "action": document.action, "paths": len(paths)}
+    call.what |= {"publisher": agent, "paths": len(paths)}
     try:
+        _check_names(fields, single={"action", "deep"}, repeated={"path"})
+        action = str(fields.get("action", "")).upper()
+        document = RequestDocument(action, paths, paths if _is_deep(fields) else ())
+        call.what |= {"action": action}
         wanted = checked_request(document, call, request.headers.get("idempotency-key"))
         made = await run_in_threadpool(ports.control.distribute, agent, wanted)
     except AccessDeniedError:
@@ -258,6 +261,7 @@ async def sling_delete(
     fields = await _fields(request)
     queue = selected(selection).name
     call.what |= {"publisher": agent, "queue": queue}
+    _check_names(fields, single={"operation", "limit"}, repeated={"id"})
     if fields.get("operation") != "delete":
         raise UsageError("operation must be delete: items can't be copied or moved between queues that are views")
     ids = _texts(fields, "id")
@@ -333,6 +337,31 @@ async def _fields(request: Request) -> FormData:
     """The form's fields, with those of the query: the original takes either."""
     form = await request.form(max_files=0, max_fields=_MAX_FIELDS)
     return FormData([*request.query_params.multi_items(), *form.multi_items()])
+
+
+def _check_names(fields: FormData, single: set[str], repeated: set[str]) -> None:
+    """Refuse fields that would be ignored, and second values of which one would count.
+
+    `_charset_` and names such as `:cq_csrf_token` are addressed to Sling's engine; its servlets ignore them as well.
+
+    Raises: UsageError.
+    """
+    named = [name for name in fields if name != "_charset_" and not name.startswith(":")]
+    unknown = sorted(set(named) - single - repeated)
+    if unknown:
+        known = ", ".join(sorted({*single, *repeated}))
+        raise UsageError(f"unknown form field {unknown[0][:_TOLD]!r}; known fields: {known}")
+    for name in sorted(single):
+        if len(fields.getlist(name)) > 1:
+            raise UsageError(f"the form field {name} is given more than once")
+
+
+def _is_deep(fields: FormData) -> bool:
+    """Whether subtrees are meant. Raises: UsageError: Sling would take anything unknown for false."""
+    text = str(fields.get("deep", "false")).lower()
+    if text not in {"true", "false", ""}:
+        raise UsageError("deep must be true or false")
+    return text == "true"
 
 
 def _texts(fields: FormData, name: str) -> tuple[str, ...]:
