@@ -37,6 +37,16 @@ class Watching(Protocol):
         """The calling thread ends as it should."""
 
 
+def heartbeat(clock: Clock) -> Callable[[float], None]:
+    """Return what code below a turn calls after progress, with the seconds for which it may be silent now."""
+    return clock.beat if isinstance(clock, Watching) else _unwatched
+
+
+def _unwatched(wait_seconds: float) -> None:
+    """Do nothing: the clock watches no threads."""
+    del wait_seconds
+
+
 class Care(Frozen):
     """How a worker is treated.
 
@@ -72,12 +82,13 @@ class Worker:
         Args:
             name: Of the thread, behind `mailboat-`.
             turn: One step of the work, in the thread. It gives the seconds until the next one, or None: it is done.
-            clock: Time. Liveness goes by it, so a long turn asks it, or `is_stopping`, now and then.
+            clock: Time, and liveness: a long turn asks `is_stopping`, or calls its `heartbeat`, when it made progress.
             care: How it is treated.
         """
         self._turn = turn
         self._clock = clock
         self._watch = clock if isinstance(clock, Watching) else None
+        self._beat = heartbeat(clock)
         self._care = care
         self._stopping = threading.Event()
         self._woken = threading.Event()
@@ -110,8 +121,7 @@ class Worker:
     @property
     def is_stopping(self) -> bool:
         """Whether it was asked to stop. A long turn asks for it, which also counts as progress."""
-        if self._watch is not None:
-            self._watch.beat()
+        self._beat(0.0)
         return self._stopping.is_set()
 
     def start(self) -> None:
@@ -129,6 +139,7 @@ class Worker:
 
     def rest(self, seconds: float) -> bool:
         """Wait inside a turn; only a stop ends it, and then it is True."""
+        self._beat(seconds)
         return self._clock.wait(self._stopping, seconds)
 
     def succeeded(self) -> None:
@@ -182,6 +193,7 @@ class Worker:
         if pause is None:
             return True
         if pause > 0 and not self._stopping.is_set():  # a stop that came before the last wake-up was taken back
+            self._beat(pause)
             self._clock.wait(self._woken, pause)
         return False
 

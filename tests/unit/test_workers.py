@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 from mailboat.agent.pulse import PulsingClock
+from mailboat.clock import Clock
 from mailboat.errors import JournalUnavailableError
+from mailboat.subscriber.guarding import ImportGuard
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
-from mailboat.workers import Care, Worker
+from mailboat.workers import Care, Worker, heartbeat
 
 
 class Turns:
@@ -155,6 +158,39 @@ def test_a_turn_that_neither_asks_the_time_nor_waits_is_stuck_after_its_time(
     stuck.release.set()
     assert worker.join(PATIENCE_SECONDS)
     assert clock.stuck() == []
+
+
+@pytest.mark.parametrize("question", [Clock.now, Clock.monotonic, lambda clock: clock.wait(threading.Event(), 1.0)])
+def test_a_loop_within_a_turn_that_only_polls_is_stuck(question: Callable[[Clock], object]) -> None:
+    inner = SkippingClock()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock.began("w", None)
+    for _ in range(11):
+        inner.advance(1.0)
+        question(clock)
+    assert clock.stuck() == ["w"]
+
+
+def test_progress_below_a_turn_keeps_it_alive_and_announces_a_pause() -> None:
+    inner = ManualClock()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    clock.began("w", None)
+    for pause in (0.0, 100.0):
+        inner.advance(9.0)
+        heartbeat(clock)(pause)
+    inner.advance(109.0)
+    assert clock.stuck() == []
+
+
+def test_each_record_of_an_import_is_progress() -> None:
+    inner = ManualClock()
+    clock = PulsingClock(inner, stall_seconds=10.0)
+    guard = ImportGuard(clock, timeout_seconds=None)
+    clock.began("w", None)
+    for _ in range(3):
+        inner.advance(9.0)
+        guard.check()
+        assert clock.stuck() == []
 
 
 def test_a_long_turn_that_asks_whether_to_stop_is_not_stuck() -> None:

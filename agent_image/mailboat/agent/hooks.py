@@ -25,6 +25,7 @@ from mailboat.errors import ProcessorFailedError
 from mailboat.model.identifiers import AgentName
 from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.processors import ProcessedPackage, Processors
+from mailboat.workers import heartbeat
 
 if TYPE_CHECKING:
     import subprocess
@@ -98,6 +99,7 @@ class CommandHook:
     def _await(self, process: subprocess.Popen[bytes], package: ProcessedPackage) -> None:
         import subprocess
 
+        heartbeat(self._clock)(self._timeout_seconds)
         deadline = Deadline(self._clock, self._timeout_seconds)
         while process.poll() is None:
             if deadline.is_over():

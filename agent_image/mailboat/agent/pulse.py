@@ -1,9 +1,10 @@
 """Tells whether threads make progress: liveness by heartbeats.
 
 A `Worker` beats between its turns, before its pauses, and whenever a long turn asks whether to stop. Code below a turn
-that knows no worker, such as a journal's reader, beats by the time that it asks of this clock or waits on it, and says
-for how long. A thread without a beat for long after its wait was over is stuck: in a call that does not return, or in a
-lock that is never released. Every worker that was given this clock is watched from its beginning to its end.
+beats when it made progress: a record was read or imported. Asking for the time, or waiting, is no progress: a loop that
+polls without an end does both. A thread without a beat for long after its pause was over is stuck: in a call that does
+not return, in such a loop, or in a lock that is never released. Every worker that was given this clock is watched from
+its beginning to its end.
 """
 
 from __future__ import annotations
@@ -41,21 +42,15 @@ class PulsingClock:
 
     def now(self) -> datetime:
         """See `Clock`."""
-        self.beat()
         return self._clock.now()
 
     def monotonic(self) -> float:
         """See `Clock`."""
-        self.beat()
         return self._clock.monotonic()
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
         """See `Clock`."""
-        self.beat(timeout_seconds)
-        try:
-            return self._clock.wait(event, timeout_seconds)
-        finally:
-            self.beat()
+        return self._clock.wait(event, timeout_seconds)
 
     def began(self, name: str, stall_seconds: float | None) -> None:
         """See `Watching`."""

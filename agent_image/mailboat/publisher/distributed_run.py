@@ -28,6 +28,7 @@ from mailboat.queues.reports import PackageReports
 from mailboat.queues.statuses import StatusFollower
 from mailboat.wire.events import decode_event, encode_event
 from mailboat.wire.messages import decode_message
+from mailboat.workers import heartbeat
 
 _LOG: Final = logging.getLogger(__name__)
 _READ: Final = ReadLimits(max_records=200)
@@ -92,6 +93,7 @@ class EventRun:
         self._settings = settings
         self._ports = ports
         journal, clock = ports.journal, ports.clock
+        self._beat = heartbeat(clock)
         self._identity = journal.identity(settings.package_topic)
         cursor = self._start()
         self._noted = cursor.next_offset
@@ -225,6 +227,7 @@ class EventRun:
         if fresh:
             records = [NewRecord(value, headers) for headers, value in map(encode_event, fresh)]
             self._event_offset = Offset(self._ports.journal.append(self._settings.event_topic, records)[-1] + 1)
+        self._beat(0.0)
         self._ports.failpoints.reach(Failpoint.EVENTS_APPENDED)
         for _ in ready:
             self._pending.popleft()
@@ -263,6 +266,7 @@ class EventRun:
         reader = self._ports.journal.reader(self._settings.event_topic, cursor.event_offset)
         try:
             while records := reader.read(_READ, 0.0).records:
+                self._beat(0.0)
                 for record in records:
                     event = _readable_event(record)
                     if event is not None and event.pub_agent_name == self._settings.publisher:

@@ -16,6 +16,7 @@ from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, Reco
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.messages import Message
 from mailboat.wire.messages import decode_message
+from mailboat.workers import heartbeat
 
 _READ: Final = ReadLimits(max_records=500)
 _NEVER: Final = Offset(1 << 63)
@@ -47,6 +48,7 @@ class StatusFollower:
         self._journal = journal
         self._topic = topic
         self._clock = clock
+        self._beat = heartbeat(clock)
         self._reader: JournalReader = journal.reader(topic, start)
         self._next_offset = self._reader.next_offset
         self._unheard: RecordBatch | None = None
@@ -93,6 +95,8 @@ class StatusFollower:
                 continue  # `journal verify` names it
             for listener in self._listeners:
                 listener.hear(message)
+        if batch.records:
+            self._beat(0.0)
         self._unheard = None
         self._next_offset = self._reader.next_offset
         return len(batch.records)

@@ -11,6 +11,7 @@ from mailboat.errors import ImportTimeoutError
 from mailboat.model.changes import TreeChange
 from mailboat.model.nodes import NodeRecord
 from mailboat.model.paths import NodePath
+from mailboat.workers import heartbeat
 
 _SLOW_SECONDS: Final = 1.0
 
@@ -35,6 +36,7 @@ class ImportGuard:
     def __init__(self, clock: Clock, timeout_seconds: float | None) -> None:
         """Allow each package `timeout_seconds`; None sets no limit."""
         self._clock = clock
+        self._beat = heartbeat(clock)
         self._timeout_seconds = timeout_seconds
         self.stopping = threading.Event()
         self.woken = threading.Event()
@@ -62,6 +64,7 @@ class ImportGuard:
 
         Raises: StopAskedError.
         """
+        self._beat(0.0)
         if self._stop_by is not None and self._stop_by.is_over():
             raise StopAskedError
         if self.is_cleared is not None and self.woken.is_set() and self.is_cleared():

@@ -18,7 +18,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandMessage, RedriveMessage
 from mailboat.model.positions import Position
 from mailboat.wire.messages import decode_message
-from mailboat.workers import Care, Worker
+from mailboat.workers import Care, Worker, heartbeat
 
 Command = CommandMessage | RedriveMessage
 
@@ -57,6 +57,7 @@ class CommandListener:
         self._journal = journal
         self._when_heard = when_heard
         self._lock = threading.Lock()
+        self._beat = heartbeat(clock)
         self._untaken: list[Command] = []
         self._position: Position | None = None
         self._reader: JournalReader | None = None
@@ -143,6 +144,8 @@ class CommandListener:
             self._open(Edge.EARLIEST)
             return RecordBatch((), self._reader.next_offset, is_at_end=False)
         found = list(self._ours(batch))
+        if batch.records:
+            self._beat(0.0)
         with self._lock:
             self._untaken += found
             self._position = Position(self._position.identity, batch.next_offset)

@@ -26,6 +26,7 @@ from mailboat.subscriber.processors import AfterFigures
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy, TryAgain, decide_retry
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.workers import heartbeat
 
 _MOST_PUBLISHERS: Final = 100
 _LONGEST_NAME_BYTES: Final = 256
@@ -58,6 +59,7 @@ class Reporter:
         self._is_at_end = False
         guard.when_slow = self.importing
         self.gauge: Final = ReadinessGauge(settings.readiness, ports.clock)
+        self._beat = heartbeat(ports.clock)
         self.is_wanted: Callable[[], bool] | None = None
         self.stored_offset: Offset | None = None
         self.held_back = 0
@@ -218,6 +220,7 @@ class Reporter:
 
     def _pause(self, seconds: float) -> None:
         """Wait so long; a stop ends it, and a command that makes the pause needless."""
+        self._beat(seconds)
         deadline = Deadline(self._ports.clock, seconds)
         while not deadline.is_over():
             self._guard.woken.clear()

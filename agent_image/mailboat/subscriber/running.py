@@ -37,6 +37,7 @@ from mailboat.subscriber.reporting import Reporter
 from mailboat.subscriber.retries import is_infrastructure
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.staging import GoldenWatch
+from mailboat.workers import heartbeat
 
 _LOOK_SECONDS: Final = 1.0
 _LOG: Final = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class ImportRun:
         self._passed_over: set[str] = set()  # as the target has it
         self._passing_over: set[str] = set()  # what the next commit adds
         self._committed_at = ports.clock.monotonic()
+        self._beat = heartbeat(ports.clock)
         self._looked_at = float("-inf")
 
     def run(self, keep_reader: Callable[[JournalReader], None], *, is_endless: bool) -> None:
@@ -143,6 +145,7 @@ class ImportRun:
         """Do it; while journal or target are unusable, wait and do it again. False when asked to stop meanwhile."""
         failures = 0
         while not self._guard.stopping.is_set():
+            self._beat(0.0)  # a step is short, or beats itself: with each record, and before each pause
             try:
                 action()
             except RetryableError as error:

@@ -23,6 +23,7 @@ from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLo
 from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
+from mailboat.workers import heartbeat
 
 _READ: Final = ReadLimits(max_records=1000)
 _WAIT_SECONDS: Final = 1.0
@@ -118,6 +119,7 @@ class GoldenWatch:
         self._settings = settings
         self._journal = ports.journal
         self._clock = ports.clock
+        self._beat = heartbeat(ports.clock)
         self._mark = staging.golden.encode()
         self._statuses = GoldenStatuses()
         self._reader: JournalReader | None = None
@@ -218,6 +220,8 @@ class GoldenWatch:
             return True
         for record in batch.records:
             self._note(record)
+        if batch.records:
+            self._beat(0.0)
         return not batch.is_at_end
 
     def _note(self, record: Record) -> None:
