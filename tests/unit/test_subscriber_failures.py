@@ -16,7 +16,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import NewRecord
 from mailboat.model.messages import Action, PackageMessage, PackageStatus
-from mailboat.model.paths import NodePath
+from mailboat.model.paths import MAX_SHOWN_PATHS, NodePath
 from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.failing import ImportDefectError
@@ -137,6 +137,14 @@ def test_what_can_never_be_imported_goes_to_the_error_queue_at_once(
     run(engine, store)
     assert paths_of(store) == {"/good"}
     assert [(entry.cause.code, entry.attempts) for entry in store.errors.values()] == [(code, 1)]
+
+
+def test_the_error_queue_keeps_the_first_paths_of_a_package(engine: Engine, store: MemoryStore) -> None:
+    """A message may have megabytes of them, and a snapshot carries the error queue in its head."""
+    append(engine, message(paths=tuple(NodePath(f"/{number}") for number in range(MAX_SHOWN_PATHS + 7))))
+    run(engine, store)
+    (entry,) = store.errors.values()
+    assert (len(entry.paths), entry.more_paths, entry.paths[0]) == (MAX_SHOWN_PATHS, 7, "/0")
 
 
 @pytest.mark.parametrize("error", [TypeError("no"), AttributeError("no"), KeyError("no")])

@@ -93,7 +93,12 @@ class Attempt(Frozen):
 
 
 class GivenUp(Frozen):
-    """A package that was given up, or cleared: an entry of the error queue."""
+    """A package that was given up, or cleared: an entry of the error queue.
+
+    Attributes:
+        paths: The first paths of the package: `first_paths` of them.
+        more_paths: How many it has beyond those.
+    """
 
     offset: Offset
     package_id: PackageId
@@ -102,6 +107,7 @@ class GivenUp(Frozen):
     cause: FailureCause
     attempts: int
     given_up_ms: int
+    more_paths: int = 0
 
 
 ReportStarts = Mapping[AgentName | None, ReportStart | None]

@@ -214,6 +214,7 @@ def _decode_entry(found: dict[str, Any]) -> GivenUp:
         _decode_cause(found["cause"]),
         checked_number(found["attempts"]),
         checked_ms(found["given_up_ms"]),
+        checked_number(found.get("more_paths", 0)),  # earlier versions wrote all paths
     )
 
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final, NewType
+from collections.abc import Sequence
+from typing import Final, NewType, TypeVar
 
 from mailboat.errors import PathRefusedError
 
 NodePath = NewType("NodePath", str)
+
+_Text = TypeVar("_Text", bound=str)
 
 ROOT: Final = NodePath("/")
 MAX_NAME_BYTES: Final = 255
@@ -23,6 +26,12 @@ MAX_DEPTH: Final = 100
 
 # One C-level match decides the common case: every name plain, short and not made of dots alone. Lone surrogates are
 # refused by the encoding below, which the length check needs anyway when the text is not ASCII.
+MAX_SHOWN_PATHS: Final = 100
+"""Of one package in a record or a list: a message may have megabytes of them, and a list has many packages."""
+
+MAX_SHOWN_BYTES: Final = 16_000
+"""Of all paths of one package in a record or a list."""
+
 _PLAIN_LENGTH: Final = 2 * MAX_DEPTH  # a path of this length can be neither too deep nor have a name too long
 _PLAIN: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\\\x00-\x1f\x7f\ud800-\udfff]{1,63}){1,100}\Z")
 
@@ -90,6 +99,18 @@ def reason_against_name(name: str) -> str | None:
     if len(name) > MAX_NAME_BYTES or len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
         return f"the name {name[:40]!r}… is longer than {MAX_NAME_BYTES} bytes"
     return None
+
+
+def first_paths(paths: Sequence[_Text]) -> tuple[_Text, ...]:
+    """Return the first paths of a package, as far as a record or a list has room for them."""
+    shown: list[_Text] = []
+    room = MAX_SHOWN_BYTES
+    for path in paths[:MAX_SHOWN_PATHS]:
+        room -= len(path.encode())
+        if room < 0:
+            break
+        shown.append(path)
+    return tuple(shown)
 
 
 def parent_of(path: NodePath) -> NodePath:

@@ -16,6 +16,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import TRACE_CHARACTERS, FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.paths import first_paths
 from mailboat.model.positions import Position
 from mailboat.subscriber.exposing import Exposure
 from mailboat.subscriber.retries import GiveUp, Stop, TryAgain, decide_retry
@@ -149,7 +150,9 @@ class FailureDesk:
         with self._ports.target.batch() as batch:
             self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
             paths = () if message is None else message.paths
-            batch.give_up(GivenUp(offset, package_id, publisher, paths, cause, attempts, now_ms))
+            shown = first_paths(paths)
+            more = len(paths) - len(shown)
+            batch.give_up(GivenUp(offset, package_id, publisher, shown, cause, attempts, now_ms, more))
             if publisher is not None:
                 batch.add_status(
                     StatusMessage(

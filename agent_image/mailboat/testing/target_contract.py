@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -572,6 +573,13 @@ class TargetContract:
             batch.commit(at(5))
         assert target.ledger.given_up() == [an_entry(2)]
         assert not target.ledger.redrives()
+
+    def test_a_package_given_up_keeps_how_many_paths_are_not_kept(self, target: Target) -> None:
+        entry = replace(an_entry(2), more_paths=12_345)
+        with target.batch() as batch:
+            batch.give_up(entry)
+            batch.commit(at(3))
+        assert target.ledger.given_up() == [entry]
 
     def test_a_redrive_that_fails_keeps_the_entry_with_the_new_cause(self, target: Target) -> None:
         with target.batch() as batch:

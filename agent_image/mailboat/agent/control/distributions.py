@@ -11,13 +11,14 @@ from typing import Final, NamedTuple
 from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.portraits import cause_view, shown_paths
+from mailboat.agent.control.portraits import cause_view
 from mailboat.agent.inspection import readable
 from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
 from mailboat.errors import DistributionMissingError
 from mailboat.journal.port import ReadLimits, Record
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.paths import first_paths
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.receipts import Receipt
 from mailboat.queues.failures import FailurePlace
@@ -224,8 +225,8 @@ class Distributions:
 
 def _with_shown_paths(view: DistributionView) -> DistributionView:
     """For a list: a message may have megabytes of paths, and anybody may write one."""
-    paths, count = shown_paths(view.paths)
-    if len(paths) == count:
+    paths = first_paths(view.paths)
+    if len(paths) == len(view.paths):
         return view
     known = frozenset(paths)
     return replace(

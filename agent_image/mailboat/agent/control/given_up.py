@@ -9,7 +9,7 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Audience, Member
 from mailboat.agent.control.page_tokens import Key, page_of
 from mailboat.agent.control.picture import Picture
-from mailboat.agent.control.portraits import cause_view, shown_paths
+from mailboat.agent.control.portraits import cause_view
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
 from mailboat.api.records import GivenUpPage, GivenUpView
@@ -18,6 +18,7 @@ from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
 from mailboat.model.messages import PackageMessage
+from mailboat.model.paths import first_paths
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.names import QueueName
 
@@ -106,7 +107,6 @@ class GivenUpPackages:
         if place.call is not None:
             return self._view_of_call(place, place.call)
         if entry is not None:
-            paths, path_count = shown_paths(entry.paths)
             return GivenUpView(
                 subscriber=place.queue_name.agent_name,
                 publisher=entry.pub_agent_name or "",
@@ -114,9 +114,9 @@ class GivenUpPackages:
                 package_id=entry.package_id,
                 attempts=entry.attempts,
                 given_up_ms=entry.given_up_ms,
-                paths=paths,
+                paths=first_paths(entry.paths),
                 error=cause_view(entry.cause),
-                path_count=path_count,
+                path_count=len(entry.paths) + entry.more_paths,
             )
         failed = (
             None
@@ -125,7 +125,7 @@ class GivenUpPackages:
         )
         if failed is None:
             return None
-        paths, path_count = shown_paths(self._paths(place.offset))
+        paths = self._paths(place.offset)
         return GivenUpView(
             subscriber=place.queue_name.agent_name,
             publisher=place.publisher or "",
@@ -133,14 +133,14 @@ class GivenUpPackages:
             package_id=failed.package_id,
             attempts=failed.attempts,
             given_up_ms=failed.given_up_ms,
-            paths=paths,
+            paths=first_paths(paths),
             error=cause_view(failed.cause),
-            path_count=path_count,
+            path_count=len(paths),
         )
 
     def _view_of_call(self, place: GivenUpPlace, call: AfterCall) -> GivenUpView:
         message = self._message(place.offset)
-        paths, path_count = shown_paths(() if message is None else message.paths)
+        paths = () if message is None else message.paths
         return GivenUpView(
             subscriber=place.queue_name.agent_name,
             publisher="" if message is None else message.pub_agent_name or "",
@@ -148,9 +148,9 @@ class GivenUpPackages:
             package_id=None if message is None else message.package_id,
             attempts=call.attempts,
             given_up_ms=None,
-            paths=paths,
+            paths=first_paths(paths),
             error=cause_view(call.cause),
-            path_count=path_count,
+            path_count=len(paths),
             kind="hook" if call.is_set_aside else "hook-retrying",
         )
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 from mailboat.agent.control.audience import Member
 from mailboat.api.records import (
     BuildProgressView,
@@ -21,12 +18,6 @@ from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.standing import ItemState
 from mailboat.queues.subscriber_queue import QueueItem, SubscriberQueue
 from mailboat.subscriber.progress import SubscriberPhase
-
-MAX_PATHS: Final = 100
-"""Of one package in a list: a message may have megabytes of them, and a page has many packages."""
-
-MAX_PATH_BYTES: Final = 16_000
-"""Of all paths of one package in a list."""
 
 
 def cause_view(cause: FailureCause | None) -> CauseView | None:
@@ -72,18 +63,6 @@ def _state(one: Member, lag: int | None) -> str:
     """As it said, but that it was current is from before what came since was appended: it is at that now."""
     is_at_it = one.is_running and bool(lag) and one.state == SubscriberPhase.CURRENT
     return str(SubscriberPhase.IMPORTING if is_at_it else one.state)
-
-
-def shown_paths(paths: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """The first paths, as far as a list has room for them, and how many there are."""
-    shown: list[str] = []
-    room = MAX_PATH_BYTES
-    for path in paths[:MAX_PATHS]:
-        room -= len(path.encode())
-        if room < 0:
-            break
-        shown.append(path)
-    return tuple(shown), len(paths)
 
 
 def queue_view(queue: SubscriberQueue | ErrorQueue, publisher: AgentName, head: QueueItemView | None) -> QueueView:

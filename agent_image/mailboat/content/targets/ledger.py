@@ -166,18 +166,21 @@ class TargetLedger:
             "SELECT at_offset, package_id, pub_agent_name, paths, cause, attempts, given_up_ms FROM given_up "
             f"{where} ORDER BY at_offset"
         )
-        return [
-            GivenUp(
-                Offset(row[0]),
-                PackageId(row[1]),
-                None if row[2] is None else AgentName(row[2]),
-                tuple(NodePath(path) for path in self._json(row[3])),
-                self._cause(row[4]),
-                row[5],
-                row[6],
-            )
-            for row in rows
-        ]
+        return [self._entry(row) for row in rows]
+
+    def _entry(self, row: Sequence[Any]) -> GivenUp:
+        paths = self._json(row[3])
+        more = paths.pop() if paths and isinstance(paths[-1], int) else 0
+        return GivenUp(
+            Offset(row[0]),
+            PackageId(row[1]),
+            None if row[2] is None else AgentName(row[2]),
+            tuple(NodePath(path) for path in paths),
+            self._cause(row[4]),
+            row[5],
+            row[6],
+            more,
+        )
 
     def _status(self, kind: int, message: bytes) -> StatusMessage | CommandResult:
         decoded = decode_message(headers.headers_for(kind), message)
@@ -254,7 +257,7 @@ class BatchLedger:
                     entry.offset,
                     entry.package_id,
                     entry.pub_agent_name,
-                    json.dumps(entry.paths),
+                    json.dumps([*entry.paths, entry.more_paths] if entry.more_paths else entry.paths),
                     _cause_text(entry.cause),
                     entry.attempts,
                     entry.given_up_ms,
