@@ -139,6 +139,13 @@ UNCHANGEABLE = {
         "never be fewer",
     ),
     "the prefix of a journal": ("Journal", {}, {"topics": {"prefix": "other-"}}, "spec.topics.prefix", "left behind"),
+    "names of single topics": (
+        "Journal",
+        {},
+        {"topics": {"names": {"package": "mine"}}},
+        "spec.topics.names",
+        "left behind",
+    ),
     "no prefix any more": ("Journal", {}, {"topics": {"prefix": None}}, "spec.topics.prefix", "left behind"),
     "the journal of a publisher": (
         "Publisher",

@@ -17,6 +17,7 @@ from mailboat_operator.brokers import client_options, entry_of, word_of
 from mailboat_operator.lease import LeaseSettings, Sighting, may_take
 from mailboat_operator.manifests.children import ChildKey
 from mailboat_operator.manifests.comparison import differing_field
+from mailboat_operator.manifests.configuration import agent_config, token_mount
 from mailboat_operator.manifests.names import ACCEPTED_CLUSTER, ACCEPTED_TOPIC
 from mailboat_operator.manifests.pods import AgentImage, user_volume_name
 from mailboat_operator.plan.actions import Apply, Configure, CreateTopic, Grow, Report
@@ -427,6 +428,15 @@ def test_a_topic_that_somebody_made_anew_is_reported() -> None:
 def test_a_topic_of_a_role_has_the_journals_prefix() -> None:
     wish = made("Topic", "main-package", {"journalRef": {"name": "main"}, "role": "package"})
     assert wanted_topic(wish, JOURNAL).name == "shop-package"
+
+
+def test_single_topics_have_their_own_names_on_the_brokers_and_for_agents() -> None:
+    topics = {"prefix": "shop-", "names": {"package": "content.packages"}}
+    journal = made("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}, "topics": topics})
+    config = agent_config(journal.spec, token_mount("token")).journal
+    for role, name in (("package", "content.packages"), ("status", "shop-status")):
+        wish = made("Topic", f"main-{role}", {"journalRef": {"name": "main"}, "role": role})
+        assert wanted_topic(wish, journal).name == config.topic_name(role) == name
 
 
 def test_an_object_that_cannot_be_understood_is_told_so_once() -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from mailboat.config.storage import SaslMechanism
+from mailboat.model.messages import TopicRole
 
 from mailboat_operator.api.conditions import CONDITIONS, OBSERVED_GENERATION, SUSPEND, Condition, ReclaimPolicy
 from mailboat_operator.api.fields import Field, Rule, unchangeable
-from mailboat_operator.api.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_PREFIX, URL
+from mailboat_operator.api.forms import BROKER, BUCKET, KEY_PREFIX, TOPIC_NAME, TOPIC_PREFIX, URL
 from mailboat_operator.api.kind import AGE, READY, REASON, Column, Kind
 from mailboat_operator.api.metadata import Metadata
 from mailboat_operator.api.references import SecretReference
@@ -96,6 +97,17 @@ class Blobs:
 
 
 @dataclass(frozen=True)
+class JournalTopicNames:
+    """Names of single topics, where they are not the prefix and the role."""
+
+    package: Annotated[str | None, Field("Topic of packages.", form=TOPIC_NAME)] = None
+    status: Annotated[str | None, Field("Topic of statuses.", form=TOPIC_NAME)] = None
+    discovery: Annotated[str | None, Field("Topic of announcements.", form=TOPIC_NAME)] = None
+    command: Annotated[str | None, Field("Topic of commands.", form=TOPIC_NAME)] = None
+    event: Annotated[str | None, Field("Topic of distributed events.", form=TOPIC_NAME)] = None
+
+
+@dataclass(frozen=True)
 class JournalTopics:
     """The five topics."""
 
@@ -110,6 +122,7 @@ class JournalTopics:
             ),
         ),
         unchangeable("prefix", "messages would be left behind in the topics of the old name"),
+        unchangeable("names", "messages would be left behind in the topics of the old name"),
         unchangeable("manage", "make another Journal"),
     )
 
@@ -123,6 +136,9 @@ class JournalTopics:
     prefix: Annotated[
         str | None, Field("Put before the topics' names, where several systems share the brokers.", form=TOPIC_PREFIX)
     ] = None
+    names: Annotated[JournalTopicNames | None, Field("Names of single topics; the prefix is not put before them.")] = (
+        None
+    )
     replicas: Annotated[
         int | None, Field("Replicas of each; not said: the brokers' default.", minimum=1, maximum=15)
     ] = None
@@ -135,6 +151,11 @@ class JournalTopics:
     reclaim_policy: Annotated[
         ReclaimPolicy, Field("What becomes of the topics, and what they hold, when the Journal is deleted.")
     ] = ReclaimPolicy.RETAIN
+
+    def name_of(self, role: TopicRole) -> str:
+        """Return the name of the topic of a role, on the brokers."""
+        own: str | None = None if self.names is None else getattr(self.names, role)
+        return f"{self.prefix or ''}{role}" if own is None else own
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class TopicSpec:
 
     journal_ref: Annotated[Reference, Field("The Journal whose brokers have it.")]
     role: Annotated[
-        TopicRole | None, Field("What the journal uses it for; its name is then the journal's prefix and the role's.")
+        TopicRole | None, Field("What the journal uses it for; its name is then the one that the Journal says for it.")
     ] = None
     topic_name: Annotated[str | None, Field("Its name on the brokers, without a role.", form=TOPIC_NAME)] = None
     partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1

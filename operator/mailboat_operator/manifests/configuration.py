@@ -22,6 +22,7 @@ from mailboat.config.storage import (
     RetentionConfig,
     S3Config,
     Secret,
+    TopicNamesConfig,
 )
 
 from mailboat_operator.api.journal import S3, JournalSpec, Kafka, KafkaSasl, KafkaTls
@@ -73,6 +74,13 @@ def journal_mounts(spec: JournalSpec) -> tuple[SecretMount, ...]:
     return tuple(mount for mount in wanted if mount is not None)
 
 
+def _topic_names(spec: JournalSpec) -> TopicNamesConfig:
+    names = spec.topics.names
+    if names is None:
+        return TopicNamesConfig()
+    return TopicNamesConfig(names.package, names.status, names.discovery, names.command, names.event)
+
+
 def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
     """What all agents of a journal are told: where the log and the blobs are, who may call, how to log."""
     mounts = {mount.folder: mount for mount in journal_mounts(spec)}
@@ -80,7 +88,9 @@ def agent_config(spec: JournalSpec, token: SecretMount) -> Config:
     consumption = retention.consumption
     return Config(
         journal=JournalConfig(
-            kafka=_kafka(spec, mounts), topic_prefix="" if spec.topics.prefix is None else spec.topics.prefix
+            kafka=_kafka(spec, mounts),
+            topic_prefix="" if spec.topics.prefix is None else spec.topics.prefix,
+            topics=_topic_names(spec),
         ),
         blobs=BlobsConfig() if spec.blobs is None else BlobsConfig(s3=_s3(spec.blobs.s3, mounts)),
         retention=RetentionConfig(

@@ -86,7 +86,7 @@ async def _ask(sight: Sight, journal: Journal) -> BrokersFound:
         await _check_bucket(sight, journal)
         if not journal.spec.topics.manage:
             brokers = await connect(sight, journal)
-            names = [f"{journal.spec.topics.prefix or ''}{role}" for role in TopicRole]
+            names = [journal.spec.topics.name_of(role) for role in TopicRole]
             missing = [name for name in names if await brokers.topic(name) is None]
             return replace(around, missing=missing)
     except UPSTREAM_ERRORS as error:

@@ -59,7 +59,7 @@ def topic_name(topic: Topic, journal: Journal) -> str:
     """What the topic is called on the brokers."""
     if topic.spec.role is None:
         return str(topic.spec.topic_name)
-    return f"{journal.spec.topics.prefix or ''}{topic.spec.role}"
+    return journal.spec.topics.name_of(topic.spec.role)
 
 
 def wanted_topic(topic: Topic, journal: Journal) -> TopicWanted:
