@@ -13,7 +13,6 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def a_status(offset: int, cause: FailureCause | None = None) -> StatusMessage:
 
 def an_entry(offset: int) -> GivenUp:
     """An entry of the error queue."""
-    return GivenUp(Offset(offset), PackageId(f"p{offset}"), AgentName("author"), (CONTENT,), A_CAUSE, 3, 1_700_000)
+    return GivenUp(Offset(offset), PackageId(f"p{offset}"), AgentName("author"), (CONTENT,), A_CAUSE, 3, 1_700_000, 99)
 
 
 def deep(*roots: str) -> WorkspaceFilter:
@@ -573,13 +572,6 @@ class TargetContract:
             batch.commit(at(5))
         assert target.ledger.given_up() == [an_entry(2)]
         assert not target.ledger.redrives()
-
-    def test_a_package_given_up_keeps_how_many_paths_are_not_kept(self, target: Target) -> None:
-        entry = replace(an_entry(2), more_paths=12_345)
-        with target.batch() as batch:
-            batch.give_up(entry)
-            batch.commit(at(3))
-        assert target.ledger.given_up() == [entry]
 
     def test_a_redrive_that_fails_keeps_the_entry_with_the_new_cause(self, target: Target) -> None:
         with target.batch() as batch:
