@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ class TestRetention:
         assert journal.remove_expired() == 0
         clock.advance(11.0)
         assert journal.remove_expired() == 2500
-        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [b"young"]
+        with closing(journal.reader(topic, Edge.EARLIEST)) as reader:
+            assert values_of(read_to_end(reader)) == [b"young"]
         clock.advance(1000.0)
         assert journal.remove_expired() == 1
         assert journal.bounds(topic).earliest_offset == journal.bounds(topic).next_offset == 2501
@@ -111,5 +113,6 @@ class TestRetention:
         topic = TopicName("package")
         journal.ensure_topic(topic, TopicSettings())
         journal.append(topic, [NewRecord(b"now")])
-        (record,) = journal.reader(topic, Edge.EARLIEST).read(ReadLimits(), 0.0).records
+        with closing(journal.reader(topic, Edge.EARLIEST)) as reader:
+            (record,) = reader.read(ReadLimits(), 0.0).records
         assert record.appended_ms == clock.now().timestamp() * 1000

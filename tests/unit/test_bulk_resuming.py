@@ -22,7 +22,6 @@ from mailboat.model.identifiers import BuildId, Offset
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
@@ -103,14 +102,6 @@ def ask(engine: Engine, action: Action, path: str) -> None:
     engine.publisher().publish(DistributionRequest(action, (NodePath(path),)))
 
 
-def forget_all(engine: Engine) -> None:
-    """What follows is done on a fresh disk."""
-    engine.state.close()
-    for file in engine.folder.glob("author.db*"):
-        file.unlink()
-    engine.state = PublisherState(engine.folder / "author.db", engine.parts.clock, "OFF")
-
-
 def assert_imported(engine: Engine, site: Path) -> None:
     """A subscriber that starts now comes to the site."""
     with closing(engine.target("sqlite", "fresh")) as target:
@@ -189,11 +180,11 @@ def test_a_publication_of_the_source_after_a_dead_build_is_not_turned_back_by_ha
 def test_a_fresh_disk_publishes_anew_what_was_deleted_after_the_last_build(engine: Engine, site: Path) -> None:
     first = build(engine, site)
     ask(engine, Action.DELETE, "/a")
-    forget_all(engine)
+    engine.forget_state()
     (site / "b/1.html").unlink()
     assert build(engine, site).published > first.published
     assert_imported(engine, site)
-    forget_all(engine)
+    engine.forget_state()
     assert build(engine, site).published == 0
 
 
@@ -201,7 +192,7 @@ def test_a_fresh_disk_publishes_anew_what_it_can_not_look_up_in_the_log(engine: 
     first = build(engine, site)
     ask(engine, Action.DELETE, "/a")
     engine.journal.truncate(PACKAGES, Offset(first.published + 1))
-    forget_all(engine)
+    engine.forget_state()
     assert build(engine, site).published == first.published
 
 
@@ -213,7 +204,7 @@ def test_a_fresh_disk_takes_a_build_for_present_whatever_is_published_elsewhere(
     build(engine, tmp_path / "r2")
     ask(engine, Action.DELETE, "/b")
     ask(engine, Action.INVALIDATE, "/a/1.html")
-    forget_all(engine)
+    engine.forget_state()
     assert run(engine, BuildOrder(recipe)).published == 0
 
 
@@ -228,11 +219,11 @@ def test_a_fresh_disk_goes_on_with_a_dead_build_until_something_else_follows(
     before = len(engine.records())
     for count in (1, 4):
         die(engine, deaths, site, (Failpoint.BULK_PART_PUBLISHED, count), build_id)
-        forget_all(engine)
+        engine.forget_state()
     dead = [decode_package(one.value).bulk for one in engine.records()[before:]]
     assert [one and one.sequence for one in dead] == list(range(6))
     ask(engine, Action.DELETE, "/a")
-    forget_all(engine)
+    engine.forget_state()
     build(engine, site, build_id)
     assert_imported(engine, site)
 
@@ -289,7 +280,7 @@ def test_what_was_left_out_and_is_gone_now_is_removed(
         assert [one.path for one in build(engine, site, build_id).problems] == ["/index.html"]
     (site / "index.html").unlink()
     if is_fresh:
-        forget_all(engine)
+        engine.forget_state()
     report = build(engine, site, build_id)
     assert (report.published, report.problems) == (1, ())
     assert_imported(engine, site)

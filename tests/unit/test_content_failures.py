@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from contextlib import closing
 
 import pytest
 from mailboat.content.failures import TranslatedFailures, translate_failure
@@ -56,8 +57,12 @@ def test_failures_of_sqlite(code: int, expected: type[MailboatError]) -> None:
 
 
 def test_a_missing_table_is_a_damaged_target() -> None:
-    with pytest.raises(TargetCorruptError, match="no such table") as caught, TranslatedFailures("sqlite:x"):
-        sqlite3.connect(":memory:").execute("SELECT * FROM nodes")
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(TargetCorruptError, match="no such table") as caught,
+        TranslatedFailures("sqlite:x"),
+    ):
+        connection.execute("SELECT * FROM nodes")
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,8 @@ def test_secrets_are_not_shown(login: PasswordLogin | TokenLogin) -> None:
 @pytest.mark.parametrize("login", [None, PASSWORD, TOKEN])
 def test_the_library_takes_every_key(login: PasswordLogin | TokenLogin | None) -> None:
     settings = KafkaSettings("localhost:1", KafkaSecurity(KafkaTls(), login))
-    with Producer({**producer_options(settings), "log_level": 0}) as producer:
-        assert producer
-    with Consumer({**consumer_options(settings), "log_level": 0}) as consumer:
+    assert Producer({**producer_options(settings), "log_level": 0}).poll(0.0) >= 0
+    with closing(Consumer({**consumer_options(settings), "log_level": 0})) as consumer:
         assert consumer.assignment() == []
 
 

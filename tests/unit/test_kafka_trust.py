@@ -65,6 +65,21 @@ def test_an_expired_certificate_is_told_from_a_good_one(
     assert (found is None) if reason is None else (found is not None and found.endswith(reason))
 
 
+def test_distrust_reason_ignores_what_the_client_library_accepts(
+    authority: Authority, servers: list[TlsServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = ssl.create_default_context
+
+    def strict(*, cafile: str) -> ssl.SSLContext:
+        context = default(cafile=cafile)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    servers.append(TlsServer(authority.issue("broker", is_conforming=False)))
+    assert distrust_reason(servers[0].said, KafkaTls(authority.file), PATIENCE_SECONDS) is None
+
+
 def test_a_stranger_is_told(authority: Authority, servers: list[TlsServer], tmp_path: Path) -> None:
     stranger = Authority(tmp_path, SystemClock(), "stranger")
     servers.append(TlsServer(stranger.issue("broker")))

@@ -33,6 +33,8 @@ def distrust_reason(said: str, tls: KafkaTls, timeout_seconds: float) -> str | N
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
         context.check_hostname = tls.is_host_checked
+        # set by Python 3.13 and newer, never by the library: it would report what the library does not mind
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         with (
             socket.create_connection((host, port), timeout_seconds) as connection,
             context.wrap_socket(connection, server_hostname=host),

@@ -106,6 +106,13 @@ class Engine:
             EDGE, SLING_ID, is_editable=True, retry=RetryPolicy(max_retries=3, first_pause_seconds=0.01)
         )
 
+    def forget_state(self) -> None:
+        """Continue without the publisher's state, as on a fresh disk."""
+        self.state.close()
+        for file in self.folder.glob("author.db*"):
+            file.unlink()
+        self.state = self._close_later(PublisherState(self.folder / "author.db", self.parts.clock, "OFF"))
+
     def publisher(self, settings: PublisherSettings | None = None) -> Publisher:
         """A publisher agent."""
         parts = self.parts

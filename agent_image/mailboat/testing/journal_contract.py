@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
@@ -25,7 +25,7 @@ from mailboat.errors import (
     PositionOutOfRangeError,
     TopicMissingError,
 )
-from mailboat.journal.port import Edge, Journal, NewRecord, ReadLimits, TopicSettings
+from mailboat.journal.port import Edge, Journal, JournalReader, NewRecord, ReadLimits, Start, TopicSettings
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.testing.journal_harness import (
@@ -42,6 +42,8 @@ from mailboat.testing.journal_harness import (
 )
 from mailboat.testing.journal_model import check_against_model
 from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
+
+ReadFrom = Callable[[Start], JournalReader]
 
 
 class JournalContract:
@@ -65,14 +67,20 @@ class JournalContract:
         journal.ensure_topic(name, FOREVER)
         return name
 
+    @pytest.fixture
+    def read_from(self, journal: Journal, topic: TopicName) -> Iterator[ReadFrom]:
+        """Makes readers of the topic; they are closed when the test ends."""
+        with ExitStack() as readers:
+            yield lambda start: readers.enter_context(closing(journal.reader(topic, start)))
+
     # ------------------------------------------------------------------------------------------------- appending
 
     def test_records_are_read_in_the_order_in_which_they_were_appended(
-        self, journal: Journal, topic: TopicName
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
     ) -> None:
         records = some_records(25)
         offsets = [*journal.append(topic, records[:10]), *journal.append(topic, records[10:])]
-        found = read_to_end(journal.reader(topic, Edge.EARLIEST))
+        found = read_to_end(read_from(Edge.EARLIEST))
         assert values_of(found) == [record.value for record in records]
         assert [record.offset for record in found] == offsets
         assert offsets == sorted(set(offsets))
@@ -80,10 +88,10 @@ class JournalContract:
     def test_an_append_is_seen_by_another_handle(
         self, harness: JournalHarness, journal: Journal, topic: TopicName
     ) -> None:
-        with harness.open() as other:
+        with harness.open() as other, closing(other.reader(topic, Edge.EARLIEST)) as reader:
             offsets = journal.append(topic, some_records(3))
             assert other.bounds(topic) == journal.bounds(topic)
-            assert [record.offset for record in read_to_end(other.reader(topic, Edge.EARLIEST))] == list(offsets)
+            assert [record.offset for record in read_to_end(reader)] == list(offsets)
             assert topic in other.topics()
 
     def test_appending_nothing_changes_nothing(self, journal: Journal, topic: TopicName) -> None:
@@ -91,7 +99,9 @@ class JournalContract:
         assert list(journal.append(topic, [])) == []
         assert journal.bounds(topic) == before
 
-    def test_headers_and_keys_come_back_as_they_were_given(self, journal: Journal, topic: TopicName) -> None:
+    def test_headers_and_keys_come_back_as_they_were_given(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         headers = (("type", b"2"), ("type", b""), ("naïve ☃", bytes(range(256))), ("", b"no name"))
         given = [
             NewRecord(b"both", headers, b"key"),
@@ -99,22 +109,24 @@ class JournalContract:
             NewRecord(b"no key", (("version", b"1"),)),
         ]
         journal.append(topic, given)
-        found = read_to_end(journal.reader(topic, Edge.EARLIEST))
+        found = read_to_end(read_from(Edge.EARLIEST))
         assert [NewRecord(record.value, record.headers, record.key) for record in found] == given
 
-    def test_a_tombstone_is_a_record_without_bytes(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_tombstone_is_a_record_without_bytes(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, [NewRecord(b"", (), b"gone")])
-        (found,) = read_to_end(journal.reader(topic, Edge.EARLIEST))
+        (found,) = read_to_end(read_from(Edge.EARLIEST))
         assert (found.value, found.key) == (b"", b"gone")
 
-    def test_any_bytes_are_kept(self, journal: Journal, topic: TopicName) -> None:
+    def test_any_bytes_are_kept(self, journal: Journal, topic: TopicName, read_from: ReadFrom) -> None:
         values = [bytes(range(256)) * 100, b"\x00", "text ☃".encode(), b"x" * 900_000]
         journal.append(topic, [NewRecord(value) for value in values])
-        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == values
+        assert values_of(read_to_end(read_from(Edge.EARLIEST))) == values
 
-    def test_a_record_tells_when_the_log_took_it(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_record_tells_when_the_log_took_it(self, journal: Journal, topic: TopicName, read_from: ReadFrom) -> None:
         journal.append(topic, some_records(2))
-        stamps = [record.appended_ms for record in read_to_end(journal.reader(topic, Edge.EARLIEST))]
+        stamps = [record.appended_ms for record in read_to_end(read_from(Edge.EARLIEST))]
         assert 0 < stamps[0] <= stamps[1]
 
     def test_a_message_that_is_too_large_is_refused_with_its_whole_batch(self, journal: Journal) -> None:
@@ -128,7 +140,7 @@ class JournalContract:
         assert journal.bounds(topic) == before
 
     def test_concurrent_appenders_lose_nothing_and_keep_their_own_order(
-        self, harness: JournalHarness, journal: Journal, topic: TopicName
+        self, harness: JournalHarness, journal: Journal, topic: TopicName, read_from: ReadFrom
     ) -> None:
         def append_many(name: str, through: Journal) -> list[Offset]:
             return [offset for record in some_records(40, name) for offset in through.append(topic, [record])]
@@ -136,7 +148,7 @@ class JournalContract:
         with harness.open() as other, ThreadPoolExecutor(4) as pool:
             names = ["a", "b", "c", "d"]
             offsets = list(pool.map(append_many, names, [journal, journal, other, other]))
-        found = {record.offset: record.value for record in read_to_end(journal.reader(topic, Edge.EARLIEST))}
+        found = {record.offset: record.value for record in read_to_end(read_from(Edge.EARLIEST))}
         for name, own in zip(names, offsets, strict=True):
             assert own == sorted(own)
             assert [found[offset] for offset in own] == [record.value for record in some_records(40, name)]
@@ -144,52 +156,64 @@ class JournalContract:
 
     # --------------------------------------------------------------------------------------------------- reading
 
-    def test_an_empty_topic_gives_an_empty_batch_at_its_end(self, journal: Journal, topic: TopicName) -> None:
+    def test_an_empty_topic_gives_an_empty_batch_at_its_end(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         bounds = journal.bounds(topic)
         assert bounds.earliest_offset == bounds.next_offset
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         assert read_to_end(reader) == []
         assert reader.next_offset == bounds.next_offset
 
-    def test_a_reader_begins_at_the_offset_asked_for(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_begins_at_the_offset_asked_for(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         offsets = journal.append(topic, some_records(10))
-        found = read_to_end(journal.reader(topic, offsets[4]))
+        found = read_to_end(read_from(offsets[4]))
         assert [record.offset for record in found] == list(offsets[4:])
 
-    def test_a_reader_from_the_end_sees_only_what_comes(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_from_the_end_sees_only_what_comes(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, some_records(3, "old"))
-        reader = journal.reader(topic, Edge.NEXT)
+        reader = read_from(Edge.NEXT)
         assert reader.next_offset == journal.bounds(topic).next_offset
         journal.append(topic, some_records(2, "new"))
         assert values_of(read_to_end(reader)) == [b"new-0", b"new-1"]
 
-    def test_the_place_of_the_end_is_fixed_when_the_reader_is_made(self, journal: Journal, topic: TopicName) -> None:
+    def test_the_place_of_the_end_is_fixed_when_the_reader_is_made(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         """A message that arrives between making the reader and its first read is not lost."""
-        reader = journal.reader(topic, Edge.NEXT)
+        reader = read_from(Edge.NEXT)
         (offset,) = journal.append(topic, some_records(1))
         assert read_count(reader, 1)[0].offset == offset
 
-    def test_a_position_survives_its_reader(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_position_survives_its_reader(self, journal: Journal, topic: TopicName, read_from: ReadFrom) -> None:
         journal.append(topic, some_records(10))
-        first = journal.reader(topic, Edge.EARLIEST)
+        first = read_from(Edge.EARLIEST)
         seen = list(first.read(ReadLimits(max_records=4), PATIENCE_SECONDS).records)
         first.close()
-        rest = read_to_end(journal.reader(topic, first.next_offset))
+        rest = read_to_end(read_from(first.next_offset))
         assert values_of([*seen, *rest]) == [record.value for record in some_records(10)]
 
-    def test_a_batch_keeps_to_the_number_of_records(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_batch_keeps_to_the_number_of_records(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, some_records(10))
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         batch = reader.read(ReadLimits(max_records=3), PATIENCE_SECONDS)
         assert 1 <= len(batch.records) <= 3
         assert not batch.is_at_end
         assert batch.next_offset == reader.next_offset
         assert len(batch.records) + len(read_to_end(reader, ReadLimits(max_records=3))) == 10
 
-    def test_a_batch_keeps_to_the_number_of_bytes(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_batch_keeps_to_the_number_of_bytes(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, [NewRecord(bytes(1000)) for _ in range(10)])
         limits = ReadLimits(max_bytes=3500)
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         seen = 0
         while seen < 10:
             batch = reader.read(limits, PATIENCE_SECONDS)
@@ -197,73 +221,87 @@ class JournalContract:
             seen += len(batch.records)
         assert seen == 10
 
-    def test_a_record_larger_than_the_limit_is_given_alone(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_record_larger_than_the_limit_is_given_alone(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, [NewRecord(b"small"), NewRecord(b"x" * 50_000), NewRecord(b"after")])
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         batches = [reader.read(ReadLimits(max_bytes=100), PATIENCE_SECONDS).records for _ in range(3)]
         assert [values_of(batch) for batch in batches] == [[b"small"], [b"x" * 50_000], [b"after"]]
 
-    def test_the_end_is_said_with_the_last_record(self, journal: Journal, topic: TopicName) -> None:
+    def test_the_end_is_said_with_the_last_record(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, some_records(6))
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         assert len(read_to_end(reader, ReadLimits(max_records=3))) == 6
         assert reader.next_offset == journal.bounds(topic).next_offset
         journal.append(topic, some_records(1))
         assert len(read_to_end(reader)) == 1
 
-    def test_a_reader_goes_on_at_a_stored_position_of_this_log_only(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_goes_on_at_a_stored_position_of_this_log_only(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, some_records(5))
-        first = journal.reader(topic, Edge.EARLIEST)
+        first = read_from(Edge.EARLIEST)
         seen = first.read(ReadLimits(max_records=2), PATIENCE_SECONDS).records
         stored = Position(journal.identity(topic), first.next_offset, seen[-1].leader_epoch)
-        assert len(seen) + len(read_to_end(journal.reader(topic, stored))) == 5
+        assert len(seen) + len(read_to_end(read_from(stored))) == 5
         foreign = Position(LogIdentity(stored.identity.cluster_id, "another"), stored.next_offset)
         with pytest.raises(JournalReplacedError, match=topic):
-            journal.reader(topic, foreign)
+            read_from(foreign)
 
-    def test_readers_do_not_disturb_each_other(self, journal: Journal, topic: TopicName) -> None:
+    def test_readers_do_not_disturb_each_other(self, journal: Journal, topic: TopicName, read_from: ReadFrom) -> None:
         journal.append(topic, some_records(6))
-        first, second = journal.reader(topic, Edge.EARLIEST), journal.reader(topic, Edge.EARLIEST)
+        first, second = read_from(Edge.EARLIEST), read_from(Edge.EARLIEST)
         first.read(ReadLimits(max_records=5), PATIENCE_SECONDS)
         assert len(read_to_end(second)) == 6
 
     # --------------------------------------------------------------------------------------------------- waiting
 
-    def test_a_waiting_reader_is_woken_by_an_append(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+    def test_a_waiting_reader_is_woken_by_an_append(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
+        reader = read_from(Edge.NEXT)
         with in_background(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS)) as reading:
             journal.append(topic, some_records(1))
             batch = reading.result(PATIENCE_SECONDS)
         assert values_of(batch.records) == [b"value-0"]
 
     def test_a_waiting_reader_is_woken_by_another_handle(
-        self, harness: JournalHarness, journal: Journal, topic: TopicName
+        self, harness: JournalHarness, topic: TopicName, read_from: ReadFrom
     ) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+        reader = read_from(Edge.NEXT)
         with harness.open() as other, in_background(lambda: read_count(reader, 20)) as reading:
             for record in some_records(20):
                 other.append(topic, [record])
             assert values_of(reading.result(PATIENCE_SECONDS)) == [record.value for record in some_records(20)]
 
-    def test_a_reader_does_not_wait_for_its_batch_to_fill(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_does_not_wait_for_its_batch_to_fill(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         journal.append(topic, some_records(1))
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         with in_background(lambda: reader.read(ReadLimits(max_records=100), LONG_WAIT_SECONDS)) as reading:
             assert len(reading.result(PATIENCE_SECONDS).records) == 1
 
-    def test_a_wait_ends_without_anything_to_read(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+    def test_a_wait_ends_without_anything_to_read(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
+        reader = read_from(Edge.NEXT)
         assert not reader.read(ReadLimits(), 0.01).records
         assert reader.next_offset == journal.bounds(topic).next_offset
 
-    def test_an_interrupt_ends_the_read_that_waits(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+    def test_an_interrupt_ends_the_read_that_waits(self, read_from: ReadFrom) -> None:
+        reader = read_from(Edge.NEXT)
         with in_background(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS)) as reading:
             reader.interrupt()
             assert not reading.result(PATIENCE_SECONDS).records
 
-    def test_an_interrupt_ends_the_next_read_and_no_more(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+    def test_an_interrupt_ends_the_next_read_and_no_more(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
+        reader = read_from(Edge.NEXT)
         reader.interrupt()
         with in_background(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS)) as reading:
             assert not reading.result(PATIENCE_SECONDS).records
@@ -271,20 +309,22 @@ class JournalContract:
             journal.append(topic, some_records(1))
             assert reading.result(PATIENCE_SECONDS).records
 
-    def test_closing_the_reader_ends_its_read(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.NEXT)
+    def test_closing_the_reader_ends_its_read(self, read_from: ReadFrom) -> None:
+        reader = read_from(Edge.NEXT)
         with in_background(lambda: outcome_of(lambda: reader.read(ReadLimits(), LONG_WAIT_SECONDS))) as reading:
             reader.close()
             assert reading.result(PATIENCE_SECONDS) in {"nothing", "refused"}
 
     # -------------------------------------------------------------------------------------- bounds and truncation
 
-    def test_truncation_moves_the_head_and_nothing_else(self, journal: Journal, topic: TopicName) -> None:
+    def test_truncation_moves_the_head_and_nothing_else(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         offsets = journal.append(topic, some_records(10))
         bounds = journal.truncate(topic, offsets[6])
         assert bounds == journal.bounds(topic)
         assert bounds.earliest_offset == offsets[6]
-        assert values_of(read_to_end(journal.reader(topic, Edge.EARLIEST))) == [
+        assert values_of(read_to_end(read_from(Edge.EARLIEST))) == [
             b"value-6",
             b"value-7",
             b"value-8",
@@ -304,20 +344,22 @@ class JournalContract:
         assert journal.bounds(topic) == before
 
     def test_offsets_are_not_used_again_after_all_was_removed(
-        self, harness: JournalHarness, journal: Journal, topic: TopicName
+        self, harness: JournalHarness, journal: Journal, topic: TopicName, read_from: ReadFrom
     ) -> None:
         last = journal.append(topic, some_records(5))[-1]
         bounds = journal.truncate(topic, journal.bounds(topic).next_offset)
         assert bounds.earliest_offset == bounds.next_offset > last
-        assert read_to_end(journal.reader(topic, Edge.EARLIEST)) == []
+        assert read_to_end(read_from(Edge.EARLIEST)) == []
         with harness.open() as other:
             assert other.bounds(topic) == bounds
             assert other.append(topic, some_records(1))[0] >= bounds.next_offset
 
-    def test_a_reader_below_the_head_is_told_so_and_not_moved(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_below_the_head_is_told_so_and_not_moved(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         offsets = journal.append(topic, some_records(10))
         journal.truncate(topic, offsets[5])
-        reader = journal.reader(topic, offsets[4])
+        reader = read_from(offsets[4])
         with pytest.raises(PositionOutOfRangeError):
             reader.read(ReadLimits(), PATIENCE_SECONDS)
         with pytest.raises(PositionOutOfRangeError) as refused_again:
@@ -327,10 +369,10 @@ class JournalContract:
         assert reader.next_offset == offsets[4]
 
     def test_a_reader_that_is_overtaken_by_truncation_is_told_so(
-        self, harness: JournalHarness, journal: Journal, topic: TopicName
+        self, harness: JournalHarness, journal: Journal, topic: TopicName, read_from: ReadFrom
     ) -> None:
         offsets = journal.append(topic, some_records(10))
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         reader.read(ReadLimits(max_records=2), PATIENCE_SECONDS)
         journal.truncate(topic, offsets[8])
         journal.append(topic, some_records(3))
@@ -339,24 +381,26 @@ class JournalContract:
 
     @pytest.mark.parametrize("distance", [1, 1000, 2**40])
     def test_a_reader_beyond_the_end_is_told_so_and_not_moved(
-        self, journal: Journal, topic: TopicName, distance: int
+        self, journal: Journal, topic: TopicName, distance: int, read_from: ReadFrom
     ) -> None:
         journal.append(topic, some_records(3))
         beyond = Offset(journal.bounds(topic).next_offset + distance)
-        reader = journal.reader(topic, beyond)
+        reader = read_from(beyond)
         with pytest.raises(PositionOutOfRangeError) as refused:
             reader.read(ReadLimits(), PATIENCE_SECONDS)
         assert refused.value.where["offset"] == beyond
         assert reader.next_offset == beyond
 
-    def test_a_reader_at_the_end_is_at_home(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_at_the_end_is_at_home(self, journal: Journal, topic: TopicName, read_from: ReadFrom) -> None:
         journal.append(topic, some_records(3))
-        assert read_to_end(journal.reader(topic, journal.bounds(topic).next_offset)) == []
+        assert read_to_end(read_from(journal.bounds(topic).next_offset)) == []
 
-    def test_a_reader_at_the_head_of_a_trimmed_topic_is_at_home(self, journal: Journal, topic: TopicName) -> None:
+    def test_a_reader_at_the_head_of_a_trimmed_topic_is_at_home(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         offsets = journal.append(topic, some_records(3))
         journal.truncate(topic, offsets[2])
-        assert values_of(read_to_end(journal.reader(topic, offsets[2]))) == [b"value-2"]
+        assert values_of(read_to_end(read_from(offsets[2]))) == [b"value-2"]
 
     def test_removing_what_expired_keeps_what_did_not(self, journal: Journal, topic: TopicName) -> None:
         journal.append(topic, some_records(3))
@@ -364,14 +408,16 @@ class JournalContract:
         assert journal.remove_expired() >= 0
         assert journal.bounds(topic) == before
 
-    def test_one_record_is_looked_up_by_its_offset(self, journal: Journal, topic: TopicName) -> None:
+    def test_one_record_is_looked_up_by_its_offset(
+        self, journal: Journal, topic: TopicName, read_from: ReadFrom
+    ) -> None:
         headers = (("type", b"2"), ("version", b"1"))
         offsets = journal.append(topic, [*some_records(2), NewRecord(b"third", headers, b"key")])
         found = journal.record_at(topic, offsets[2])
         assert found is not None
         assert (found.offset, found.value, found.headers, found.key) == (offsets[2], b"third", headers, b"key")
         first = journal.record_at(topic, offsets[0])
-        assert first == read_to_end(journal.reader(topic, offsets[0]))[0]
+        assert first == read_to_end(read_from(offsets[0]))[0]
 
     def test_a_record_that_is_not_there_is_none(self, journal: Journal, topic: TopicName) -> None:
         offsets = journal.append(topic, some_records(3))
@@ -452,10 +498,10 @@ class JournalContract:
         assert journal.bounds(topic).count == 0
 
     def test_a_reader_notices_that_its_topic_was_made_anew(
-        self, harness: JournalHarness, journal: Journal, topic: TopicName
+        self, harness: JournalHarness, journal: Journal, topic: TopicName, read_from: ReadFrom
     ) -> None:
         journal.append(topic, some_records(3))
-        reader = journal.reader(topic, Edge.EARLIEST)
+        reader = read_from(Edge.EARLIEST)
         read_to_end(reader)
         harness.delete_topic(topic)
         journal.ensure_topic(topic, FOREVER)
@@ -499,8 +545,8 @@ class JournalContract:
             journal.close()
             assert reading.result(PATIENCE_SECONDS) in {"nothing", "refused"}
 
-    def test_a_closed_reader_says_so(self, journal: Journal, topic: TopicName) -> None:
-        reader = journal.reader(topic, Edge.EARLIEST)
+    def test_a_closed_reader_says_so(self, read_from: ReadFrom) -> None:
+        reader = read_from(Edge.EARLIEST)
         reader.close()
         reader.close()
         with pytest.raises(MailboatError, match="closed"):
