@@ -1,7 +1,7 @@
 """Run `make test` in stages, or slices of `make test-long`, and print what each cost.
 
     python3 tools/stages.py test [--workers N]
-    python3 tools/stages.py long [SLICE…] [--due] [--minutes N] [--workers N]
+    python3 tools/stages.py long [SLICE…] [--due --minutes N] [--workers N]
 
 Runs on the machine's own Python with the standard library alone, because the first stage makes `.venv`.
 
@@ -10,14 +10,15 @@ fails if a stage fails or if lint, suite and gates exceed the CPU budget. CPU pe
 compete for the caches, so the budget grows with what the rest of the machine used meanwhile; wall time is a limit only
 on an otherwise quiet machine.
 
-`long` runs slices of `tests/slices.toml`. With `--due` these are the slices whose sources changed since they last
-passed on this machine, and the one of the others that passed longest ago. What passed is recorded with the digest of
-its sources in `~/.cache/mailboat/slices.json`.
+`long` runs slices of `tests/slices.toml`. With `--due` these are the automatic slices whose sources changed since they
+last passed on this machine, and the one of the others that passed longest ago. What passed, and what was ended at the
+limit of `--minutes`, is recorded in `~/.cache/mailboat/slices.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -29,7 +30,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,13 @@ WALL_BUDGET_SECONDS = 840.0
 QUIET_SHARE = 0.1
 """Share of the cores that other processes may use for the machine to count as quiet."""
 UNKNOWN_SECONDS = 600.0
-"""Assumed for a slice that never passed on this machine."""
+"""Assumed for a slice that never ran on this machine."""
+LEAST_SECONDS = 120.0
+"""With less time than this, no slice of unknown duration is started."""
+SCATTER = 1.2
+"""A slice may take this many times as long as the last time."""
+END_SECONDS = 20.0
+"""Time that a stage has to end its servers before it is killed with them."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +94,24 @@ class Slice:
     select: tuple[str, ...]
     workers: int = 0
     pythons: tuple[str, ...] = ()
+    manual: str = ""
 
 
 @dataclass(frozen=True)
-class Passed:
-    """When a slice last passed: on which content of its sources, at what time (RFC 3339), in how many seconds."""
+class Record:
+    """What is known of a slice on this machine.
 
-    digest: str
-    at: str
-    seconds: float
+    Attributes:
+        digest: Of its sources when it last passed; empty if it never did.
+        at: When it last passed (RFC 3339); empty if it never did.
+        seconds: How long that took; after a run that the limit ended, at least this long.
+        is_unfinished: The limit ended the latest run, so the slice is the first of the next one.
+    """
+
+    digest: str = ""
+    at: str = ""
+    seconds: float = 0.0
+    is_unfinished: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -118,23 +134,43 @@ def excess(cpu: float, wall: float, others: float, slow: float = 1.0) -> str:
     return ""
 
 
-def plan_due(digests: Mapping[str, str], passed: Mapping[str, Passed]) -> list[tuple[str, str]]:
+def plan_due(digests: Mapping[str, str], records: Mapping[str, Record]) -> list[tuple[str, str]]:
     """The slices that are due, each with the reason, in the order to run them.
 
-    Slices whose sources changed come first, those that passed longest ago before others; one more follows in rotation.
+    Slices that the limit ended come first, then those whose sources changed, those that passed longest ago before
+    others; one more follows in rotation.
 
     Args:
         digests: Slice → digest of its sources now.
-        passed: Slice → when it last passed.
+        records: Slice → what is known of it on this machine.
     """
 
-    def age(name: str) -> str:
-        return passed[name].at if name in passed else ""
+    def key(name: str) -> tuple[bool, str]:
+        record = records.get(name, Record())
+        return not record.is_unfinished, record.at
 
-    names = sorted(digests, key=age)
-    changed = [name for name in names if name not in passed or passed[name].digest != digests[name]]
-    due = [(name, "its sources changed" if name in passed else "never passed here") for name in changed]
+    names = sorted(digests, key=key)
+    due = []
+    for name in names:
+        record = records.get(name, Record())
+        if record.is_unfinished:
+            due.append((name, "not finished last time"))
+        elif record.digest != digests[name]:
+            due.append((name, "its sources changed" if record.at else "never passed here"))
+    changed = {name for name, _ in due}
     return due + [(name, "in rotation") for name in names if name not in changed][:1]
+
+
+def has_time(record: Record, left_seconds: float, *, is_first: bool) -> bool:
+    """Whether a slice is started with so much time left.
+
+    A slice that the limit ended needs more time than it had, or it would be ended in every run and no other would run.
+    """
+    if record.is_unfinished:
+        return left_seconds > record.seconds
+    if not record.at:
+        return left_seconds >= (LEAST_SECONDS if is_first else UNKNOWN_SECONDS)
+    return left_seconds >= record.seconds * SCATTER
 
 
 # -------------------------------------------------------------------------------------------------------- measurements
@@ -146,11 +182,14 @@ def run(stage: Stage, limit: float | None = None) -> Cost:
     process = subprocess.Popen(
         stage.command, cwd=ROOT, env={**os.environ, **stage.environment}, start_new_session=limit is not None
     )
-    ended = threading.Event()
+    ended, gone = threading.Event(), threading.Event()
 
     def end() -> None:
         ended.set()
-        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            if not gone.wait(END_SECONDS):
+                os.killpg(process.pid, signal.SIGKILL)
 
     timer = threading.Timer(limit, end) if limit is not None else None
     if timer is not None:
@@ -159,6 +198,7 @@ def run(stage: Stage, limit: float | None = None) -> Cost:
         # wait4 and not wait: it counts the CPU of this child and its descendants alone
         _, status, usage = os.wait4(process.pid, 0)
     finally:
+        gone.set()
         if timer is not None:
             timer.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -190,7 +230,7 @@ def table(costs: Iterable[Cost], wall: float) -> str:
     rows = [("STAGE", "CPU", "WALL", "CORES USED", "")]
     for cost in costs:
         used = f"{cost.cpu / max(cost.wall, 0.001) / cores:.0%}"
-        state = "ended for lack of time" if cost.code is None else "" if cost.code == 0 else "FAILED"
+        state = "not finished" if cost.code is None else "" if cost.code == 0 else "FAILED"
         rows.append((cost.stage, f"{cost.cpu:.0f} s", f"{cost.wall:.0f} s", used, state))
     total = sum(cost.cpu for cost in costs)
     rows.append(("total", f"{total:.0f} s", f"{wall:.0f} s", f"{total / max(wall, 0.001) / cores:.0%}", ""))
@@ -334,15 +374,15 @@ def check_coverage(known: Mapping[str, Slice], name: str) -> Cost:
     return run(Stage("coverage floor", python("-m", "coverage", "report", "--skip-covered"), data))
 
 
-def read_records() -> dict[str, Passed]:
-    """What passed when on this machine."""
+def read_records() -> dict[str, Record]:
+    """What is known of the slices on this machine."""
     if not RECORDS.exists():
         return {}
-    return {name: Passed(**record) for name, record in json.loads(RECORDS.read_text()).items()}
+    return {name: Record(**record) for name, record in json.loads(RECORDS.read_text()).items()}
 
 
-def write_record(name: str, record: Passed) -> None:
-    """Add one record."""
+def write_record(name: str, record: Record) -> None:
+    """Replace one record."""
     RECORDS.parent.mkdir(parents=True, exist_ok=True)
     document = {key: asdict(value) for key, value in {**read_records(), name: record}.items()}
     draft = RECORDS.with_suffix(".draft")
@@ -357,40 +397,58 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
     if unknown:
         return _refuse(f"unknown slice {unknown[0]!r}; expected one of {', '.join(known)}", 2)
     digests = {name: digest_of(one.sources) for name, one in known.items()}
-    due = plan_due(digests, read_records()) if only_due else [(name, "asked for") for name in names or known]
+    automatic = {name: digest for name, digest in digests.items() if not known[name].manual}
+    due = plan_due(automatic, read_records()) if only_due else [(name, "asked for") for name in names or known]
     started, costs, waiting = time.monotonic(), list[Cost](), list[str]()
+    deadline = None if minutes is None else started + minutes * 60
     for preparation in (("tools/build_compiled.py",), ("tests/kind/builds.py", "kubebox", "helm")):
         if run(Stage("preparation", python(*preparation))).code != 0:
             return _refuse("the compiled modules or the programs of the tests could not be built")
     for name, reason in due:
-        left = None if minutes is None else minutes * 60 - (time.monotonic() - started)
-        before = read_records().get(name)
-        if left is not None and left < (before.seconds if before else UNKNOWN_SECONDS):
+        record = read_records().get(name, Record())
+        if deadline is not None and not has_time(record, deadline - time.monotonic(), is_first=not costs):
             waiting.append(name)
             continue
         print(f"\n== slice {name}: {known[name].what} ({reason})", flush=True)
         begun = time.monotonic()
-        made = [run(stage, left) for stage in stages_of(known[name], workers)]
+        made = _run_slice(known[name], workers, deadline)
         costs += made
+        seconds = round(time.monotonic() - begun)
         if all(cost.code == 0 for cost in made):
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            write_record(name, Passed(digests[name], now, round(time.monotonic() - begun)))
+            write_record(name, Record(digests[name], datetime.now(UTC).isoformat(timespec="seconds"), seconds))
             if "--cov" in known[name].select:
                 costs.append(check_coverage(known, name))
-    print(f"\n{table(costs, time.monotonic() - started)}\n\n{_state_of(known, digests)}")
+        elif made[-1].code is None:
+            write_record(name, replace(record, seconds=seconds, is_unfinished=True))
+    print(f"\n{table(costs, time.monotonic() - started)}\n\n{state_of(known, digests, read_records())}")
     if waiting:
         print(f"no time left for: {', '.join(waiting)}; run `make test-long SLICE={waiting[0]}`")
     failed = [cost.stage for cost in costs if cost.code not in (0, None)]
     return _refuse(f"failed: {', '.join(failed)}") if failed else 0
 
 
-def _state_of(known: Mapping[str, Slice], digests: Mapping[str, str]) -> str:
-    """When each slice last passed on this machine, and whether its sources changed since."""
-    lines, records = [f"{'SLICE':<18}{'LAST PASSED':<27}SINCE THEN"], read_records()
-    for name in known:
-        record = records.get(name)
-        since = "" if record is None else "unchanged" if record.digest == digests[name] else "sources changed"
-        lines.append(f"{name:<18}{record.at if record else 'never on this machine':<27}{since}".rstrip())
+def _run_slice(one: Slice, workers: int, deadline: float | None) -> list[Cost]:
+    """Run the stages of a slice, until one is ended at the deadline of the monotonic clock."""
+    made = list[Cost]()
+    for stage in stages_of(one, workers):
+        left = None if deadline is None else max(1.0, deadline - time.monotonic())
+        made.append(run(stage, left))
+        if made[-1].code is None:
+            break
+    return made
+
+
+def state_of(known: Mapping[str, Slice], digests: Mapping[str, str], records: Mapping[str, Record]) -> str:
+    """When each slice last passed on this machine, and what is to be known of it since then."""
+    lines = [f"{'SLICE':<18}{'LAST PASSED':<27}SINCE THEN"]
+    for name, one in known.items():
+        record = records.get(name, Record())
+        notes = ["unchanged" if record.digest == digests[name] else "sources changed"] if record.at else []
+        if record.is_unfinished:
+            notes.append(f"not finished: {record.seconds / 60:.0f} min, next time first")
+        if one.manual:
+            notes.append(f"not automatic: {one.manual}")
+        lines.append(f"{name:<18}{record.at or 'never on this machine':<27}{'; '.join(notes)}".rstrip())
     return "\n".join(lines)
 
 

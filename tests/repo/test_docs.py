@@ -98,9 +98,10 @@ def test_make_targets_are_explained(root: Path, target: str) -> None:
     assert f"make {target}" in (root / "CONTRIBUTING.md").read_text()
 
 
-def test_the_continuous_check_is_make_test_and_then_the_real_cluster(root: Path) -> None:
+def test_the_continuous_check_is_make_test_the_real_cluster_and_slices_that_are_due(root: Path) -> None:
     lines = (root / ".ci/run").read_text().strip().splitlines()
-    assert lines.index("make test") < lines.index("make e2e") == len(lines) - 1
+    slices = 'python3 tools/stages.py long --due --minutes "$minutes"'
+    assert lines.index("make test") < lines.index("make e2e") < lines.index(slices) == len(lines) - 1
     assert "trap 'make cluster-down' EXIT" in lines
     assert "set -euo pipefail" in lines
 

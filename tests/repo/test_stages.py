@@ -15,16 +15,16 @@ def test_a_slice_that_never_passed_is_due() -> None:
 
 def test_changed_slices_run_before_the_one_in_rotation() -> None:
     passed = {
-        "spark": stages.Passed("1", "2026-01-03", 60),
-        "java": stages.Passed("1", "2026-01-02", 60),
-        "figures": stages.Passed("1", "2026-01-01", 60),
+        "spark": stages.Record("1", "2026-01-03", 60),
+        "java": stages.Record("1", "2026-01-02", 60),
+        "figures": stages.Record("1", "2026-01-01", 60),
     }
     due = stages.plan_due({"spark": "2", "java": "1", "figures": "1"}, passed)
     assert due == [("spark", "its sources changed"), ("figures", "in rotation")]
 
 
 def test_slices_that_passed_longest_ago_run_first() -> None:
-    passed = {name: stages.Passed("1", at, 60) for name, at in (("a", "2026-01-02"), ("b", "2026-01-01"))}
+    passed = {name: stages.Record("1", at, 60) for name, at in (("a", "2026-01-02"), ("b", "2026-01-01"))}
     assert [name for name, _ in stages.plan_due({"a": "2", "b": "2", "c": "2"}, passed)] == ["c", "b", "a"]
 
 
@@ -62,3 +62,45 @@ def test_budgets_grow_on_a_slower_machine() -> None:
     cpu, wall = 1.4 * stages.CPU_BUDGET_SECONDS, 1.4 * stages.WALL_BUDGET_SECONDS
     assert stages.excess(cpu, wall, 0.0, slow=1.5) == ""
     assert stages.excess(cpu, wall, 0.0, slow=1.3).startswith("CPU")
+
+
+OLD = stages.Record("same", "2026-01-01T00:00:00+00:00", 100.0)
+NEW = stages.Record("same", "2026-02-01T00:00:00+00:00", 100.0)
+
+
+def test_a_slice_that_the_limit_ended_runs_first() -> None:
+    records = {"a": NEW, "b": stages.Record("1", OLD.at), "c": stages.Record("same", NEW.at, 5.0, is_unfinished=True)}
+    due = stages.plan_due(dict.fromkeys("abc", "same"), records)
+    assert due == [("c", "not finished last time"), ("b", "its sources changed"), ("a", "in rotation")]
+
+
+@pytest.mark.parametrize(
+    ("record", "left_seconds", "is_first", "starts"),
+    [
+        (OLD, 119.0, True, False),
+        (OLD, 120.0, False, True),
+        (stages.Record(), 599.0, False, False),
+        (stages.Record(), 120.0, True, True),
+        (stages.Record(), 119.0, True, False),
+        (stages.Record(seconds=300.0, is_unfinished=True), 300.0, True, False),
+        (stages.Record(seconds=300.0, is_unfinished=True), 301.0, True, True),
+    ],
+)
+def test_a_slice_starts_only_where_it_has_time(
+    record: stages.Record, left_seconds: float, is_first: bool, starts: bool
+) -> None:
+    assert stages.has_time(record, left_seconds, is_first=is_first) is starts
+
+
+def test_the_table_of_slices_shows_when_each_passed_and_what_is_left() -> None:
+    known = {name: stages.Slice(name, "", (), (), manual="fails" if name == "c" else "") for name in "abc"}
+    records = {"a": OLD, "b": stages.Record("", "", 300.0, True)}
+    assert stages.state_of(known, dict.fromkeys("abc", "same"), records).splitlines()[1:] == [
+        f"{'a':<18}2026-01-01T00:00:00+00:00  unchanged",
+        f"{'b':<18}never on this machine      not finished: 5 min, next time first",
+        f"{'c':<18}never on this machine      not automatic: fails",
+    ]
+
+
+def test_a_stage_is_ended_at_its_limit() -> None:
+    assert stages.run(stages.Stage("sleeper", ("sleep", "60")), 0.1).code is None
