@@ -59,6 +59,41 @@ def test_a_package_of_a_checkout_keeps_its_metadata(checkout: VaultSource, tmp_p
         assert package.defined(NodePath("/home/groups")) is None
 
 
+@pytest.fixture
+def ruled(tmp_path: Path) -> VaultSource:
+    """A checkout whose filter leaves one of two pages out."""
+    folder = tmp_path / "ruled"
+    (folder / "META-INF/vault").mkdir(parents=True)
+    (folder / "META-INF/vault/filter.xml").write_text(
+        '<workspaceFilter version="1.0"><filter root="/content"><exclude pattern="/content/site/local(/.*)?"/>'
+        '<exclude pattern=".*/secret" matchProperties="true"/></filter></workspaceFilter>'
+    )
+    for name in ("site", "site/page", "site/local"):
+        (folder / "jcr_root/content" / name).mkdir(parents=True)
+        (folder / "jcr_root/content" / name / ".content.xml").write_text(PAGE)
+    return open_checkout_source(folder)
+
+
+def test_a_package_of_a_checkout_keeps_the_rules_of_its_filter(ruled: VaultSource, tmp_path: Path) -> None:
+    with built(ruled, "/content/site", tmp_path / "x.zip") as package:
+        assert package.filter is not None
+        assert ruled.filter is not None
+        (one,), (kept,) = package.filter.sets, ruled.filter.sets
+        assert one == kept._replace(root=NodePath("/content/site"))
+        assert [node.path for node in package.walk(NodePath("/content/site"))] == [
+            "/content/site",
+            "/content/site/page",
+        ]
+
+
+def test_a_path_that_the_filter_leaves_out_is_refused(ruled: VaultSource, tmp_path: Path) -> None:
+    into = tmp_path / "x.zip"
+    reason = "leaves out everything at /content/site/local"
+    with pytest.raises(UsageError, match=reason), built(ruled, "/content/site/local", into):
+        pass
+    assert not into.exists()
+
+
 def test_a_property_that_is_given_counts(checkout: VaultSource, tmp_path: Path) -> None:
     with built(checkout, "/home/groups/editors", tmp_path / "x.zip", acHandling="overwrite") as package:
         assert package.properties["acHandling"] == "overwrite"

@@ -28,6 +28,7 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, Node, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.changes import ChangeBudget
@@ -570,6 +571,24 @@ def test_a_binary_that_changes_while_it_is_stored_is_told(engine: Engine) -> Non
 
 
 # -------------------------------------------------------------------------------------------------------------- plan
+
+
+@pytest.mark.parametrize(("name", "reason"), [("a*b", "can't hold /en/a"), ("acme:a", "'acme' has no namespace")])
+def test_plan_refuses_what_a_filevault_publisher_would_refuse(tmp_path: Path, name: str, reason: str) -> None:
+    engine = memory_engine(tmp_path, EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()}))
+    source = site()
+    path = NodePath(f"/en/{name}")
+    source.nodes[path] = Node(path, "nt:unstructured")
+    publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+    request = add_request([NodePath("/en")])
+    with pytest.raises(UsageError, match=reason):
+        publisher.publish(request, source)
+    with pytest.raises(UsageError, match=reason):
+        publisher.plan(request, source)
+    with pytest.raises(UsageError, match=reason):
+        publisher.plan_changed(source)
+    assert engine.publisher().plan_changed(source).packages == 1
+    assert not engine.records()
 
 
 def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:

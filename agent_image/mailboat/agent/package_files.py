@@ -7,7 +7,7 @@ blobs of the home, if there is one. Called by `mailboat packages`.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from mailboat.errors import (
 )
 from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
 from mailboat.model.changes import ChangeCount
-from mailboat.model.filters import WorkspaceFilter
+from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.nodes import NodeRecord
+from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
@@ -94,9 +94,10 @@ class PackageFiles:
         """
         check_request(request)
         shipment = shipment_of(request, source)
+        owned = _with_rules(shipment.filter, source)
         contents = PackageContents(
-            _with_modes(shipment.filter, source),
-            shipment.nodes,
+            owned,
+            shipment.nodes if owned.is_simple else _covered(shipment.nodes, owned, source),
             shipment.ancestors,
             is_self_contained=True,
             properties={**shipment.properties, **properties},
@@ -204,14 +205,34 @@ class PackageFiles:
                 reader.close()
 
 
-def _with_modes(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
-    """The filter with the modes that the source's own filter has for its roots."""
+def _with_rules(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
+    """The filter with the modes and rules that the source's own filter has for its roots."""
     described = description_of(source)
     own = None if described is None else described.filter
     if own is None:
         return owned
     found = [(one, own.set_for(one.root)) for one in owned.sets]
-    return WorkspaceFilter(tuple(one if kept is None else one._replace(mode=kept.mode) for one, kept in found))
+    return WorkspaceFilter(tuple(one if kept is None else _ruled(one, kept) for one, kept in found))
+
+
+def _ruled(one: FilterSet, kept: FilterSet) -> FilterSet:
+    if one.is_shallow or kept.is_shallow:
+        return one._replace(mode=kept.mode)
+    return one._replace(mode=kept.mode, rules=kept.rules, property_rules=kept.property_rules)
+
+
+def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
+    is_empty = True
+    for node in nodes:
+        if owned.covers(node.path):
+            is_empty = False
+            yield node
+    if is_empty:
+        roots = ", ".join(one.root for one in owned.sets)
+        raise UsageError(
+            f"the filter of {source.uri} leaves out everything at {roots[:200]}",
+            next_step="name other paths, or change the rules of the filter in the source",
+        )
 
 
 class _Total:

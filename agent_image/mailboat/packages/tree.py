@@ -65,6 +65,10 @@ class TreeCodec:
 
         return TreePackageWriter(contents, into, self._namespaces).write()
 
+    def checker(self, contents: PackageContents) -> None:  # noqa: ARG002  # part of the port
+        """See `PackageCodec.checker`: every node can be written."""
+        return
+
     def read_bytes(
         self,
         payload: bytes,
@@ -84,13 +88,13 @@ class TreeCodec:
         said, trailer_at = digest_in_trailer(payload, len(nodes))
         if not are_bytes_checked:
             check_digest(said, hashlib.sha256(memoryview(payload)[:trailer_at]).digest())
-        package_filter, ancestors, _ = self._headers.read(payload) or _whole_header(package, open_blob)
+        package_filter, ancestors = self._headers.read(payload) or _whole_header(package, open_blob)
         records = take_nodes(nodes, open_blob)
         _check_paths(package_filter, [record[0] for record in records], limits)
         if ancestors:
             records = ancestors + records
         _check_total(len(payload), records, limits)
-        namespaces = take_namespaces(package.namespace) if len(package.namespace) else NO_NAMESPACES
+        namespaces = take_namespaces(package) if len(package.namespace) else NO_NAMESPACES
         return TreeChange(package_filter, records, namespaces)
 
     def read_together(

@@ -61,11 +61,8 @@ def _subtrees_of(
         ancestors = ancestors_in_header(package.header, root)
         if ancestors is None or (ancestors and not are_above(ancestors, root)):
             return None
-        if len(package.namespace):
-            table = namespaces_of(package)
-            if table is None:
-                return None
-            namespaces.append(table)
+        if package.HasField("namespace"):
+            namespaces.append(namespaces_of(payload))
         counts.append(count)
         nodes += its_nodes
     paths, bodies = [node.path for node in nodes], [node.body for node in nodes]

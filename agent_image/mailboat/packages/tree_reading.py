@@ -77,7 +77,7 @@ class TreePackageReader:
         first = self._records.next()
         if first is None or first.tag != HEADER_TAG:
             raise PackageCorruptError("a tree package does not start with a header", record=1)
-        self._header = decode_header(first.content, compile_java)
+        self._header, self._version = decode_header(first.content, compile_java)
         check_header(self._header)
         self._namespaces: dict[str, tuple[str, ...]] = {}
         self._last_namespace = ("", "")
@@ -164,7 +164,7 @@ class TreePackageReader:
             self._carried[binary.hash.digest()] = _CarriedBinary(binary.length_bytes, binary.spans)
 
     def _take_namespace(self, raw: RawRecord) -> None:
-        if self._header.version == FORMAT_VERSION:
+        if self._version == FORMAT_VERSION:
             raise PackageCorruptError("a tree package of version 1 has a namespace", record=raw.number)
         pair = decode_namespace(raw.content, raw.number)
         check_pair(pair, self._last_namespace)

@@ -142,6 +142,16 @@ class PackageBuilder:
     def _room_for_package(self, draft: PackageMessage) -> int:
         return min(self._settings.inline_package_bytes, self.room_in(draft))
 
+    def checker(self, shipment: Shipment) -> ObserveNode | None:
+        """Refuses a node that `build` would refuse in such a shipment; None where it refuses none."""
+        contents = PackageContents(
+            shipment.filter,
+            (),
+            is_for_repositories=self._codec().package_type == FILEVAULT,
+            namespaces=shipment.namespaces,
+        )
+        return self._codec().checker(contents)
+
     def _contents(self, shipment: Shipment, large: dict[bytes, Binary]) -> PackageContents:
         return PackageContents(
             shipment.filter,

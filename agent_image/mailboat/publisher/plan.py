@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,12 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.packages.tree_order import PathOrder, check_order
 from mailboat.publisher.changes import ChangeGroup
-from mailboat.publisher.packaging import shipment_of
+from mailboat.publisher.packaging import ObserveNode, Shipment, shipment_of
 
 _SHOWN: Final = 20
+
+MakeChecker = Callable[[Shipment], ObserveNode | None]
+"""Gives what refuses nodes that a package of this shipment can't hold: `PackageBuilder.checker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,12 @@ class PublicationPlan:
 
 
 def plan_request(
-    request: DistributionRequest, source: Source | None, *, are_collisions_refused: bool
+    request: DistributionRequest, source: Source | None, checker: MakeChecker, *, are_collisions_refused: bool
 ) -> PublicationPlan:
     """What publishing a checked request would ship.
 
     Raises:
+        UsageError: The format of the packages can't hold a node.
         LimitExceededError: Names collide, see `PathOrder.add`.
         SourceMissingError, and what the source raises.
     """
@@ -59,7 +63,14 @@ def plan_request(
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
     order = PathOrder(are_collisions_refused=are_collisions_refused)
-    for node in shipment_of(request, source).nodes:
+    shipment = shipment_of(request, source)
+    check = checker(shipment)
+    if check is not None:
+        for ancestor in shipment.ancestors:
+            check(ancestor)
+    for node in shipment.nodes:
+        if check is not None:
+            check(node)
         order.add(node.path)
         nodes += 1
         files += node.data is not None

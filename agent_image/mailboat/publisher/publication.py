@@ -35,7 +35,7 @@ class Publisher:
         """Nothing is read or written before the first call."""
         self._settings = settings
         self._ports = ports
-        builder = PackageBuilder(settings, ports)
+        self._builder = builder = PackageBuilder(settings, ports)
         self._appender = Appender(settings, ports, builder)
         self._preparer = RequestPreparer(ports, builder, self._appender)
         self._shipper = ChangeShipper(settings, ports, builder, self._appender)
@@ -114,12 +114,13 @@ class Publisher:
         """What `publish` would ship. Raises: as `publish`, what concerns request and source."""
         check_request(request, self._settings.max_paths)
         check_source(request, source)
-        return plan_request(request, source, are_collisions_refused=self._settings.are_collisions_refused)
+        refuses = self._settings.are_collisions_refused
+        return plan_request(request, source, self._builder.checker, are_collisions_refused=refuses)
 
     def plan_changed(self, source: Source, roots: Sequence[NodePath] = (ROOT,)) -> PublicationPlan:
         """What `publish_changed` would ship. Raises: as it, what concerns the source."""
         self._appender.reconcile()
-        groups = self._shipper.groups(source, roots)
+        groups = self._shipper.checked_groups(source, roots)
         return plan_groups(groups, are_collisions_refused=self._settings.are_collisions_refused)
 
     def _found_or_prepared(

@@ -64,6 +64,16 @@ class ChangeShipper:
             on_compared(content_bytes)
         yield from plan_changes(self._published.changes(), self._settings.changes)
 
+    def checked_groups(self, source: Source, roots: Sequence[NodePath]) -> Iterator[ChangeGroup]:
+        """The same; nodes that the format of the packages can't hold are refused, as shipping them would be."""
+        for group in self.groups(source, roots):
+            shipment = shipment_from(source, group.filter, ())
+            check = self._builder.checker(shipment)
+            if check is not None:
+                for node in (*shipment.ancestors, *(self._node(source, path) for path in group.puts)):
+                    check(node)
+            yield group
+
     def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
         nodes = [self._node(source, path) for path in group.puts]
         digests = [node_digest(node) for node in nodes]

@@ -63,11 +63,10 @@ FormatPattern = Callable[[re.Pattern[str]], str]
 
 
 class Header(NamedTuple):
-    """The first record: what the package owns, the nodes above it, and the version of the format."""
+    """The first record: what the package owns, and the nodes above it."""
 
     filter: WorkspaceFilter
     ancestors: list[NodeRecord]
-    version: int = FORMAT_VERSION
 
 
 class Trailer(NamedTuple):
@@ -162,26 +161,25 @@ def parse_package(payload: bytes) -> pb.TreePackage | None:
         package = pb.TreePackage.FromString(payload)
     except DecodeError as error:
         raise PackageCorruptError(f"{len(payload)} bytes are not a tree package: {error}") from error
-    version = package.header.format_version
-    if version != FORMAT_VERSION:
+    if package.header.format_version != FORMAT_VERSION:
         _check_version(package.header)
     if len(package.piece):
         return None
     package.DiscardUnknownFields()
-    if package.SerializeToString() != payload or (version == FORMAT_VERSION and len(package.namespace)):
+    if package.SerializeToString() != payload:
         raise PackageCorruptError("the records of a tree package are out of order, repeated or in an unknown form")
     return package
 
 
-def decode_header(content: bytes, compile_pattern: CompilePattern) -> Header:
-    """Decode the first record of a large package. Raises: as `parse_package`."""
+def decode_header(content: bytes, compile_pattern: CompilePattern) -> tuple[Header, int]:
+    """Decode the first record of a large package, and the version of the format. Raises: as `parse_package`."""
     try:
         version = pb.TreeHeader.FromString(content)
     except DecodeError as error:
         raise PackageCorruptError(f"the header of a tree package is not valid: {error}", record=1) from error
     _check_version(version)
     header = _parse_strictly(pb.TreeHeader, content, 1)
-    return take_header(header, compile_pattern, None)
+    return take_header(header, compile_pattern, None), header.format_version
 
 
 def decode_node_record(content: bytes, number: int, open_binary: OpenBinary | None) -> NodeRecord:
@@ -206,8 +204,11 @@ def decode_namespace(content: bytes, number: int) -> tuple[str, str]:
     return found.prefix, found.uri
 
 
-def take_namespaces(found: Sequence[pb.TreeNamespace]) -> NamespaceTable:
-    """What the namespaces of a parsed package say. Raises: PackageCorruptError, LimitExceededError."""
+def take_namespaces(package: pb.TreePackage) -> NamespaceTable:
+    """The namespaces of a parsed package that has some. Raises: PackageCorruptError, LimitExceededError."""
+    found = package.namespace
+    if package.header.format_version == FORMAT_VERSION:
+        raise PackageCorruptError(f"a tree package of version {FORMAT_VERSION} has a namespace")
     if len(found) > MAX_NAMESPACES:
         raise LimitExceededError(f"a tree package has {len(found)} namespaces", limit=MAX_NAMESPACES)
     return table_of([(one.prefix, one.uri) for one in found])
@@ -221,8 +222,7 @@ def decode_trailer(content: bytes, number: int) -> Trailer:
 
 def take_header(header: pb.TreeHeader, compile_pattern: CompilePattern, open_binary: OpenBinary | None) -> Header:
     """What a parsed header says. Raises: PackageCorruptError, PathRefusedError, LimitExceededError."""
-    nodes = take_nodes(header.ancestor, open_binary)
-    return Header(_take_filter(header, compile_pattern), nodes, header.format_version)
+    return Header(_take_filter(header, compile_pattern), take_nodes(header.ancestor, open_binary))
 
 
 def _take_filter(header: pb.TreeHeader, compile_pattern: CompilePattern) -> WorkspaceFilter:

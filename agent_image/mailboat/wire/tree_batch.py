@@ -20,7 +20,7 @@ from mailboat.wire._generated import tree_pb2 as pb
 from mailboat.wire.framing import framed
 from mailboat.wire.nodes import DIGEST_BYTES, check_body
 from mailboat.wire.shapes import shape_of
-from mailboat.wire.tree import FORMAT_VERSION, NAMED_VERSION, take_namespaces
+from mailboat.wire.tree import NAMED_VERSION, take_namespaces
 
 MAX_NODES: Final = 16
 """Of one package."""
@@ -30,7 +30,7 @@ MAX_BODY_BYTES: Final = 16 * 1024 - 1
 _AT_ONCE: Final = 32  # more leave the processor's caches
 _SHORT_ROOT_BYTES: Final = 125  # its length and that of its filter fit into a byte each
 _TRAILER_STARTS: Final = tuple(b"\x08%c\x12\x20" % count for count in range(MAX_NODES + 1))
-_VERSIONS: Final = (b"\x08%c" % FORMAT_VERSION, b"\x08%c" % NAMED_VERSION)
+_NAMED_VERSION: Final = b"\x08%c" % NAMED_VERSION
 _SHAPE_TAG: Final = 0x0A
 _VALUE_TAG: Final = 0x12
 _MAX_SHAPE_BYTES: Final = 2048
@@ -75,21 +75,20 @@ def ancestors_in_header(header: bytes, root: str) -> bytes | None:
     """The nodes above the root as the header of a parsed package has them; None unless that owns just this subtree."""
     encoded = root.encode()
     size = len(encoded)
-    if size > _SHORT_ROOT_BYTES or not header.startswith(_VERSIONS):
+    if size > _SHORT_ROOT_BYTES:
         return None
-    start = b"\x08%c\x12%c\x0a%c%b" % (header[1], size + 2, size, encoded)
+    start = b"\x08\x01\x12%c\x0a%c%b" % (size + 2, size, encoded)
     if header == start:
         return b""
+    if header.startswith(_NAMED_VERSION):
+        start = _NAMED_VERSION + start[len(_NAMED_VERSION) :]
     ancestors = header[len(start) :]
     return ancestors if header.startswith(start) and not ancestors.startswith(b"\x12") else None
 
 
-def namespaces_of(package: OpaquePackage) -> NamespaceTable | None:
-    """The namespaces of a parsed package that has any; None where its version has none.
-
-    Raises: PackageCorruptError, LimitExceededError.
-    """
-    return take_namespaces(package.namespace) if package.header.startswith(_VERSIONS[1]) else None
+def namespaces_of(payload: bytes) -> NamespaceTable:
+    """The namespaces of a parsed package that has any. Raises: PackageCorruptError, LimitExceededError."""
+    return take_namespaces(pb.TreePackage.FromString(payload))
 
 
 def are_bodies_right(paths: Sequence[NodePath], bodies: Sequence[bytes]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import BinaryIO, Final
 
 from mailboat.blobs.references import ReferenceCodec
@@ -101,6 +102,11 @@ class FilevaultCodec:
         layout.finish()
         digest = archive.finish()
         return PackageSummary(archive.length_bytes, digest, total.hash.digest(), total.node_count, total.content_bytes)
+
+    def checker(self, contents: PackageContents) -> Callable[[Node], None] | None:
+        """See `PackageCodec.checker`."""
+        declared = Declarations(contents, self._reading.namespaces.by_prefix)
+        return partial(check_node, namespaces=declared) if contents.is_for_repositories else None
 
     def read_bytes(
         self,

@@ -474,18 +474,17 @@ class OpaquePackage(_message.Message):
     TRAILER_FIELD_NUMBER: _builtins.int
     header: _builtins.bytes
     piece: _builtins.bytes
+    namespace: _builtins.bytes
     trailer: _builtins.bytes
     @_builtins.property
     def node(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpaqueNode]: ...
-    @_builtins.property
-    def namespace(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNamespace]: ...
     def __init__(
         self,
         *,
         header: _builtins.bytes | None = ...,
         node: _abc.Iterable[Global___OpaqueNode] | None = ...,
         piece: _builtins.bytes | None = ...,
-        namespace: _abc.Iterable[Global___TreeNamespace] | None = ...,
+        namespace: _builtins.bytes | None = ...,
         trailer: _builtins.bytes | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "namespace", b"namespace", "node", b"node", "piece", b"piece", "trailer", b"trailer"]  # noqa: Y015
