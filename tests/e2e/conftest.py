@@ -91,7 +91,7 @@ class Broker:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """It answers nobody meanwhile, and loses nothing."""
-        self.process.signal(signal.SIGSTOP)
+        self.process.pause()
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Shares slow servers: one of each kind for a run, checked before each test that uses it, and started with time.
+"""Shares slow servers: one of each kind for a run (two API servers), checked before each test, and started with time.
 
 Workers share nothing, so `--dist loadgroup` gives all tests of a server to one worker: a server ends with its worker,
 and a worker that takes its place starts another. Tests that use no server stay together by file. Which comes first is
@@ -24,6 +24,9 @@ from xdist.scheduler import LoadScopeScheduling
 SERVERS = ("spark", "api_server", "kafka_broker", "sling_process", "jackrabbit_process", "s3_server")
 """Fixtures in the order in which their tests begin; a test of several belongs to the first."""
 CHECKED = tuple(name for name in SERVERS if name != "spark")
+APART = "replicas"
+"""Tests of this fixture use the API server of another worker: all tests of one server would take longer than the rest
+of the suite on the other workers, and a second server costs 4 CPU seconds."""
 FOLDERS = ("operator", "faults", "integration", "contract", "golden", "fuzz", "repo", "unit")
 SETUP_SECONDS = 300.0
 """Limit of a test's fixtures, which may start servers; the limit of a test, `timeout`, is for the test alone."""
@@ -113,7 +116,8 @@ def _group_of(item: pytest.Item) -> str:
     for name in SERVERS:
         definitions = () if known is None else known.name2fixturedefs.get(name, ())
         if definitions and definitions[-1].scope == "session":
-            return f"{name}:{definitions[-1].baseid}"
+            is_apart = name == "api_server" and APART in known.name2fixturedefs
+            return f"{name}:{APART if is_apart else definitions[-1].baseid}"
     return item.nodeid.partition("::")[0]
 
 
