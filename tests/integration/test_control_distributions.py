@@ -28,6 +28,7 @@ from mailboat.errors import (
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart, TopicRole
+from mailboat.model.paths import ROOT
 from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.testing.control_harbour import (
     AUTHOR,
@@ -89,6 +90,20 @@ class TestDistribute:
         with pytest.raises(error):
             room.distribute(AUTHOR, request_of())
         assert harbour.workspace.journal.bounds(harbour.workspace.package_topic).next_offset == 0
+
+    def test_changes_of_the_source_are_planned_and_published_once(self, room: ControlRoom) -> None:
+        planned = room.plan_changed(AUTHOR, [ROOT])
+        assert (planned.packages, room.plan_changed(AUTHOR, [ROOT])) == (1, planned)
+        assert room.plan(AUTHOR, parse_request("ADD", ("/1.html",))).files == 1
+        (made,) = room.publish_changed(AUTHOR, [ROOT], "ann")
+        assert (made.offset, made.user_id) == (0, "ann")
+        assert room.distribution(AUTHOR, made.package_id).paths == made.paths
+        assert (room.publish_changed(AUTHOR, [ROOT]), room.plan_changed(AUTHOR, [ROOT]).packages) == ([], 0)
+
+    def test_changes_need_a_source(self, room: ControlRoom) -> None:
+        for call in (room.publish_changed, room.plan_changed):
+            with pytest.raises(UsageError, match="no source"):
+                call(OTHER, [ROOT])
 
     def test_a_publisher_without_a_source_takes_what_needs_none(self, room: ControlRoom) -> None:
         with pytest.raises(UsageError, match="no source"):

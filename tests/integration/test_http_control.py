@@ -30,6 +30,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.http.pages import WHOLE_LIST
+from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 
@@ -69,6 +70,15 @@ def test_every_verb_answers_the_same_over_http(control: FakeControl, client: Htt
     assert client.remove("author", "edge-1", ["package-0@2"]).removed == 1
     assert [one.state for one in client.redrive("edge-2", [0])] == ["done"]
     assert control.errors().items == ()
+
+
+def test_changes_are_planned_and_published_over_http(control: FakeControl, client: HttpControl) -> None:
+    control.changed = [parse_path("/news/a"), parse_path("/old")]
+    assert client.plan_changed("author", [parse_path("/news")]) == control.plan_changed("author", [parse_path("/news")])
+    assert client.plan("author", ADD) == control.plan("author", ADD)
+    (made,) = client.publish_changed("author", [parse_path("/news")])
+    assert (made.paths, control.changed) == (("/news/a",), ["/old"])
+    assert client.publish_changed("author", [parse_path("/news")]) == ()
 
 
 def test_pages_are_followed_to_the_end(control: FakeControl, client: HttpControl) -> None:

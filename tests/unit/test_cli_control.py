@@ -30,6 +30,7 @@ from mailboat.cli.publishing import _member_lines
 from mailboat.cli.rendering import Output, show
 from mailboat.cli.status_board import changed_lines, fitted_blocks, status_report
 from mailboat.errors import JournalUnavailableError
+from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.fake_control import FakeControl, FakeSubscriber
@@ -231,11 +232,25 @@ def test_the_paths_of_an_agent_can_be_packages_of_their_own(run: Any, agent: Cli
     assert agent.distribution("author", "r-9.1").deep_paths == ()
 
 
+def test_changes_of_the_agents_source_are_planned_and_published(run: Any, agent: Client) -> None:
+    agent.changed = [parse_path("/en/a"), parse_path("/de")]
+    code, lines = run("plan", "--changed", "/en")
+    assert (code, lines[0], lines[1]) == (0, "1 file, 1 node, 0 deletes, 0 B content, 1 package", "  + /en/a")
+    code, lines = run("publish", "--changed", "-o", "json")
+    (package,) = json.loads("\n".join(lines))["packages"]
+    assert (code, package["paths"], package["offset"]) == (0, ["/en/a", "/de"], 3)
+    assert run("publish", "--changed", "--wait", 5) == (0, ["nothing to publish"])
+
+
+def test_plan_of_an_agents_path_names_what_it_replaces(run: Any) -> None:
+    code, lines = run("plan", "/en")
+    assert (code, lines[2]) == (0, "replaces /en: what subscribers have below and the source has not is removed")
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (("./site",), "of ./site"),
-        (("/en", "--changed"), "with --changed"),
         (("/en", "site"), "of site"),
         (("/en", "--source", "."), "with --source"),
         ((), "without PATH"),
@@ -291,7 +306,7 @@ def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
     assert lines[2:] == ["  not yet by edge-1: importing", "  not yet by edge-2: retrying"]
 
 
-@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "show"), ("plan", "."), ("subscribe", "x")])
+@pytest.mark.parametrize("words", [("content", "ls", "."), ("journal", "show"), ("subscribe", "x")])
 def test_a_command_that_needs_files_says_so(run: Any, words: tuple[str, ...]) -> None:
     code, lines = run(*words)
     assert code == 2

@@ -24,12 +24,14 @@ from mailboat.api.records import (
     DistributionView,
     ForgottenView,
     GivenUpPage,
+    PublicationPlan,
     QueuePage,
     QueueView,
     StatusView,
 )
 from mailboat.clock import Clock, Deadline, SystemClock
 from mailboat.errors import AgentUnreachableError, UsageError
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 CONNECT_SECONDS: Final = 5.0
@@ -77,6 +79,17 @@ class HttpControl:
 
     def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
         return self._ask(operations.distribute(publisher, request))
+
+    def publish_changed(
+        self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+    ) -> Sequence[DistributionView]:
+        return self._ask(operations.publish_changed(publisher, paths, user_id))
+
+    def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
+        return self._ask(operations.plan(publisher, request))
+
+    def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
+        return self._ask(operations.plan_changed(publisher, paths))
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
         deadline = Deadline(self._clock, wait_seconds)

@@ -17,10 +17,12 @@ from mailboat.api.records import (
     DistributionView,
     ForgottenView,
     GivenUpPage,
+    PublicationPlan,
     QueuePage,
     QueueView,
     StatusView,
 )
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 
@@ -50,6 +52,24 @@ class Control(Books, Protocol):
             ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
             UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
         """
+        ...
+
+    def publish_changed(
+        self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+    ) -> Sequence[DistributionView]:
+        """Publish what changed below paths of the publisher's source since its last publish, deletes included.
+
+        Durable when the call returns; no packages when nothing changed. After an error, call it again: what was
+        published is not published twice, and the fact `published_before` counts it. Raises: as `distribute`.
+        """
+        ...
+
+    def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
+        """What `distribute` would send. Changes nothing. Raises: as `distribute`."""
+        ...
+
+    def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
+        """What `publish_changed` would send. Changes nothing. Raises: as `publish_changed`."""
         ...
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:

@@ -21,11 +21,13 @@ from mailboat.api.records import (
     DistributionView,
     ForgottenView,
     GivenUpPage,
+    PublicationPlan,
     QueuePage,
     QueueView,
     StatusView,
 )
 from mailboat.errors import AccessDeniedError, AgentDefectError, MailboatError
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 
 PREFIX: Final = "/api/v1"
@@ -33,6 +35,9 @@ PREFIX: Final = "/api/v1"
 
 LONGEST_WAIT_SECONDS: Final = 60.0
 """The longest time that an agent waits in one request; for a longer wait the client asks again."""
+
+_PACKAGING_SECONDS: Final = 540.0
+"""Additional time for an answer that needs the whole source to be read."""
 
 T = TypeVar("T")
 
@@ -65,15 +70,27 @@ def status() -> Operation[StatusView]:
 
 def distribute(publisher: str, request: DistributionRequest) -> Operation[DistributionView]:
     """`Control.distribute`."""
-    body = {
-        "action": str(request.action),
-        "paths": list(request.paths),
-        "deep_paths": sorted(request.deep_paths),
-        "request_id": request.request_id,
-        "user_id": request.user_id,
-        "trace_parent": request.trace_parent,
-    }
-    return Operation("POST", f"{_publisher(publisher)}/distributions", DistributionView, body=body)
+    return Operation("POST", f"{_publisher(publisher)}/distributions", DistributionView, body=_body(request))
+
+
+def publish_changed(
+    publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+) -> Operation[tuple[DistributionView, ...]]:
+    """`Control.publish_changed`; comparing and packaging a large source takes minutes."""
+    path, body = f"{_publisher(publisher)}/distributions/changed", {"paths": list(paths), "user_id": user_id}
+    return Operation("POST", path, tuple[DistributionView, ...], body=body, wait_seconds=_PACKAGING_SECONDS)
+
+
+def plan(publisher: str, request: DistributionRequest) -> Operation[PublicationPlan]:
+    """`Control.plan`."""
+    path = f"{_publisher(publisher)}/plan"
+    return Operation("POST", path, PublicationPlan, body=_body(request), wait_seconds=_PACKAGING_SECONDS)
+
+
+def plan_changed(publisher: str, paths: Sequence[NodePath]) -> Operation[PublicationPlan]:
+    """`Control.plan_changed`."""
+    path, body = f"{_publisher(publisher)}/plan/changed", {"paths": list(paths)}
+    return Operation("POST", path, PublicationPlan, body=body, wait_seconds=_PACKAGING_SECONDS)
 
 
 def distribution(publisher: str, package_id: str, wait_seconds: float = 0.0) -> Operation[DistributionView]:
@@ -168,6 +185,17 @@ def read_error(status: int, content: bytes, url: str) -> MailboatError:
             return AccessDeniedError(f"the agent at {url} does not permit this with this token")
     message = f"the agent at {url} answered with status {status} {_phrase(status)}"
     return AgentDefectError(message.rstrip(), incident=None if problem is None else problem.incident)
+
+
+def _body(request: DistributionRequest) -> Mapping[str, Any]:
+    return {
+        "action": str(request.action),
+        "paths": list(request.paths),
+        "deep_paths": sorted(request.deep_paths),
+        "request_id": request.request_id,
+        "user_id": request.user_id,
+        "trace_parent": request.trace_parent,
+    }
 
 
 def _publisher(name: str) -> str:

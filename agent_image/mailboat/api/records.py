@@ -477,3 +477,28 @@ class BuildView:
     first_published_ms: int
     last_published_ms: int
     subscribers: tuple[BuildFollowerView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPlan:
+    """The result of a dry run: what a publish would send.
+
+    Attributes:
+        packages: Number of packages.
+        nodes: Number of nodes in them.
+        files: Number of these nodes that are files.
+        content_bytes: Bytes of their values and binaries.
+        deletes: Number of subtrees that would be removed.
+        largest_package_bytes: Content bytes of the largest package.
+        first_paths: The first root paths, at most 20.
+        first_removals: Those of the first root paths that would be removed.
+    """
+
+    packages: int = 0
+    nodes: int = 0
+    files: int = 0
+    content_bytes: int = 0
+    deletes: int = 0
+    largest_package_bytes: int = 0
+    first_paths: tuple[str, ...] = ()
+    first_removals: tuple[str, ...] = ()

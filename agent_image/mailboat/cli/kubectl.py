@@ -28,6 +28,7 @@ from mailboat.errors import KubectlFailedError, MailboatError, UsageError
 
 REMOTE_COMMANDS: Final[Mapping[str, str]] = {
     "status": "how far the subscribers are, and what holds them up",
+    "plan": "print what a publish would send",
     "publish": "publish paths of the Publisher's source",
     "delete": "remove content from the subscribers",
     "invalidate": "have content made invalid where it is cached",

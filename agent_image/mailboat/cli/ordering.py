@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, standing_text, waited_for
@@ -58,14 +58,21 @@ def order_all(session: Session, requests: Sequence[DistributionRequest], deliver
 
     Raises: typer.Exit as `distributions get`, and with 3 where no subscriber is known.
     """
+    publish_through(session, lambda control, name: [control.distribute(name, one) for one in requests], delivery)
+
+
+def publish_through(
+    session: Session, publish: Callable[[Control, str], Sequence[DistributionView]], delivery: Ordered
+) -> None:
+    """Publish through the control port, print the packages, and wait for the subscribers. Raises: as `order_all`."""
     name = session.default_publisher(delivery.publisher)
     clock = SystemClock()
     outcome = None
     with session.control(publishing=name, is_new=delivery.new_publisher) as control:
         started = clock.monotonic()
-        packages = [published_elsewhere(control.distribute(name, one)) for one in requests]
+        packages = list(map(published_elsewhere, publish(control, name)))
         show_published(session, packages, delivery.wait)
-        if delivery.wait is not None:
+        if delivery.wait is not None and packages:
             outcome = await_subscribers(session, control, Awaited(name, packages, delivery.wait, started, clock))
     if outcome is not None:
         end_by([outcome.view])

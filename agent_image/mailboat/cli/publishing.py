@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from mailboat.cli.declaring import PublisherOption, command, remote_command
+from mailboat.cli.declaring import PublisherOption, remote_command
 from mailboat.cli.distributions import end_by
 from mailboat.cli.failures import print_warning
-from mailboat.cli.ordering import Awaited, await_subscribers, order_all, show_published
+from mailboat.cli.ordering import Awaited, await_subscribers, order_all, publish_through, show_published
 from mailboat.cli.published import Published, published_here, published_report
 from mailboat.cli.rendering import Report, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -30,10 +30,9 @@ from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
     from mailboat.agent.composition import Workspace
-    from mailboat.api.records import SubscriberStatusView
+    from mailboat.api.records import PublicationPlan, SubscriberStatusView
     from mailboat.content.port import Source
     from mailboat.model.requests import DistributionRequest
-    from mailboat.publisher.plan import PublicationPlan
     from mailboat.publisher.publication import Publisher
     from mailboat.publisher.receipts import Receipt
 
@@ -117,14 +116,27 @@ def register(app: typer.Typer) -> None:
     app.command("ping")(ping)
 
 
-@command
+@remote_command
 def plan(session: Session, selected: Selection, publisher: PublisherOption = None) -> None:
     """Show what a publish would send, and the lag of subscribers. Changes nothing."""
+    _refuse_both(changed=selected.changed, shallow=selected.shallow)
+    if session.url is None:
+        _plan_here(session, selected, publisher)
+        return
+    paths = _paths_of_agent(session, selected, "plan")
+    name = session.default_publisher(publisher)
+    with session.control() as control:
+        request = None if selected.changed else _add(paths, selected.shallow)
+        found = control.plan_changed(name, paths or (ROOT,)) if request is None else control.plan(name, request)
+        members = control.status().subscribers
+    session.show(_plan_report(found, [] if request is None else sorted(request.deep_paths), members))
+
+
+def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
     from mailboat.agent.composition import known_publisher
     from mailboat.agent.locations import open_source
 
     changed = selected.changed
-    _refuse_both(changed=changed, shallow=selected.shallow)
     source, given = selected.source_and_paths()
     with (
         session.workspace() as workspace,
@@ -223,19 +235,28 @@ def publish(
 
 
 def _publish_own(session: Session, selected: Selection, delivery: Delivery, *, each: bool) -> None:
-    """Ask an agent to publish paths of its own source. Raises: UsageError where something else is asked for."""
-    words = selected.words or ()
-    wrong = "--changed" if selected.changed else "--source" if selected.source is not None else None
-    wrong = wrong or next((word for word in words if not word.startswith("/")), None)
-    if wrong is not None or not words:
-        what = "without PATH" if wrong is None else f"with {wrong}" if wrong.startswith("--") else f"of {wrong}"
-        raise UsageError(
-            f"the agent at {session.url} can't publish {what}: it publishes content paths of its own source",
-            next_step=f"mailboat --url {session.url} publish /PATH   (a path of the agent's source)\n"
-            "mailboat --home DIR publish --source SOURCE …   (a folder of this machine, with a home on it)",
-        )
-    requests = list(_adds(content_paths(words), shallow=selected.shallow, each=each, request_id=delivery.request_id))
+    """Let an agent publish from its own source. Raises: UsageError for a source of this machine."""
+    paths = _paths_of_agent(session, selected, "publish")
+    if selected.changed:
+        publish_through(session, lambda control, name: control.publish_changed(name, paths or (ROOT,)), delivery)
+        return
+    requests = list(_adds(paths, shallow=selected.shallow, each=each, request_id=delivery.request_id))
     order_all(session, requests, delivery)
+
+
+def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[NodePath, ...]:
+    """The content paths of an agent's source; none only with `--changed`. Raises: UsageError."""
+    words = selected.words or ()
+    wrong = "with --source" if selected.source is not None else None
+    wrong = wrong or next((f"of {word}" for word in words if not word.startswith("/")), None)
+    wrong = wrong or (None if words or selected.changed else "without PATH")
+    if wrong is not None:
+        raise UsageError(
+            f"the agent at {session.url} can't {verb} {wrong}: it publishes content paths of its own source",
+            next_step=f"mailboat --url {session.url} {verb} /PATH   (a path of the agent's source)\n"
+            f"mailboat --home DIR {verb} --source SOURCE …   (a folder of this machine, with a home on it)",
+        )
+    return content_paths(words)
 
 
 @remote_command

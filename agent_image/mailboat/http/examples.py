@@ -21,6 +21,7 @@ from mailboat.api.records import (
     HookCallsView,
     JournalView,
     NotImportedView,
+    PublicationPlan,
     PublisherView,
     QueueItemView,
     QueuePage,
@@ -119,6 +120,7 @@ JOURNAL: Final[Document] = asdict(JournalView("sqlite journal.db", 0, 129, 4_200
 TOPIC: Final[Document] = asdict(TopicView("package", "package", 0, 129))
 QUEUE: Final[Document] = asdict(_QUEUE)
 QUEUE_PAGE: Final[Document] = asdict(QueuePage(_QUEUE, (_ITEM,), 98))
+PLAN: Final[Document] = asdict(PublicationPlan(1, 41, 12, 48_000, 1, 48_000, ("/news/a",), ("/news/a/old",)))
 COMMAND: Final[Document] = asdict(CommandView("c-3f1f5d6f", "clear", "author", "edge-1", 128, "done", 32))
 GIVEN_UP: Final[Document] = asdict(
     GivenUpView("edge-1", "author", 97, _PACKAGE, 11, 1_767_225_700_000, ("/news/a",), _CAUSE)

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from mailboat.content.port import Source
 from mailboat.errors import (
@@ -49,6 +49,7 @@ _FAILURES_OF_ALL: Final = (
 )
 """What the next request would meet as well, so it is not tried one by one; all else is one request's own trouble."""
 
+T = TypeVar("T")
 OpenSource = Callable[[], Source]
 
 
@@ -87,10 +88,7 @@ class PublishingCounter:
             UsageError, …: As `Publisher.publish`.
         """
         if request.action is Action.ADD and self._open_source is None:
-            raise UsageError(
-                f"the publisher {self._name} has no source, so an ADD has nothing to read",
-                next_step="set `source` of this publisher in the agent's configuration",
-            )
+            raise self._source_missing()
         ticket = _Ticket(request)
         with self._changed:
             self._stand_in_line(ticket, caller)
@@ -101,11 +99,35 @@ class PublishingCounter:
                     self._serve()
         return ticket.result()
 
+    def alone(self, work: Callable[[Publisher, Source], T]) -> T:
+        """Run work on the publisher and its source between two batches of requests; requests wait meanwhile.
+
+        Raises: UsageError without a source, and what opening it and the work raise.
+        """
+        if self._open_source is None:
+            raise self._source_missing()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_busy)
+            self._is_busy = True
+        try:
+            with closing(self._open_source()) as source:
+                return work(self._publisher, source)
+        finally:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""
         with self._changed:
             place = self._places.get(identifier)
         return self._publisher.locate(identifier) if place is None else place
+
+    def _source_missing(self) -> UsageError:
+        return UsageError(
+            f"the publisher {self._name} has no source, so an ADD has nothing to read",
+            next_step="set `source` of this publisher in the agent's configuration",
+        )
 
     def _stand_in_line(self, ticket: _Ticket, caller: str) -> None:
         if self._turns.line_length(caller) >= MAX_WAITING_OF_ONE or len(self._turns) >= MAX_WAITING:

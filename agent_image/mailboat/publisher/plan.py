@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from mailboat.api.records import PublicationPlan
 from mailboat.content.binaries import content_bytes_of
 from mailboat.content.port import Source
 from mailboat.model.messages import Action
@@ -21,31 +21,6 @@ MakeChecker = Callable[[Shipment], ObserveNode | None]
 """Gives what refuses nodes that a package of this shipment can't hold: `PackageBuilder.checker`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublicationPlan:
-    """What would be shipped.
-
-    Attributes:
-        packages: How many packages.
-        nodes: Nodes in them.
-        files: Those of them that are files.
-        content_bytes: Bytes of their values and binaries.
-        deletes: Subtrees that would be removed.
-        largest_package_bytes: Content of the largest package.
-        first_paths: Some of the roots, for people: at most 20.
-        first_removals: Those of them that would be removed.
-    """
-
-    packages: int = 0
-    nodes: int = 0
-    files: int = 0
-    content_bytes: int = 0
-    deletes: int = 0
-    largest_package_bytes: int = 0
-    first_paths: tuple[NodePath, ...] = ()
-    first_removals: frozenset[NodePath] = frozenset()
-
-
 def plan_request(
     request: DistributionRequest, source: Source | None, checker: MakeChecker, *, are_collisions_refused: bool
 ) -> PublicationPlan:
@@ -59,7 +34,7 @@ def plan_request(
     shown = request.paths[:_SHOWN]
     if source is None:
         deletes = len(request.paths) if request.action is Action.DELETE else 0
-        removed = frozenset(shown if deletes else ())
+        removed = shown if deletes else ()
         return PublicationPlan(packages=1, deletes=deletes, first_paths=shown, first_removals=removed)
     nodes = files = content_bytes = 0
     order = PathOrder(are_collisions_refused=are_collisions_refused)
@@ -94,4 +69,6 @@ def plan_groups(groups: Iterable[ChangeGroup], *, are_collisions_refused: bool) 
         first = group.roots[: _SHOWN - len(shown)]
         shown += first
         removed |= {removal.path for removal in group.removals}.intersection(first)
-    return PublicationPlan(packages, nodes, files, content_bytes, deletes, largest, tuple(shown), frozenset(removed))
+    return PublicationPlan(
+        packages, nodes, files, content_bytes, deletes, largest, tuple(shown), tuple(sorted(removed))
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mailboat.api.records import PublicationPlan
 from mailboat.content.port import Source
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset
@@ -17,7 +18,7 @@ from mailboat.model.requests import DistributionRequest, check_request
 from mailboat.publisher.appending import Appender
 from mailboat.publisher.packaging import PackageBuilder
 from mailboat.publisher.parts import PartShipper
-from mailboat.publisher.plan import PublicationPlan, plan_groups, plan_request
+from mailboat.publisher.plan import plan_groups, plan_request
 from mailboat.publisher.preparing import Preparation, RequestPreparer, end_span
 from mailboat.publisher.receipts import Receipt, receipt_of
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings

@@ -26,6 +26,7 @@ from mailboat.api.records import (
     GivenUpPage,
     GivenUpView,
     JournalView,
+    PublicationPlan,
     PublisherView,
     QueueItemView,
     QueuePage,
@@ -44,7 +45,9 @@ from mailboat.errors import (
     RequestConflictError,
     UsageError,
 )
-from mailboat.model.requests import DistributionRequest
+from mailboat.model.filters import filter_for
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest, add_request
 
 SLING_ID: Final = "11111111-2222-3333-4444-555555555555"
 _APPENDED_MS: Final = 1_767_225_600_000
@@ -77,6 +80,7 @@ class FakeControl:
         self.answers_at_once = True
         self.subscribers = {one.name: one for one in subscribers}
         self.ordered: list[DistributionRequest] = []
+        self.changed: list[NodePath] = []
         self.known_builds: list[BuildView] = []
         self._publisher = publisher
         self._packages: list[DistributionView] = []
@@ -116,6 +120,23 @@ class FakeControl:
             )
             self._packages.append(made)
             return self._view(made)
+
+    def publish_changed(
+        self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+    ) -> Sequence[DistributionView]:
+        """Publish the paths that the test put into `changed`, one package."""
+        below = [one for one in self.changed if filter_for(paths, frozenset(paths)).covers(one)]
+        self.changed = [one for one in self.changed if one not in below]
+        return [self.distribute(publisher, add_request(below, user_id=user_id))] if below else []
+
+    def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
+        with self._entered(publisher):
+            return PublicationPlan(1, len(request.paths), len(request.paths), first_paths=request.paths)
+
+    def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
+        with self._entered(publisher):
+            below = tuple(one for one in self.changed if filter_for(paths, frozenset(paths)).covers(one))
+            return PublicationPlan(int(bool(below)), len(below), len(below), first_paths=below)
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:  # noqa: ARG002  # nothing moves here
         """See `Control`."""

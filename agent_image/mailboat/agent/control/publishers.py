@@ -10,12 +10,16 @@ from mailboat.agent.composition import Workspace
 from mailboat.agent.control.audience import Member
 from mailboat.agent.control.picture import Picture
 from mailboat.agent.locations import open_source
-from mailboat.api.records import PublisherView
+from mailboat.api.records import PublicationPlan, PublisherView
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.content.port import Source
+from mailboat.errors import MailboatError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.counter import PublishingCounter
+from mailboat.publisher.publication import Publisher
 from mailboat.publisher.receipts import Receipt
 from mailboat.publisher.throttle import Throttle, ThrottleSettings
 from mailboat.queues.offsets import QueueSize
@@ -49,6 +53,30 @@ class PublisherRoom:
         if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
             self._throttle.admit(caller, self.backlog())
         return self._counter().publish(request, caller)
+
+    def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> list[Receipt]:
+        """Publish what changed below paths of the source. Raises: as `Control.publish_changed`."""
+        self._throttle.admit(user_id or _ANONYMOUS, self.backlog())
+
+        def work(agent: Publisher, source: Source) -> list[Receipt]:
+            done: list[Receipt] = []
+            try:
+                done.extend(agent.publish_changed(source, paths, user_id=user_id))
+            except MailboatError as error:
+                raise error.with_facts(published_before=len(done) or None) from None
+            return done
+
+        return self._counter().alone(work)
+
+    def plan(self, request: DistributionRequest) -> PublicationPlan:
+        """A dry run of a request. Raises: as `Control.plan`."""
+        if request.action is not Action.ADD:
+            raise UsageError(f"a plan is of an ADD, not of {request.action}")
+        return self._counter().alone(lambda agent, source: agent.plan(request, source))
+
+    def plan_changed(self, paths: Sequence[NodePath]) -> PublicationPlan:
+        """A dry run of `publish_changed`. Raises: as `Control.plan_changed`."""
+        return self._counter().alone(lambda agent, source: agent.plan_changed(source, paths))
 
     def locate(self, identifier: str) -> Offset | None:
         """Where the package of that id, or of that request id, stands, if this publisher remembers."""

@@ -32,6 +32,7 @@ from mailboat.api.records import (
     ForgottenView,
     GivenUpPage,
     JournalView,
+    PublicationPlan,
     PublisherView,
     QueuePage,
     QueueView,
@@ -41,8 +42,10 @@ from mailboat.clock import Deadline
 from mailboat.config.document import PublisherAgentConfig
 from mailboat.errors import AgentMissingError, UsageError
 from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
-from mailboat.model.messages import TopicRole
+from mailboat.model.messages import Action, TopicRole
+from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
+from mailboat.publisher.receipts import Receipt
 from mailboat.queues.publisher_queues import PublisherQueues
 from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
 
@@ -128,6 +131,20 @@ class ControlRoom:
         room = self._room(publisher)
         self._hear_announcements()
         return self._distributions.published(room.name, request, room.publish(request))
+
+    def publish_changed(
+        self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+    ) -> Sequence[DistributionView]:
+        room = self._room(publisher)
+        self._hear_announcements()
+        receipts = room.publish_changed(paths, user_id)
+        return [self._distributions.published(room.name, _request_of(one, user_id), one) for one in receipts]
+
+    def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
+        return self._room(publisher).plan(request)
+
+    def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
+        return self._room(publisher).plan_changed(paths)
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
         """See `Control`."""
@@ -291,3 +308,9 @@ class ControlRoom:
     def _hear_statuses(self) -> None:
         if not self._followers.are_running:
             self._picture.hear_statuses()
+
+
+def _request_of(receipt: Receipt, user_id: str | None) -> DistributionRequest:
+    """The request that a package of changed content answers; each of its paths stands for its subtree."""
+    deep = frozenset(receipt.paths) if receipt.action is Action.ADD else frozenset[NodePath]()
+    return DistributionRequest(receipt.action, receipt.paths, deep, receipt.request_id, user_id)

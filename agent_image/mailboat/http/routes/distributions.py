@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
@@ -10,10 +11,10 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import ConfigDict, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.api.records import DistributionPage, DistributionView
+from mailboat.api.records import DistributionPage, DistributionView, PublicationPlan
 from mailboat.config.document import Verb
-from mailboat.errors import UsageError
-from mailboat.http.examples import DISTRIBUTION, ORDER
+from mailboat.errors import LimitExceededError, UsageError
+from mailboat.http.examples import DISTRIBUTION, ORDER, PLAN
 from mailboat.http.ports import (
     MAX_OFFSET,
     NEXT_PAGE,
@@ -25,9 +26,11 @@ from mailboat.http.ports import (
     with_headers,
 )
 from mailboat.http.waiting import settled
-from mailboat.model.requests import DistributionRequest, parse_request
+from mailboat.model.paths import NodePath, parse_path
+from mailboat.model.requests import MAX_PATHS, DistributionRequest, parse_request
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
+plans = APIRouter(prefix="/api/v1/publishers/{publisher}/plan", tags=["distributions"])
 
 
 @with_config(ConfigDict(title="DistributionOrder", extra="forbid", json_schema_extra={"examples": [ORDER]}))
@@ -50,6 +53,20 @@ class RequestDocument:
     request_id: str | None = None
     user_id: str | None = None
     trace_parent: str | None = None
+
+
+@with_config(ConfigDict(title="ChangeOrder", extra="forbid", json_schema_extra={"examples": [{"paths": ["/news"]}]}))
+@dataclass(frozen=True, slots=True)
+class ChangeDocument:
+    """A request to publish what changed, before it is checked.
+
+    Attributes:
+        paths: The content paths to compare, each with its subtree.
+        user_id: The caller.
+    """
+
+    paths: tuple[str, ...] = ("/",)
+    user_id: str | None = None
 
 
 IdempotencyKey = Annotated[
@@ -87,6 +104,44 @@ async def distribute(
     call.what |= {"package": made.package_id, "offset": made.offset}
     response.headers["Location"] = f"/api/v1/publishers/{publisher}/distributions/{made.package_id}"
     return made
+
+
+@router.post(
+    "/changed",
+    **operation(
+        Verb.DISTRIBUTE, "Publish what changed in the source", example=[DISTRIBUTION], also=(404, 409), status=202
+    ),
+)
+async def distribute_changed(
+    publisher: PublisherName, document: ChangeDocument, ports: Ports, call: CurrentCall
+) -> Sequence[DistributionView]:
+    """Compares the publisher's source with what it published last, deletes included; empty when nothing changed.
+
+    Durable when answered. Requests of other callers wait meanwhile. After an error, send it again: what was published
+    is not published twice.
+    """
+    paths, user_id = checked_paths(document.paths, call), checked_user(document.user_id, call)
+    call.what |= {"publisher": publisher, "action": "CHANGED", "paths": len(paths)}
+    made = await run_in_threadpool(ports.control.publish_changed, publisher, paths, user_id)
+    call.what |= {"packages": len(made)}
+    return made
+
+
+@plans.post("", **operation(Verb.DISTRIBUTE, "Plan a publish", example=PLAN, also=(404,)))
+async def plan(publisher: PublisherName, document: RequestDocument, ports: Ports, call: CurrentCall) -> PublicationPlan:
+    """What publishing the request would send: a dry run that reads the source and changes nothing. For an ADD."""
+    call.what |= {"publisher": publisher, "action": document.action, "paths": len(document.paths)}
+    return await run_in_threadpool(ports.control.plan, publisher, checked_request(document, call, None))
+
+
+@plans.post("/changed", **operation(Verb.DISTRIBUTE, "Plan a publish of changes", example=PLAN, also=(404, 409)))
+async def plan_changed(
+    publisher: PublisherName, document: ChangeDocument, ports: Ports, call: CurrentCall
+) -> PublicationPlan:
+    """What publishing the changes would send: a dry run that reads the source and changes nothing."""
+    paths = checked_paths(document.paths, call)
+    call.what |= {"publisher": publisher, "action": "CHANGED", "paths": len(paths)}
+    return await run_in_threadpool(ports.control.plan_changed, publisher, paths)
 
 
 @router.get(
@@ -136,15 +191,34 @@ def checked_request(document: RequestDocument, call: CurrentCall, idempotency_ke
     key = None if idempotency_key is None else idempotency_key.strip().strip('"') or None
     if key is not None and document.request_id not in {None, key}:
         raise UsageError("the header Idempotency-Key and request_id name two different requests")
-    caller = call.caller
-    if caller is not None:
-        caller.check_paths((*document.paths, *document.deep_paths))
-    is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and document.user_id)
+    if call.caller is not None:
+        call.caller.check_paths((*document.paths, *document.deep_paths))
     return parse_request(
         document.action,
         document.paths,
         document.deep_paths,
         document.request_id or key,
-        caller.name if is_bound and caller else document.user_id,
+        checked_user(document.user_id, call),
         document.trace_parent or call.trace_parent,
     )
+
+
+def checked_user(named: str | None, call: CurrentCall) -> str | None:
+    """The user of a request: the token's name; a token with `admin` may name another."""
+    caller = call.caller
+    is_bound = caller is not None and caller.is_known and not (caller.may(Verb.ADMIN) and named)
+    return caller.name if is_bound and caller else named
+
+
+def checked_paths(texts: Sequence[str], call: CurrentCall) -> tuple[NodePath, ...]:
+    """The paths, each once, all covered by the token.
+
+    Raises:
+        LimitExceededError: More paths than a request may have.
+        PathRefusedError, PathForbiddenError: A path is invalid, or is not covered by the token.
+    """
+    if not 0 < len(texts) <= MAX_PATHS:
+        raise LimitExceededError(f"{len(texts)} paths, expected 1 to {MAX_PATHS}", limit=MAX_PATHS)
+    if call.caller is not None:
+        call.caller.check_paths(texts)
+    return tuple(dict.fromkeys(map(parse_path, texts)))
