@@ -37,22 +37,8 @@ class Books(Protocol):
         ...
 
 
-class Control(Books, Protocol):
-    """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
-
-    def status(self) -> StatusView:
-        """Journal, publishers, subscribers."""
-        ...
-
-    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
-        """Publish one request; durable when the call returns.
-
-        Raises:
-            AgentMissingError: There is no such publisher here.
-            ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
-            UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
-        """
-        ...
+class Changes(Protocol):
+    """What changed in a publisher's source, and dry runs."""
 
     def publish_changed(
         self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
@@ -70,6 +56,24 @@ class Control(Books, Protocol):
 
     def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
         """What `publish_changed` would send. Changes nothing. Raises: as `publish_changed`."""
+        ...
+
+
+class Control(Books, Changes, Protocol):
+    """What may be asked. Every method raises MailboatError; over HTTP it is the error that the agent met."""
+
+    def status(self) -> StatusView:
+        """Journal, publishers, subscribers."""
+        ...
+
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
+        """Publish one request; durable when the call returns.
+
+        Raises:
+            AgentMissingError: There is no such publisher here.
+            ThrottledError: Subscribers lag, or this caller asks too much; the error says when to try again.
+            UsageError, RequestConflictError, SourceMissingError, …: as `Publisher.publish`.
+        """
         ...
 
     def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
