@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,58 +23,9 @@ from mailboat_operator.plan.workload import SecretFound, Surroundings
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
-PLACEMENT = yaml.safe_load("""
-imagePullSecrets: [{name: registry}]
-nodeSelector: {disk: ssd}
-tolerations: [{key: dedicated, operator: Equal, value: mail, effect: NoSchedule}]
-priorityClassName: high
-affinity:
-  nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-        - matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}]
-    preferredDuringSchedulingIgnoredDuringExecution:
-      - weight: 10
-        preference: {matchExpressions: [{key: spot, operator: DoesNotExist}]}
-  podAntiAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      - topologyKey: kubernetes.io/hostname
-        labelSelector: {matchLabels: {app.kubernetes.io/instance: edge}}
-    preferredDuringSchedulingIgnoredDuringExecution:
-      - weight: 5
-        podAffinityTerm:
-          topologyKey: kubernetes.io/hostname
-          labelSelector: {matchExpressions: [{key: noisy, operator: Exists}]}
-topologySpreadConstraints:
-  - {topologyKey: topology.kubernetes.io/zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}
-securityContext: {runAsUser: 1000, runAsGroup: 1000, fsGroup: 2000, supplementalGroups: [3000]}
-""")
-TEMPLATE = {
-    "metadata": {"labels": {"team": "web"}, "annotations": {"sidecar.istio.io/inject": "false"}},
-    "spec": {
-        **PLACEMENT,
-        **yaml.safe_load("""
-initContainers:
-  - name: settings
-    image: busybox:1
-    command: [cp, /from/site.conf, /etc/site]
-    volumeMounts: [{name: rendered, mountPath: /etc/site}, {name: vault, mountPath: /from, readOnly: true}]
-containers:
-  - name: web
-    image: caddy:2
-    envFrom: [{secretRef: {name: web}}, {configMapRef: {name: web}, prefix: WEB_}]
-    ports: [{containerPort: 8000}]
-    volumeMounts: [{name: rendered, mountPath: /etc/site}, {name: logs, mountPath: /logs}]
-    startupProbe: {tcpSocket: {port: 8000}, initialDelaySeconds: 1}
-    readinessProbe: {httpGet: {port: 8000, path: /ready}}
-    livenessProbe: {exec: {command: [caddy, version]}, timeoutSeconds: 5}
-volumes:
-  - {name: rendered, emptyDir: {sizeLimit: 1Mi}}
-  - {name: logs, persistentVolumeClaim: {claimName: logs}}
-  - {name: vault, csi: {driver: secrets-store.csi.k8s.io, readOnly: true, volumeAttributes: {secretProviderClass: web}}}
-"""),
-    },
-}
+TEMPLATE = yaml.safe_load((Path(__file__).parent / "template.yaml").read_text())
+BESIDE = {"initContainers", "containers", "volumes"}
+PLACEMENT = {name: value for name, value in TEMPLATE["spec"].items() if name not in BESIDE}
 
 
 def stored(manifest: dict[str, Any]) -> Any:
@@ -131,7 +83,7 @@ def test_ids_of_the_template_do_not_weaken_the_restricted_profile(pod: Any) -> N
 
 
 def test_containers_of_the_template_keep_their_probes_and_variables(pod: Any) -> None:
-    [wanted] = TEMPLATE["spec"]["containers"]  # type: ignore[index]
+    [wanted] = TEMPLATE["spec"]["containers"]
     web = next(one for one in pod["spec"]["containers"] if one["name"] == "web")
     assert web["envFrom"] == wanted["envFrom"]
     assert web["startupProbe"].items() >= wanted["startupProbe"].items()
