@@ -578,3 +578,39 @@ def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes
             asyncio.run(ask(f"http://127.0.0.1:{server.server_port}"))
         server.shutdown()
     assert len(str(caught.value)) < 600
+
+
+CANARY = "canary-5d21be"
+SPOILT = (f"{CANARY}\n{CANARY}", f"{CANARY}\x00", f"{CANARY}\u00e9", f"\ufeff{CANARY}", f"{CANARY}\r\nX-Other: 1")
+
+
+def test_no_spoilt_token_of_a_publisher_is_quoted_by_any_kind(
+    harbour: Harbour, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Admin, caller and webhook tokens; every kind that asks the agent is looked at with each value."""
+    caplog.set_level(logging.DEBUG)
+    tokens = {"tokenSecretRef": {"name": "spoilt"}, "tokens": [{"name": "ci", "secretRef": {"name": "spoilt"}}]}
+    hook = {"url": "https://hooks.example/", "tokenSecretRef": {"name": "spoilt"}}
+    harbour.make("Publisher", "guarded", {**PUBLISHER, "http": tokens, "events": {"webhook": hook}})
+    harbour.make("SubscriberPool", "readers", POOL)
+    reference = {"publisherRef": {"name": "guarded"}}
+    harbour.make("Distribution", "asked", {**reference, "action": "Test"})
+    harbour.make("PackageBuild", "built", {**reference, "roots": ["/en"], "image": "spark:1"})
+    kinds = {"Publisher": "guarded", "SubscriberPool": "readers", "Distribution": "asked", "PackageBuild": "built"}
+    harbour.patch(f"{harbour.path('PackageBuild', 'built')}/status", {"status": {"buildId": "b", "application": "b-1"}})
+    secrets = harbour.path("secret", root="api/v1")
+    for value in SPOILT:
+        harbour.http.delete(f"{secrets}/spoilt")
+        data = {"token": base64.b64encode(value.encode()).decode()}
+        harbour.http.post(secrets, json={"metadata": {"name": "spoilt"}, "data": data}).raise_for_status()
+        for kind, name in kinds.items():
+            harbour.reconcile(kind, name)
+            status = {"status": {"replicas": 1, "readyReplicas": 1}}
+            if kind == "Publisher":  # it is asked only while its pod is ready
+                harbour.patch(f"{harbour.path('statefulset', name, 'apis/apps/v1')}/status", status)
+                harbour.reconcile(kind, name)
+            assert CANARY not in harbour.http.get(harbour.path(kind, name)).text
+        assert harbour.condition("Distribution", "asked") == ("False", "SecretMalformed")
+        assert harbour.condition("Distribution", "asked", "Stalled")[0] == "True"
+    rendered = [harbour.http.get(harbour.path(kind, root="api/v1")).text for kind in ("configmap", "event", "service")]
+    assert CANARY not in "".join(rendered) + caplog.text

@@ -92,15 +92,20 @@ class Sight:
         return [one for one in made if isinstance(one, PackageBuild)]
 
     async def address(self, publisher: Publisher) -> AgentAddress | None:
-        """Where a publisher's agent is asked, with the token of this moment; None while there is no token."""
-        metadata = publisher.metadata
-        secret = await self.cluster.get("Secret", metadata.namespace, token_secret_name(publisher))
+        """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
+
+        Raises: AgentUnansweringError for a token that no request can carry, without quoting it.
+        """
+        metadata, name = publisher.metadata, token_secret_name(publisher)
+        secret = await self.cluster.get("Secret", metadata.namespace, name)
         entry = ((secret or {}).get("data") or {}).get(TOKEN_KEY)
         if entry is None:
             return None
         token = base64.b64decode(entry).decode(errors="replace").strip()
-        is_usable = token.isascii() and token.isprintable()  # else the HTTP library refuses the header, and quotes it
-        return AgentAddress(metadata.namespace, metadata.name, token) if is_usable else None
+        if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
+            text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
+            raise AgentUnansweringError(text, error="SecretMalformed")
+        return AgentAddress(metadata.namespace, metadata.name, token)
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
         """Everybody on a journal, as one of its publishers tells; None when none of the first few answers."""

@@ -29,7 +29,7 @@ from mailboat_operator.plan.fleet import moment_of, ordinal_of, problem_of
 from mailboat_operator.plan.workload import is_paused
 
 DISTRIBUTED: Final = "Distributed"
-_FOR_PERSONS: Final = frozenset({"PublisherMissing"})
+_FOR_PERSONS: Final = frozenset({"PublisherMissing", "SecretMalformed"})
 _SHORTEST_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 30.0
 _SHARE: Final = 5.0
