@@ -159,6 +159,19 @@ def test_secrets_are_never_listed_and_no_right_is_a_wildcard(helm: str) -> None:
     assert {"pods/exec", "pods/attach", "roles", "rolebindings", "clusterroles", "serviceaccounts"}.isdisjoint(found)
 
 
+def test_people_get_rights_over_the_kinds_through_the_roles_of_the_cluster(helm: str) -> None:
+    plain, aggregated = rendered(helm), rendered(helm, "--set", "rbac.aggregate=true")
+    added = [one for one in aggregated if one not in plain]
+    view, edit = sorted(added, key=lambda one: str(one["metadata"]["name"]), reverse=True)
+    assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert edit["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-edit"] == "true"
+    plurals = {one["spec"]["names"]["plural"] for one in of_kind(plain, "CustomResourceDefinition")}
+    assert set(view["rules"][0]["resources"]) == plurals
+    assert view["rules"][0]["verbs"] == ["get", "list", "watch"]
+    assert set(edit["rules"][0]["resources"]) == {*plurals, "subscriberpools/scale"}
+    assert not any(one.endswith("/status") for one in edit["rules"][0]["resources"]), "the status is the operator's"
+
+
 def test_an_operator_of_named_namespaces_has_no_right_of_the_cluster(helm: str) -> None:
     documents = rendered(helm, "--set", "namespaces={shop,news}")
     assert of_kind(documents, "ClusterRole") == of_kind(documents, "ClusterRoleBinding") == []

@@ -31,7 +31,7 @@ VALUES = (
     "replicas=1",
     "replicas=2,podDisruptionBudget.enabled=true,networkPolicy.enabled=true,agentNetworkPolicy.enabled=true",
     "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true,monitoring.podMonitor.enabled=true",
-    "namespaces={shop,news},serviceAccount.name=mine,builds.namespaces={shop}",
+    "rbac.aggregate=true,namespaces={shop,news},serviceAccount.name=mine,builds.namespaces={shop}",
     "nodeSelector.disk=ssd,tolerations[0].operator=Exists,podAnnotations.a=b,imagePullSecrets[0].name=pull",
 )
 OLDEST, *LATER = VERSIONS

@@ -34,10 +34,12 @@ def stored(kind: str, name: str, spec: dict[str, Any], status: Any = None, **met
     return decode(manifest if status is None else {**manifest, "status": status})
 
 
-def asked(status: Any = None, ttl: int | None = None, **metadata: Any) -> Any:
+def asked(status: Any = None, ttl: int | None = None, deadline: int | None = None, **metadata: Any) -> Any:
     spec: dict[str, Any] = {"publisherRef": {"name": "author"}, "action": "Add", "paths": [{"path": "/en"}]}
     if ttl is not None:
         spec["ttlSecondsAfterFinished"] = ttl
+    if deadline is not None:
+        spec["activeDeadlineSeconds"] = deadline
     return stored("Distribution", "release", spec, status, creationTimestamp="2026-11-21T11:00:00Z", **metadata)
 
 
@@ -68,6 +70,32 @@ def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
     ]
     assert condition(plan) == ("False", "Published")
     assert plan.again_seconds == 0.5
+
+
+def test_a_distribution_with_a_deadline_fails_when_it_is_over() -> None:
+    """It was made an hour before `NOW`, and is looked at again when the deadline is over."""
+    delivery = Delivery("p-1", 7, NOW, imported=("edge-0",))
+    before = plan_distribution(asked(deadline=3601), delivery, [EDGE], NOW - timedelta(seconds=0.7))
+    assert (condition(before), before.again_seconds) == (("False", "Published"), 0.5)
+    late = plan_distribution(asked(deadline=3600), delivery, [EDGE], NOW)
+    assert condition(late) == ("False", "DeadlineExceeded")
+    assert late.status is not None
+    assert (late.status["state"], late.status["done"]) == ("Failed", "1/3")
+    assert "waiting for edge-1, edge-2" in late.status["conditions"][0]["message"]
+    everybody = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1", "edge-2"))
+    assert condition(plan_distribution(asked(deadline=3600), everybody, [EDGE], NOW)) == ("True", "Distributed")
+
+
+def test_a_deadline_holds_while_the_publisher_can_not_be_asked() -> None:
+    obstacle = ("AgentUnanswering", "no answer")
+    soon = plan_waiting(asked(deadline=3610), obstacle, NOW, 60.0)
+    assert (condition(soon), soon.again_seconds) == (("False", "AgentUnanswering"), 10.0)
+    assert condition(plan_waiting(asked(deadline=60), obstacle, NOW, None)) == ("False", "DeadlineExceeded")
+    paused = asked(deadline=60, annotations={"mailboat.dev/paused": "true"})
+    waiting = plan_waiting(paused, obstacle_of(paused, None) or ("", ""), NOW, None)
+    assert condition(waiting) == ("False", "Suspended")
+    assert waiting.again_seconds is not None
+    assert waiting.again_seconds > 0.0
 
 
 def test_it_is_distributed_once_everybody_has_it() -> None:

@@ -146,3 +146,16 @@ def test_open_metrics_reach_the_agents_and_roll_their_pods(
     assert "open_metrics" not in closed[config]["data"]["mailboat.yaml"]
     workloads = [made[ChildKey("StatefulSet", name)]["metadata"]["annotations"][APPLIED] for made in (closed, opened)]
     assert workloads[0] != workloads[1]
+
+
+def test_the_serving_service_has_the_type_port_and_annotations_of_the_spec(
+    manifest_of: Any, around: Surroundings
+) -> None:
+    key, balancer = ChildKey("Service", "edge"), {"service.beta.kubernetes.io/aws-load-balancer-type": "nlb"}
+    plain = applied(plan_pool(stored(manifest_of("SubscriberPool")), around))[key]
+    assert (plain["spec"]["ports"][0]["port"], plain["spec"].get("type")) == (80, None)
+    spec = {"service": {"type": "LoadBalancer", "port": 8443, "annotations": balancer}}
+    made = applied(plan_pool(stored(manifest_of("SubscriberPool", spec)), around))[key]
+    assert (made["spec"]["ports"][0]["port"], made["spec"]["type"]) == (8443, "LoadBalancer")
+    assert made["metadata"]["annotations"].items() > balancer.items()
+    assert APPLIED in made["metadata"]["annotations"]

@@ -78,6 +78,15 @@ class DistributionSpec:
     publisher_ref: Annotated[Reference, Field("The Publisher to ask.")]
     action: Annotated[DistributionAction, Field("What to do.")]
     paths: Annotated[tuple[DistributedPath, ...], Field("The paths.", max_items=MAX_PATHS, key="path")] = ()
+    active_deadline_seconds: Annotated[
+        int | None,
+        Field(
+            "It fails if not all members have the package so long after its creation; not said: never. What is "
+            "published stays published.",
+            minimum=1,
+            maximum=2**31 - 1,
+        ),
+    ] = None
     ttl_seconds_after_finished: Annotated[
         int | None, Field("The object goes so long after it finished; not said: never.", minimum=0, maximum=2**31 - 1)
     ] = None

@@ -227,6 +227,25 @@ class VolumeRetention:
     )
 
 
+class ServiceType(enum.StrEnum):
+    """How the serving Service is reached."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+@dataclass(frozen=True)
+class Service:
+    """The Service that leads to members which have caught up."""
+
+    type: Annotated[ServiceType, Field("How it is reached.")] = ServiceType.CLUSTER_IP
+    port: Annotated[int, Field("Its port.", minimum=1, maximum=65_535)] = 80
+    annotations: Annotated[
+        Mapping[str, str], Field("Annotations, such as those of a cloud's load balancer.", form=LABEL_KEY, max_items=32)
+    ] = field(default_factory=dict)
+
+
 def _promises_cpu_in_cel(holder: str) -> str:
     """The rule below in CEL; a limit alone promises as much."""
     resources = f"{holder}.resources"
@@ -327,6 +346,9 @@ class SubscriberPoolSpec:
     template: Annotated[
         Template, Field("What serves the content, which it finds read-only in `/content`, and where pods may run.")
     ] = field(default_factory=Template)
+    service: Annotated[Service, Field("The Service that leads to members which have caught up.")] = field(
+        default_factory=Service
+    )
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )

@@ -23,7 +23,7 @@ from mailboat.config.document import (
 )
 
 from mailboat_operator.api.journal import JournalSpec
-from mailboat_operator.api.pool import SubscriberPool, Target
+from mailboat_operator.api.pool import ServiceType, SubscriberPool, Target
 from mailboat_operator.api.workload import CONTENT_PATH, CONTENT_VOLUME
 from mailboat_operator.manifests.autoscaling import autoscaler
 from mailboat_operator.manifests.children import Manifest, Owner, digest_of
@@ -48,8 +48,6 @@ from mailboat_operator.manifests.workloads import (
 )
 
 MEMBERS_ENDING: Final = "members"
-SERVING_PORT: Final = 80
-
 _CONTENT_FOLDER: Final = "content"
 _MEMBER: Final = "member"
 
@@ -177,8 +175,12 @@ def _serving_service(owner: Owner, pool: SubscriberPool) -> Manifest:
     ports = [port for container in pool.spec.template.spec.containers for port in container.ports]
     target: Any = ports[0].container_port if ports else HTTP_PORT_NAME
     protocol = str(ports[0].protocol) if ports else "TCP"
-    port = {"name": "content", "port": SERVING_PORT, "targetPort": target, "protocol": protocol}
-    return owner.child("Service", "", {"spec": {"selector": owner.selector, "ports": [port]}})
+    wanted = pool.spec.service
+    port = {"name": "content", "port": wanted.port, "targetPort": target, "protocol": protocol}
+    spec: Manifest = {"selector": owner.selector, "ports": [port]}
+    if wanted.type is not ServiceType.CLUSTER_IP:
+        spec["type"] = str(wanted.type)
+    return owner.child("Service", "", {"spec": spec}, wanted.annotations)
 
 
 def _disruption_budget(owner: Owner) -> Manifest:

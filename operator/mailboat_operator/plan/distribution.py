@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from mailboat.api.records import DistributionView
@@ -29,6 +29,7 @@ from mailboat_operator.plan.fleet import moment_of, ordinal_of, problem_of
 from mailboat_operator.plan.workload import is_paused
 
 DISTRIBUTED: Final = "Distributed"
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 _FOR_PERSONS: Final = frozenset({"PublisherMissing", "SecretMalformed"})
 _SHORTEST_SECONDS: Final = 0.5
 _LONGEST_SECONDS: Final = 30.0
@@ -66,11 +67,16 @@ def obstacle_of(distribution: Distribution, publisher: Publisher | None) -> tupl
 
 def plan_waiting(distribution: Distribution, obstacle: tuple[str, str], now: datetime, again: float | None) -> Plan:
     """Say what it waits for; `again` is the wish of who refused, in seconds."""
+    if _is_late(distribution, now) and not is_paused(distribution.metadata, suspend=False):
+        return _finished(
+            distribution, distribution.status, DEADLINE_EXCEEDED, f"{_late(distribution)}; {obstacle[1]}", now
+        )
     say = stalled if obstacle[0] in _FOR_PERSONS else under_way
     findings = [*say(*obstacle), _distributed(Truth.FALSE, *obstacle)]
     state = distribution.status.state or DistributionState.PENDING
     plan = _plan(distribution, replace(distribution.status, state=state), findings, now)
-    return replace(plan, again_seconds=max(again or 0.0, _pause(distribution.metadata.created_at, now)))
+    pause = max(again or 0.0, _pause(distribution.metadata.created_at, now))
+    return replace(plan, again_seconds=_until_late(distribution, pause, now))
 
 
 def plan_refused(distribution: Distribution, problem: tuple[str, str], now: datetime) -> Plan:
@@ -98,6 +104,9 @@ def plan_distribution(
         pools=tuple(_progress(one, delivery, waiting, missed) for one in pools[:_MAX_POOLS]),
         published_at=before.published_at or _seconds(_published_at(delivery) or now),
     )
+    if waiting and _is_late(distribution, now):
+        text = f"{_late(distribution)}; {status.done} subscribers imported it; waiting for {_listed(waiting)}"
+        return _finished(distribution, status, DEADLINE_EXCEEDED, text, now)
     if waiting:
         return _followed(distribution, status, waiting, failed, now)
     if failed:
@@ -124,7 +133,8 @@ def _followed(
             reports = (Report(Severity.WARNING, reason, text),)
     findings = [*under_way(reason, text), _distributed(Truth.FALSE, reason, text)]
     plan = _plan(distribution, status, findings, now)
-    return replace(plan, actions=reports, again_seconds=_pause(status.published_at, now))
+    pause = _until_late(distribution, _pause(status.published_at, now), now)
+    return replace(plan, actions=reports, again_seconds=pause)
 
 
 def _finished(
@@ -159,6 +169,26 @@ def _distributed(truth: Truth, reason: str, message: str) -> Finding:
 def _pause(since: datetime | None, now: datetime) -> float:
     waited = 0.0 if since is None else (now - since).total_seconds()
     return min(max(waited / _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+def _deadline(distribution: Distribution) -> datetime | None:
+    seconds, made_at = distribution.spec.active_deadline_seconds, distribution.metadata.created_at
+    return None if seconds is None or made_at is None else made_at + timedelta(seconds=seconds)
+
+
+def _is_late(distribution: Distribution, now: datetime) -> bool:
+    deadline = _deadline(distribution)
+    return deadline is not None and now >= deadline
+
+
+def _until_late(distribution: Distribution, pause: float, now: datetime) -> float:
+    """A pause that ends at the deadline at the latest."""
+    deadline = _deadline(distribution)
+    return pause if deadline is None or deadline <= now else min(pause, (deadline - now).total_seconds())
+
+
+def _late(distribution: Distribution) -> str:
+    return f"not distributed within activeDeadlineSeconds of {distribution.spec.active_deadline_seconds}"
 
 
 def _expected(pools: Sequence[PoolSize]) -> Iterator[str]:
