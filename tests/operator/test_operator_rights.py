@@ -30,6 +30,7 @@ ELSEWHERE = {
     },
     "no build is made here": each(OURS, "packagebuilds", "get create patch delete")
     | each(OURS, "packagebuilds/status", "patch"),
+    "the operator's setting is not turned off here": each("networking.k8s.io", "networkpolicies", "delete"),
     "needs a publisher that answers": each(OURS, "distributions", "delete"),
 }
 """Rights that are used elsewhere."""
@@ -68,7 +69,8 @@ def asked(replicas: Any) -> set[Right]:
 def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: Any, kafka_broker: Any) -> None:
     replicas, http = lone_replicas, lone_replicas.server.http
     topics = {"prefix": f"rights-{uuid.uuid4().hex[:8]}-", "reclaimPolicy": "Delete"}
-    replicas.start("one", resync_seconds=5, lease_seconds=15)  # renewed after two thirds
+    peers = '[{"podSelector": {}}]'
+    replicas.start("one", resync_seconds=5, lease_seconds=15, agent_ingress=peers)  # renewed after two thirds
     replicas.make(
         "Journal", "main", {"kafka": {"bootstrapServers": [kafka_broker.bootstrap_servers]}, "topics": topics}
     )
@@ -84,6 +86,9 @@ def test_the_operator_has_the_rights_that_it_uses_and_no_others(lone_replicas: A
     headers = {"Content-Type": "application/merge-patch+json"}
     http.patch(replicas.url("SubscriberPool", "edge"), json={"spec": {"autoscaling": None}}, headers=headers)
     replicas.wait(lambda: not replicas.has(scaler))
+    larger = {"spec": {"target": {"generations": {"volume": {"size": "2Gi"}}}}}
+    http.patch(replicas.url("SubscriberPool", "edge"), json=larger, headers=headers).raise_for_status()
+    replicas.wait(lambda: "VolumesResized" in http.get(replicas.url("SubscriberPool", "edge")).text)
     http.delete(replicas.url("Journal", "main")).raise_for_status()
     replicas.wait(lambda: http.get(replicas.url("Journal", "main")).status_code == 404)
     replicas.wait(replicas.is_lease_renewed)

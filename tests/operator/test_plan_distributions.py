@@ -74,7 +74,7 @@ def test_members_that_nobody_has_heard_of_yet_are_waited_for() -> None:
 
 def test_a_distribution_with_a_deadline_fails_when_it_is_over() -> None:
     """It was made an hour before `NOW`, and is looked at again when the deadline is over."""
-    delivery = Delivery("p-1", 7, NOW, imported=("edge-0",))
+    delivery = delivered(imported=("edge-0",))
     before = plan_distribution(asked(deadline=3601), delivery, [EDGE], NOW - timedelta(seconds=0.7))
     assert (condition(before), before.again_seconds) == (("False", "Published"), 0.5)
     late = plan_distribution(asked(deadline=3600), delivery, [EDGE], NOW)
@@ -82,7 +82,7 @@ def test_a_distribution_with_a_deadline_fails_when_it_is_over() -> None:
     assert late.status is not None
     assert (late.status["state"], late.status["done"]) == ("Failed", "1/3")
     assert "waiting for edge-1, edge-2" in late.status["conditions"][0]["message"]
-    everybody = Delivery("p-1", 7, NOW, imported=("edge-0", "edge-1", "edge-2"))
+    everybody = delivered(imported=("edge-0", "edge-1", "edge-2"))
     assert condition(plan_distribution(asked(deadline=3600), everybody, [EDGE], NOW)) == ("True", "Distributed")
 
 
