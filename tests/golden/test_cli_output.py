@@ -16,7 +16,7 @@ SUBSTITUTES = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "<TIME>"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "<UUID>"),
     (r"\d[\d.]* (ms|s) ago", "<AGO> ago"),
-    (r"in \d[\d.]* (ms|s)\b", "in <SECONDS>"),
+    (r"\b(in|waiting) \d[\d.]* (ms|s)\b", r"\1 <SECONDS>"),
     (r"   \d[\d.]* [kM]?B   kept", "   <SIZE>   kept"),
     (r"(\"?bytes\"?): \d+", r"\1: <SIZE>"),
     (r"discovery        0 {6}\d {10}\d ", "discovery        0      N          N "),

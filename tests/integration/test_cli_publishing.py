@@ -162,7 +162,7 @@ def test_waiting_is_over_when_the_time_is_and_says_who_is_missing(boat: Any, sit
     boat.do("subscribe", "web", "--into", f"files:{tmp_path / 'web'}", "--until", "caught-up")
     ran = boat.run("publish", site, "/", "--wait", "0.2")
     assert ran.code == 3
-    assert ran.lines[-2].startswith("imported by 0/1 in ")
+    assert ran.lines[-2].startswith("imported by 0/1 after waiting ")
     assert ran.lines[-1] == "  not yet by web: stopped"
 
 

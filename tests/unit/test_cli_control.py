@@ -166,7 +166,7 @@ def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent:
     cause = CauseView("HookFailed", "exit code 1", "/news/1", "rest of a cut line\n  the end")
     agent.give_up("edge-2", 1, cause)
     _, lines = run("errors", "ls")
-    assert lines[1].split()[:4] == ["edge-2", "1", "-", "11"]
+    assert lines[1].split()[:5] == ["edge-2", "1", "given", "up", "11"]
     assert lines[1].endswith("/news/1 /more   HookFailed: exit code 1")
     _, shown = run("errors", "show", "edge-2", 1)
     assert shown[-2:] == ["            the end", "next      mailboat errors redrive edge-2 1"]
@@ -302,7 +302,7 @@ def test_other_requests_reach_an_agent_and_can_be_waited_for(run: Any) -> None:
     assert run("delete", "/en")[0] == run("invalidate", "/en")[0] == run("ping")[0] == 0
     code, lines = run("delete", "/en", "--wait", 0)
     assert code == 3
-    assert lines[1].startswith("imported by 0/2 in ")
+    assert lines[1].startswith("imported by 0/2 after waiting ")
     assert lines[2:] == ["  not yet by edge-1: importing", "  not yet by edge-2: retrying"]
 
 
@@ -542,7 +542,7 @@ def test_many_who_are_waited_for_are_told_by_their_states() -> None:
     states = {**dict.fromkeys(names, "stopped"), "edge-1": "importing"}
     lines = list(followed_lines(Followed(view_of(1, waiting=names), 2.0, states)))
     assert lines == [
-        "imported by 0/8 in 2.0 s",
+        "imported by 0/8 after waiting 2.0 s",
         "  not yet by 1: importing: edge-1",
         "  not yet by 7: stopped: edge-2, edge-3, edge-4, edge-5 and 3 more",
     ]

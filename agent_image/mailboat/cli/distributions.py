@@ -284,7 +284,8 @@ def followed_lines(found: Followed) -> Iterator[str]:
     if not total:
         yield "no subscriber is known: nobody was waited for"
         return
-    yield f"imported by {len(one.imported)}/{total} in {seconds_text(found.seconds)}"
+    took = f"after waiting {seconds_text(found.seconds)}" if one.waiting else f"in {seconds_text(found.seconds)}"
+    yield f"imported by {len(one.imported)}/{total} {took}"
     yield from (f"  given up by {each.subscriber}: {error_text(each.cause)}" for each in one.failed)
     yield from (f"  dropped by {name}" for name in one.removed)
     yield from (f"  skipped by {line}" for line in _reason_lines(_passed(one)))

@@ -27,7 +27,7 @@ _TRACE_BEGINS: Final = "Traceback (most recent call last):"
 COLUMNS: Final = (
     Column("SUBSCRIBER"),
     Column("OFFSET", is_number=True),
-    Column("GIVEN UP"),
+    Column("STATUS"),
     Column("ATTEMPTS", is_number=True),
     Column("PATHS"),
     Column("ERROR", can_fold=True),
@@ -153,7 +153,7 @@ def row_of(one: GivenUpView) -> list[str]:
     return [
         one.subscriber,
         str(one.offset),
-        _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT,
+        _KINDS.get(one.kind) or f"given up {time_text(one.given_up_ms) or ''}".rstrip(),
         str(one.attempts or ABSENT),  # of a subscriber of Sling it is not known
         _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),

@@ -147,7 +147,9 @@ MESSAGE: Final[Document] = asdict(
 
 PROBLEMS: Final[Mapping[int, Problem]] = {
     400: problem_of(UsageError("the query has an unknown parameter 'max_item'", next_step="did you mean max_items?")),
-    404: problem_of(DistributionMissingError("the log holds no package or request 'news-a-1' of author")),
+    404: problem_of(
+        DistributionMissingError("the log holds nothing of author with the package id, request id or offset 'news-a-1'")
+    ),
     409: problem_of(
         RequestConflictError(
             "the request id news-a-1 was used for another request, published at offset 97",

@@ -70,7 +70,8 @@ class Distributions:
         if found is not None:
             return found
         raise DistributionMissingError(
-            f"the log holds no package or request {identifier[:_SHOWN]!r} of {publisher}", publisher=publisher
+            f"the log holds nothing of {publisher} with the package id, request id or offset {identifier[:_SHOWN]!r}",
+            publisher=publisher,
         )
 
     def page(self, publisher: AgentName, before: int | None, max_items: int) -> DistributionPage:
