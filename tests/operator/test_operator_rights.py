@@ -22,8 +22,6 @@ ELSEWHERE = {
         (OURS, f"{plural}/finalizers", "update")
         for plural in ("journals", "publishers", "subscriberpools", "packagebuilds")
     },
-    "no NetworkPolicy is asked for here": each("networking.k8s.io", "networkpolicies", "create patch delete"),
-    "no pod runs here, so there are no claims to enlarge": each("", "persistentvolumeclaims", "list patch"),
     "KEDA is not installed here": each("keda.sh", "scaledobjects", "create patch delete"),
     "Spark's operators are not installed here": {
         right for group in SPARK for right in each(group, "sparkapplications", ALL)
