@@ -77,7 +77,7 @@ def publish_changed(
     publisher: str, paths: Sequence[NodePath], user_id: str | None = None
 ) -> Operation[tuple[DistributionView, ...]]:
     """`Control.publish_changed`; comparing and packaging a large source takes minutes."""
-    path, body = f"{_publisher(publisher)}/distributions/changed", {"paths": list(paths), "user_id": user_id}
+    path, body = f"{_publisher(publisher)}/changes", {"paths": list(paths), "user_id": user_id}
     return Operation("POST", path, tuple[DistributionView, ...], body=body, wait_seconds=_PACKAGING_SECONDS)
 
 
@@ -89,7 +89,7 @@ def plan(publisher: str, request: DistributionRequest) -> Operation[PublicationP
 
 def plan_changed(publisher: str, paths: Sequence[NodePath]) -> Operation[PublicationPlan]:
     """`Control.plan_changed`."""
-    path, body = f"{_publisher(publisher)}/plan/changed", {"paths": list(paths)}
+    path, body = f"{_publisher(publisher)}/plan/changes", {"paths": list(paths)}
     return Operation("POST", path, PublicationPlan, body=body, wait_seconds=_PACKAGING_SECONDS)
 
 

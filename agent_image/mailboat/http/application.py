@@ -108,6 +108,7 @@ def _bare_api() -> FastAPI:
     for one in (members, distributions, builds, queues, failures, log, process, sling):
         app.include_router(one.router)
     app.include_router(queues.commands)
+    app.include_router(distributions.changes)
     app.include_router(distributions.plans)
     app.add_exception_handler(MailboatError, _tell_error)
     app.add_exception_handler(RequestValidationError, _tell_mistakes)

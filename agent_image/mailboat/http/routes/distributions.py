@@ -30,6 +30,7 @@ from mailboat.model.paths import NodePath, parse_path
 from mailboat.model.requests import MAX_PATHS, DistributionRequest, parse_request
 
 router = APIRouter(prefix="/api/v1/publishers/{publisher}/distributions", tags=["distributions"])
+changes = APIRouter(prefix="/api/v1/publishers/{publisher}/changes", tags=["distributions"])
 plans = APIRouter(prefix="/api/v1/publishers/{publisher}/plan", tags=["distributions"])
 
 
@@ -106,8 +107,8 @@ async def distribute(
     return made
 
 
-@router.post(
-    "/changed",
+@changes.post(
+    "",
     **operation(
         Verb.DISTRIBUTE, "Publish what changed in the source", example=[DISTRIBUTION], also=(404, 409), status=202
     ),
@@ -134,7 +135,7 @@ async def plan(publisher: PublisherName, document: RequestDocument, ports: Ports
     return await run_in_threadpool(ports.control.plan, publisher, checked_request(document, call, None))
 
 
-@plans.post("/changed", **operation(Verb.DISTRIBUTE, "Plan a publish of changes", example=PLAN, also=(404, 409)))
+@plans.post("/changes", **operation(Verb.DISTRIBUTE, "Plan a publish of changes", example=PLAN, also=(404, 409)))
 async def plan_changed(
     publisher: PublisherName, document: ChangeDocument, ports: Ports, call: CurrentCall
 ) -> PublicationPlan:
