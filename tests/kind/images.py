@@ -22,6 +22,7 @@ from engine import Engine
 from oci import add_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ROOT / "requirements"
 _DEBIAN = ("--variant=minbase", "bookworm")
 _DEBIAN_PACKAGES = ("python3", "python3-venv", "ca-certificates")
 _DEBIAN_COMPILER = ("gcc", "libc6-dev", "python3-dev")
@@ -90,7 +91,7 @@ OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", (), ("operator",),
 def name_of(recipe: Recipe) -> str:
     """The name that the image has in an engine: another one for each content."""
     arguments = {"AGENT": name_of(recipe.agent)} if recipe.agent is not None else {}
-    inherited = hashlib.sha256(repr(arguments).encode()).hexdigest()[:8]
+    inherited = hashlib.sha256(repr((_locks(recipe), arguments)).encode()).hexdigest()[:8]
     return f"{recipe.name}:{digest_of(*_sources(recipe))}-{inherited}"
 
 
@@ -98,6 +99,7 @@ def image(engine: Engine, recipe: Recipe) -> str:
     """The name of the image in the engine, built unless it is there. Raises: CalledProcessError, after its words."""
     arguments = {"AGENT": image(engine, recipe.agent)} if recipe.agent is not None else {}
     name = name_of(recipe)
+    locks = _locks(recipe)
     with locked(cache_folder() / recipe.name):
         if not engine.has_image(name):
             wheels = {} if engine.can_pull else {lock: wheelhouse(lock) for lock in recipe.locks}
@@ -107,7 +109,7 @@ def image(engine: Engine, recipe: Recipe) -> str:
                     arguments["BUILDER"] = python_image(engine, _DEBIAN_COMPILER)
             say(f"building the image {name}")
             with timed(f"image {recipe.name}"):
-                _build(engine, recipe, name, arguments, _context(_sources(recipe), wheels))
+                _build(engine, recipe, name, arguments, _context(_sources(recipe), locks, wheels))
     return name
 
 
@@ -127,10 +129,16 @@ def python_image(engine: Engine, packages: tuple[str, ...] = ()) -> str:
     return name
 
 
+def lock_content(lock: str) -> bytes:
+    """A lock without its comments, which change with every dependency of the project, those of development too."""
+    lines = (LOCKS / f"{lock}.txt").read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("#")).encode()
+
+
 def wheelhouse(lock: str) -> Path:
     """A folder with the wheels of a lock, as pip of this machine finds them; their hashes are those of the lock."""
-    requirements = ROOT / "requirements" / f"{lock}.txt"
-    folder = cache_folder() / "wheels" / f"{lock}-{digest_of(requirements)}"
+    requirements = LOCKS / f"{lock}.txt"
+    folder = cache_folder() / "wheels" / f"{lock}-{hashlib.sha256(lock_content(lock)).hexdigest()[:16]}"
     with locked(folder):
         if not folder.exists():
             say(f"downloading the wheels of requirements/{lock}.txt")
@@ -150,8 +158,11 @@ def _python_with_pip() -> str:
 
 
 def _sources(recipe: Recipe) -> list[Path]:
-    locks = [f"requirements/{lock}.txt" for lock in recipe.locks]
-    return [path for one in (recipe.dockerfile, *recipe.sources, *locks) for path in _files(ROOT / one)]
+    return [path for source in (recipe.dockerfile, *recipe.sources) for path in _files(ROOT / source)]
+
+
+def _locks(recipe: Recipe) -> dict[str, bytes]:
+    return {lock: lock_content(lock) for lock in recipe.locks}
 
 
 def _files(path: Path) -> list[Path]:
@@ -160,12 +171,14 @@ def _files(path: Path) -> list[Path]:
     return sorted(one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
 
 
-def _context(sources: list[Path], wheels: dict[str, Path]) -> io.BytesIO:
+def _context(sources: list[Path], locks: dict[str, bytes], wheels: dict[str, Path]) -> io.BytesIO:
     """The build context as a tar archive, with fixed times and owners so that the engine finds its layers again."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as context:
         for source in sources:
             add_bytes(context, source.relative_to(ROOT).as_posix(), source.read_bytes())
+        for lock, content in locks.items():
+            add_bytes(context, f"requirements/{lock}.txt", content)
         for lock, folder in wheels.items():
             for wheel in sorted(folder.iterdir()):
                 add_bytes(context, f"requirements/wheels/{lock}/{wheel.name}", wheel.read_bytes())
