@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shlex
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import textwrap
 import threading
 import zlib
@@ -22,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from cluster_client import ClusterClient, NamespaceClient, files_of, has_condition
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.clock import SystemClock
 from mailboat.testing.free_ports import LOOPBACK, free_ports
@@ -31,7 +30,7 @@ from mailboat.testing.s3_server import S3Server, S3ServerSettings
 ROOT = Path(__file__).resolve().parents[2]
 BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"
 CLUSTER = ROOT / "tests" / "kind" / "cluster.py"
-RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 SOURCE = """
 apiVersion: v1
@@ -64,18 +63,25 @@ class Cluster:
     Attributes:
         environment: Of kubectl and helm.
         images: Name without tag → name with it.
+        client: The API.
     """
 
     environment: dict[str, str]
     images: dict[str, str]
+    client: ClusterClient
 
     @property
     def host_address(self) -> str:
         """Where pods reach servers of this machine."""
         return self.environment["MAILBOAT_HOST_ADDRESS"]
 
+    @property
+    def objects(self) -> NamespaceClient:
+        """The objects that are in no namespace."""
+        return self.client.namespace("")
+
     def run(self, *command: str, content: bytes = b"") -> bytes:
-        """What a program prints; a failing one fails the test with its own words."""
+        """What helm, kubectl or its plugin prints; a failing one fails the test with its own words."""
         done = subprocess.run(command, env=self.environment, input=content, capture_output=True, check=False)
         assert done.returncode == 0, f"{shlex.join(command)}:\n{done.stdout.decode()}{done.stderr.decode()}"
         return done.stdout
@@ -99,64 +105,37 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Namespace:
-    """A namespace in which only pods of the restricted profile are let in."""
+class Namespace(NamespaceClient):
+    """A namespace in which only pods of the restricted profile are admitted."""
 
     cluster: Cluster
-    name: str
 
     def make_source(self) -> None:
         """A claim `site` for a publisher; what is in `/site` of the pod `filler` is in it."""
-        self.apply(SOURCE)
-        self.kubectl("wait", "pod/filler", "--for=condition=Ready", "--timeout=120s")
+        self.apply_text(SOURCE)
+        self.wait_for("Ready", "Pod/filler")
 
-    def fill(self, pod: str, folder: str, source: Path) -> None:
-        """Copy what is in a folder of this machine into one of a pod."""
-        self.kubectl("exec", "-i", pod, "--", "tar", "-C", folder, "-x", "-m", content=packed(source))
+    def make_secret(self, name: str, values: Mapping[str, str]) -> None:
+        """A Secret with the values."""
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": dict(values)})
 
-    def content(self, pod: str, folder: str) -> dict[str, bytes]:
-        """Path → content of the files of a folder of a pod."""
-        return unpacked(self.kubectl("exec", pod, "--", "tar", "-C", folder, "-c", "."))
-
-    def kubectl(self, *arguments: str, content: bytes = b"") -> bytes:
-        """What kubectl prints, here."""
-        return self.cluster.run("kubectl", "--namespace", self.name, *arguments, content=content)
-
-    def apply(self, text: str) -> None:
-        """Apply a manifest with the images that were built."""
+    def apply_text(self, text: str) -> None:
+        """Apply the manifests of a YAML file with the images that were built."""
         for name, image in self.cluster.images.items():
             text = text.replace(f"image: {name}:latest", f"image: {image}")
-        self.kubectl("apply", "-f", "-", content=text.encode())
+        super().apply_text(text)
 
-
-def packed(folder: Path) -> bytes:
-    """What is in a folder, as a tar archive."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for one in sorted(folder.iterdir()):  # not the folder itself: a volume has its own mode
-            archive.add(one, arcname=one.name)
-    return buffer.getvalue()
-
-
-def unpacked(archive: bytes) -> dict[str, bytes]:
-    """Path → content of the files of a tar archive."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        found = {one.name.removeprefix("./"): opened.extractfile(one) for one in opened}
-        return {name: file.read() for name, file in found.items() if file is not None}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Path → content of the files of a folder of this machine."""
-    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    def kubectl(self, *arguments: str) -> str:
+        """What kubectl prints, here; for tests of what kubectl's users see."""
+        return self.cluster.run("kubectl", "--namespace", self.name, *arguments).decode()
 
 
 class Author:
     """The example without the operator: one pod with a publisher and a subscriber."""
 
-    def __init__(self, namespace: Namespace, site: Path) -> None:
-        """Nothing is there yet; `site` is the folder of the demo's site."""
+    def __init__(self, namespace: Namespace) -> None:
+        """Nothing is there yet."""
         self.namespace = namespace
-        self._site = site
         self._manifest = BY_HAND.read_text()
         self._secrets = {"token": "a-token-of-this-test-alone"}
 
@@ -169,55 +148,52 @@ class Author:
 
     def start(self) -> None:
         """Apply everything, and wait until the pod is ready."""
-        literals = [f"--from-literal={key}={value}" for key, value in self._secrets.items()]
-        options = ["--dry-run=client", "-o", "yaml", *literals]
-        secret = self.namespace.kubectl("create", "secret", "generic", "mailboat-token", *options)
-        self.namespace.apply(f"{secret.decode()}---\n{self._manifest}")
+        self.namespace.make_secret("mailboat-token", self._secrets)
+        self.namespace.apply_text(self._manifest)
         self.wait_until_ready()
 
     def stop(self) -> None:
         """Remove the pod and both volumes."""
-        self.namespace.kubectl("delete", "statefulset", "author", "--timeout=60s")
-        self.namespace.kubectl("wait", "pod/author-0", "--for=delete", "--timeout=60s")
-        self.namespace.kubectl("delete", "pvc", "home-author-0", "source-author-0", "--timeout=60s")
+        self.namespace.delete("StatefulSet", "author")
+        self.namespace.wait_gone("StatefulSet/author", "Pod/author-0")
+        self.namespace.delete("PersistentVolumeClaim", "home-author-0", "source-author-0")
+        self.namespace.wait_gone("PersistentVolumeClaim/home-author-0", "PersistentVolumeClaim/source-author-0")
 
     def kill(self) -> None:
         """End the pod without notice, and wait for the one that takes its place."""
-        before = self._pod_id()
-        self.namespace.kubectl("delete", "pod", "author-0", "--grace-period=0", "--force")
-        self.wait_until_ready()
-        assert self._pod_id() != before
+        before = self.namespace.get("Pod", "author-0")["metadata"]["uid"]
+        self.namespace.delete("Pod", "author-0", grace_seconds=0)
+        self.namespace.wait(
+            "Pod", "author-0", lambda found: has_condition(found, "Ready") and found["metadata"]["uid"] != before
+        )
 
     def wait_until_ready(self) -> None:
-        self.namespace.kubectl("rollout", "status", "statefulset/author", "--timeout=120s")
-        self.namespace.kubectl("wait", "pod/author-0", "--for=condition=Ready", "--timeout=120s")
+        self.namespace.wait_for("Ready", "Pod/author-0")
 
     def mailboat(self, *arguments: str) -> bytes:
         """What our command line prints, in the pod."""
         options = ("--url", "http://127.0.0.1:8080", "--token-file", "/run/secrets/mailboat/token")
-        return self.namespace.kubectl("exec", "author-0", "--", "mailboat", *options, *arguments)
+        return self.namespace.run("author-0", "mailboat", *options, *arguments)
 
-    def fill(self, folder: Path | None = None) -> None:
-        """Copy what is in a folder, by default the demo's site, into the pod's source."""
-        self.namespace.fill("author-0", "/source", self._site if folder is None else folder)
+    def fill(self, files: Mapping[str, bytes]) -> None:
+        """Write files into the pod's source."""
+        self.namespace.write_files("author-0", "/source", files)
 
     def served(self) -> dict[str, bytes]:
         """Path → content of what is in the pod's target."""
-        return self.namespace.content("author-0", "/content/current")
-
-    def _pod_id(self) -> bytes:
-        return self.namespace.kubectl("get", "pod", "author-0", "-o", "jsonpath={.metadata.uid}")
+        return self.namespace.read_files("author-0", "/content/current")
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster; made if it does not run, and left running: `make cluster-down` removes it."""
     images = _script("images").split()
     script = f"{_script('env')}\nenv -0"
     printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True).stdout
     environment = dict(line.split("=", 1) for line in printed.split("\0") if "=" in line)
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # where kubectl finds our plugin
-    return Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]})
+    with closing(ClusterClient(environment["KUBECONFIG"], tmp_path_factory.mktemp("client"))) as client:
+        yield Cluster({**os.environ, **environment}, {name.split(":")[0]: name for name in images[::2]}, client)
 
 
 @pytest.fixture(scope="session")
@@ -295,9 +271,16 @@ def keda(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="session")
-def metrics_server(cluster: Cluster) -> None:
+def metrics_server_begun(cluster: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    """The installation of the metrics server, which goes on while tests run that need none."""
+    with subprocess.Popen([sys.executable, str(CLUSTER), "metrics"]) as installing:
+        yield installing
+
+
+@pytest.fixture(scope="session")
+def metrics_server(metrics_server_begun: subprocess.Popen[bytes]) -> None:
     """What pods use, told to autoscalers; in the cluster as long as that is there."""
-    _script("metrics")
+    assert metrics_server_begun.wait(timeout=240) == 0
 
 
 @pytest.fixture(scope="session")
@@ -332,11 +315,12 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Name
 @contextmanager
 def new_namespace(cluster: Cluster, name: str) -> Iterator[Namespace]:
     """A namespace as long as the context lasts; one that a killed run left goes first."""
-    cluster.run("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=180s")
-    cluster.run("kubectl", "create", "namespace", name)
-    cluster.run("kubectl", "label", "namespace", name, RESTRICTED)
-    yield Namespace(cluster, name)
-    cluster.run("kubectl", "delete", "namespace", name, "--timeout=180s")
+    cluster.objects.delete("Namespace", name)
+    cluster.objects.wait_gone(f"Namespace/{name}")
+    cluster.objects.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": RESTRICTED}})
+    yield Namespace(cluster.client, name, cluster)
+    cluster.objects.delete("Namespace", name)
+    cluster.objects.wait_gone(f"Namespace/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -347,21 +331,15 @@ def shared_namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's site."""
-    return write_site(tmp_path_factory.mktemp("demo") / "site")
-
-
-@pytest.fixture(scope="session")
-def site(site_folder: Path) -> dict[str, bytes]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Path → content of the demo's site."""
-    return files_of(site_folder)
+    return files_of(write_site(tmp_path_factory.mktemp("demo") / "site"))
 
 
 @pytest.fixture
-def author(namespace: Namespace, site_folder: Path) -> Author:
+def author(namespace: Namespace) -> Author:
     """The example in a namespace of its own; not started."""
-    return Author(namespace, site_folder)
+    return Author(namespace)
 
 
 def _script(command: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +11,19 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_an_agent_pod_publishes_a_tree_and_comes_back_from_a_kill_with_all_of_it(
-    author: Any, site: dict[str, bytes], tmp_path: Path
+    author: Any, site: dict[str, bytes]
 ) -> None:
     author.start()
-    author.fill()
+    author.fill(site)
     author.mailboat("publish", "/", "--wait", "60")
     assert author.served() == site
-    proxy = f"/api/v1/namespaces/{author.namespace.name}/pods/author-0:8080/proxy"
-    answer = json.loads(author.namespace.kubectl("get", "--raw", f"{proxy}/readyz"))
+    answer = json.loads(author.namespace.read_url("Pod/author-0:8080", "readyz"))
     assert answer["is_ready"]
     assert [one["name"] for one in answer["agents"]] == ["author", "web"]
 
     author.kill()
 
     assert author.served() == site  # its target was empty: the journal brought everything back
-    (tmp_path / "late.txt").write_bytes(b"after the kill")
-    author.fill(tmp_path)
+    author.fill({"late.txt": b"after the kill"})
     author.mailboat("publish", "/late.txt", "--wait", "60")
     assert author.served() == {**site, "late.txt": b"after the kill"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple
 import pyspark
 import pytest
 import yaml
+from cluster_client import Manifest, eventually, files_of, has_condition, name_of
+from kubernetes.client import AuthenticationV1TokenRequest, V1TokenRequestSpec
 from mailboat.clock import SystemClock
 from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
@@ -32,7 +33,10 @@ TREE = ROOT / "docs"
 CONTENT = "/var/lib/mailboat/content/current"
 ACCOUNT = "spark-operator"
 TOPICS = "builds-"
+DEFINITION = "CustomResourceDefinition"
 MANY = 600
+MORE_THAN_A_DRIVER_BUILDS = 201
+"""Fewer small packages a driver builds itself, without executors."""
 MINUTE = 60
 pytestmark = pytest.mark.timeout(1200)
 
@@ -64,13 +68,17 @@ def spark_operator(
     cluster: Any, shared_namespace: Any, spark: SparkParts, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """Kubeflow's operator, looking after the namespace from beside the cluster. It submits by the Spark of our lock."""
-    cluster.run("kubectl", "apply", "--server-side", "-f", spark.definitions)
-    cluster.run("kubectl", "wait", "--for=condition=Established", "--timeout=60s", "-f", spark.definitions)
-    name = f"{ACCOUNT}-{shared_namespace.name}"
-    shared_namespace.kubectl("create", "serviceaccount", ACCOUNT)
-    cluster.run("kubectl", "delete", "clusterrolebinding", name, "--ignore-not-found")
-    binding = ("--clusterrole=cluster-admin", f"--serviceaccount={shared_namespace.name}:{ACCOUNT}")
-    cluster.run("kubectl", "create", "clusterrolebinding", name, *binding)
+    definitions = [yaml.safe_load(file.read_text()) for file in Path(spark.definitions).glob("*.yaml")]
+    everything = cluster.objects
+    everything.apply(*(one for one in definitions if one["kind"] == DEFINITION))
+    everything.wait_for("Established", *(f"{DEFINITION}/{name_of(one)}" for one in definitions))
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": shared_namespace.name}
+    rights = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"name": f"{ACCOUNT}-{shared_namespace.name}"}
+    shared_namespace.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})
+    everything.delete("ClusterRoleBinding", binding["name"])
+    api = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"}
+    everything.apply({**api, "metadata": binding, "roleRef": rights, "subjects": [subject]})
     folder = tmp_path_factory.mktemp("spark-operator")
     environment = {**cluster.environment, **_place_of(cluster, shared_namespace, folder / "kubeconfig")}
     options = ["--zap-log-level=info", "--enable-ui-service=false", "--health-probe-bind-address=0"]
@@ -85,7 +93,7 @@ def spark_operator(
         yield
         process.terminate()
         process.wait(timeout=30)
-    cluster.run("kubectl", "delete", "clusterrolebinding", name)
+    everything.delete("ClusterRoleBinding", binding["name"])
 
 
 def _await_work(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -98,11 +106,12 @@ def _await_work(process: subprocess.Popen[bytes], log: Path) -> None:
 
 def _place_of(cluster: Any, namespace: Any, file: Path) -> dict[str, str]:
     """What Spark's client needs to reach the cluster: it takes tokens, and no keys of elliptic curves."""
-    config = json.loads(cluster.run("kubectl", "config", "view", "--raw", "-o", "json"))
-    token = namespace.kubectl("create", "token", ACCOUNT, "--duration=2h").decode()
-    config["users"] = [{"name": one["name"], "user": {"token": token}} for one in config["users"]]
+    config = yaml.safe_load(Path(cluster.client.kubeconfig).read_text())
+    asked = AuthenticationV1TokenRequest(spec=V1TokenRequestSpec(audiences=[], expiration_seconds=7200))
+    granted = cluster.client.core.create_namespaced_service_account_token(ACCOUNT, namespace.name, asked)
+    config["users"] = [{"name": one["name"], "user": {"token": granted.status.token}} for one in config["users"]]
     file.touch(mode=0o600)
-    file.write_text(json.dumps(config))
+    file.write_text(yaml.safe_dump(config))
     host, _, port = config["clusters"][0]["cluster"]["server"].removeprefix("https://").partition(":")
     return {
         "KUBECONFIG": str(file),
@@ -121,17 +130,15 @@ def harbour(cluster: Any, shared_namespace: Any, spark_operator: None, kafka: st
     settings = [f"{name}.tag={tag}" for name, tag in tags.items()]
     place = f"{{{shared_namespace.name}}}"
     settings += [f"namespaces={place}", f"builds.namespaces={place}", "crds.install=false"]
-    cluster.run("kubectl", "apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+    cluster.objects.apply(*(yaml.safe_load(file.read_text()) for file in (ROOT / "crds").glob("*.yaml")))
     release = ("mailboat-builds", str(CHART), "--namespace", shared_namespace.name, "--timeout=120s", "--wait")
     cluster.run("helm", "upgrade", "--install", *release, *(word for one in settings for word in ("--set", one)))
     shared_namespace.make_source()
-    shared_namespace.fill("filler", "/site", TREE)
-    keys = (f"accessKeyId={ADMIN.access_key_id}", f"secretAccessKey={ADMIN.secret_access_key}")
-    literals = [f"--from-literal={one}" for one in keys]
-    shared_namespace.kubectl("create", "secret", "generic", "mailboat-s3", *literals)
-    shared_namespace.apply(quickstart(kafka, s3))
-    for one in ("publisher/author", "subscriberpool/edge"):
-        shared_namespace.kubectl("wait", one, "--for=condition=Ready", "--timeout=240s")
+    shared_namespace.write_files("filler", "/site", files_of(TREE))
+    keys = {"accessKeyId": ADMIN.access_key_id, "secretAccessKey": ADMIN.secret_access_key}
+    shared_namespace.make_secret("mailboat-s3", keys)
+    shared_namespace.apply_text(quickstart(kafka, s3))
+    shared_namespace.wait_for("Ready", "Publisher/author", "SubscriberPool/edge", seconds=240)
     yield shared_namespace
     cluster.run("helm", "uninstall", "mailboat-builds", "--namespace", shared_namespace.name, "--wait")
 
@@ -146,70 +153,70 @@ def quickstart(kafka: str, s3: str) -> str:
     return yaml.safe_dump_all([journal, publisher, pool])
 
 
-def example(image: str, **changes: Any) -> str:
+def example(image: str, **changes: Any) -> Manifest:
     """The first build of the example, with pods that a small machine has room for, and many small packages."""
-    build = next(yaml.safe_load_all((EXAMPLES / "package-build.yaml").read_text()))
+    build: Manifest = next(yaml.safe_load_all((EXAMPLES / "package-build.yaml").read_text()))
     build["spec"] |= {"executors": {"instances": 2, **SMALL}, "driver": SMALL, "budget": {"size": "64Ki"}}
     build["metadata"]["name"] = changes.pop("name", "first")
     build["spec"] |= {"image": image, **changes}
     if "schedule" in changes:
         del build["spec"]["ttlSecondsAfterFinished"]  # runs of a timetable go by its history limits
-    return yaml.safe_dump(build)
+    return build
 
 
 def test_driver_and_two_executors_bring_a_whole_tree_to_the_subscriber(harbour: Any, spark: SparkParts) -> None:
-    harbour.apply(example(spark.image))
-    harbour.kubectl("wait", "packagebuild/first", "--for=condition=Complete", "--timeout=900s")
+    pages = {f"pages/{number:03}.txt": b"page %d" % number for number in range(MORE_THAN_A_DRIVER_BUILDS)}
+    harbour.write_files("filler", "/site", pages)
+    harbour.apply(example(spark.image, budget={"nodes": 1}))
+    harbour.wait_for("Complete", "PackageBuild/first", seconds=900)
 
-    status = object_of(harbour, "packagebuild/first")["status"]
+    status = harbour.get("PackageBuild", "first")["status"]
     assert (status["phase"], status["attempt"]) == ("Completed", 1)
-    assert status["packagesDone"] == status["packagesTotal"] > 5
-    application = object_of(harbour, "sparkapplications.sparkoperator.k8s.io/first-1")
+    assert status["packagesDone"] == status["packagesTotal"] > len(pages)
+    application = harbour.get("SparkApplication", "first-1")
     assert application["status"]["applicationState"]["state"] == "COMPLETED"
-    assert len(application["status"]["executorState"]) == 2
+    assert len([pod for pod in placed_pods(harbour) if pod.startswith("first-1-") and "-exec-" in pod]) == 2
 
-    tree = {path.relative_to(TREE).as_posix(): path.read_bytes() for path in TREE.rglob("*") if path.is_file()}
-    eventually(lambda: harbour.content("edge-0", CONTENT) == tree)
+    tree = {**files_of(TREE), **pages}
+    eventually(lambda: harbour.read_files("edge-0", CONTENT) == tree, "the subscriber does not hold the tree")
 
 
 def test_pods_whose_image_nobody_has_are_given_up_by_the_build_s_own_deadline(harbour: Any) -> None:
     harbour.apply(example("nobody/has:this", name="lost", startDeadline="10s", retries=0))
-    harbour.kubectl("wait", "packagebuild/lost", "--for=condition=Stalled", "--timeout=180s")
-    status = object_of(harbour, "packagebuild/lost")["status"]
-    assert status["conditions"][0]["reason"] == "StartDeadlineExceeded"
-    harbour.kubectl("wait", "pod/lost-1-driver", "--for=delete", "--timeout=120s")
+    given_up = harbour.wait("PackageBuild", "lost", lambda found: has_condition(found, "Stalled"))
+    assert reason_of(given_up) == "StartDeadlineExceeded"
+    harbour.wait_gone("Pod/lost-1-driver")
 
 
 def test_a_driver_that_is_killed_while_it_publishes_is_followed_by_one_that_goes_on(
-    harbour: Any, spark: SparkParts, broker: Any, tmp_path: Path
+    harbour: Any, spark: SparkParts, broker: Any
 ) -> None:
     pages = {f"many/{number:03}.txt": b"page %d" % number for number in range(MANY)}
-    for name, content in pages.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
-    harbour.fill("filler", "/site", tmp_path)
+    harbour.write_files("filler", "/site", pages)
     small = {"roots": ["/many"], "budget": {"nodes": 1}, "executors": {"instances": 1, **SMALL}}
     with closing(PackageLog(broker.address)) as log:
         before = log.end()
         harbour.apply(example(spark.image, name="killed", **small))
         eventually(lambda: log.end() > before, "nothing is published")
         with broker.paused():  # so that it does not come to its end meanwhile
-            harbour.kubectl("delete", "pod", "killed-1-driver", "--grace-period=0")
-        build_id = object_of(harbour, "packagebuild/killed")["status"]["buildId"]
+            harbour.delete("Pod", "killed-1-driver", grace_seconds=0)
+            harbour.wait_gone("Pod/killed-1-driver")
+        build_id = harbour.get("PackageBuild", "killed")["status"]["buildId"]
         assert 0 < len(log.parts(build_id)) < MANY
 
-        harbour.kubectl("wait", "packagebuild/killed", "--for=condition=Complete", "--timeout=300s")
+        harbour.wait_for("Complete", "PackageBuild/killed", seconds=300)
         parts = log.parts(build_id)
-    status = object_of(harbour, "packagebuild/killed")["status"]
+    status = harbour.get("PackageBuild", "killed")["status"]
     assert status["attempt"] > 1
     assert status["packagesDone"] == status["packagesTotal"] == len(parts) > MANY
     assert [(one.sequence, one.total) for one in parts] == [(number, len(parts)) for number in range(len(parts))]
-    eventually(lambda: pages.items() <= harbour.content("edge-0", CONTENT).items())
+    eventually(lambda: pages.items() <= harbour.read_files("edge-0", CONTENT).items(), "a page does not arrive")
 
 
 def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_over(harbour: Any) -> None:
-    def timetable() -> dict[str, Any]:
-        return object_of(harbour, "packagebuild/minutely")
+    def timetable() -> Manifest:
+        found: Manifest = harbour.get("PackageBuild", "minutely")
+        return found
 
     schedule = {"cron": "* * * * *", "concurrencyPolicy": "Forbid", "failedHistoryLimit": 0}
     harbour.apply(example("nobody/has:this", name="minutely", schedule=schedule, retries=0))
@@ -219,19 +226,19 @@ def test_a_timetable_begins_a_build_at_its_minute_and_the_next_one_when_that_is_
     (first,) = runs_of(harbour)
     minute = minute_of(first)
     assert 0 < minute * MINUTE - applied <= MINUTE
-    assert 0 <= seconds_of(object_of(harbour, f"packagebuild/{first}")) - minute * MINUTE < MINUTE / 2
-    harbour.kubectl("wait", f"packagebuild/{first}", "--for=jsonpath={.status.phase}=Starting", "--timeout=60s")
+    assert 0 <= seconds_of(harbour.get("PackageBuild", first)) - minute * MINUTE < MINUTE / 2
+    harbour.wait("PackageBuild", first, lambda found: found.get("status", {}).get("phase") == "Starting")
 
     eventually(lambda: reason_of(timetable()) == "Waiting", "the next build waits for nobody")
     assert runs_of(harbour) == [first]
 
-    hurry = json.dumps({"spec": {"startDeadline": "1s"}})
-    harbour.kubectl("patch", f"packagebuild/{first}", "--type=merge", "-p", hurry)
+    harbour.patch("PackageBuild", first, {"spec": {"startDeadline": "1s"}})
     eventually(lambda: first not in runs_of(harbour), "a failed build more than the limit is kept")
     eventually(lambda: bool(runs_of(harbour)), "the next build did not begin")
     (second,) = runs_of(harbour)
     assert minute_of(second) > minute
-    harbour.kubectl("delete", "packagebuild/minutely", "--cascade=foreground", "--timeout=60s")
+    harbour.delete("PackageBuild", "minutely", cascade="Foreground")
+    harbour.wait_gone("PackageBuild/minutely")
     assert runs_of(harbour) == []
 
 
@@ -258,18 +265,17 @@ class PackageLog:
         return [one.bulk for one in messages if one.bulk is not None and one.bulk.build_id == build_id]
 
 
-def object_of(namespace: Any, name: str) -> dict[str, Any]:
-    """An object as the cluster has it."""
-    found: dict[str, Any] = json.loads(namespace.kubectl("get", name, "-o", "json"))
-    return found
+def placed_pods(namespace: Any) -> set[str]:
+    """Names of all pods that the node got, those too that are gone."""
+    events = namespace.client.core.list_namespaced_event(namespace.name, field_selector="reason=Scheduled").items
+    return {event.involved_object.name for event in events}
 
 
 def runs_of(namespace: Any) -> list[str]:
     """The builds that the timetable made."""
-    items = json.loads(namespace.kubectl("get", "packagebuilds", "-o", "json"))["items"]
     return [
-        one["metadata"]["name"]
-        for one in items
+        name_of(one)
+        for one in namespace.list("PackageBuild")
         if any(owner["name"] == "minutely" for owner in one["metadata"].get("ownerReferences", ()))
     ]
 
@@ -279,19 +285,11 @@ def minute_of(run: str) -> int:
     return int(run.removeprefix("minutely-"))
 
 
-def seconds_of(found: Mapping[str, Any]) -> float:
+def seconds_of(found: Manifest) -> float:
     """When an object was made."""
     return datetime.fromisoformat(found["metadata"]["creationTimestamp"]).timestamp()
 
 
-def reason_of(found: Mapping[str, Any]) -> str:
+def reason_of(found: Manifest) -> str:
     """What an object says of itself."""
     return str(found["status"]["conditions"][0]["reason"])
-
-
-def eventually(holds: Callable[[], bool], problem: str = "the subscriber does not hold the tree") -> None:
-    """Wait for what others do when they come to it."""
-    end = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < end, problem
-        time.sleep(0.01)

@@ -29,7 +29,7 @@ def test_an_agent_that_lost_all_its_volumes_gets_the_tree_from_kafka_and_the_buc
         {"access-key": ADMIN.access_key_id, "secret-key": ADMIN.secret_access_key},
     )
     author.start()
-    author.fill()
+    author.fill(site)
     author.mailboat("publish", "/", "--wait", "60")
     assert author.served() == site
 
