@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,10 @@ class JavaProgramError(Exception):
 class JavaProgram:
     """A program of `tests/` in a process of its own, which answers each line with one line."""
 
-    def __init__(self, project: Path, main: str, log: Path | None = None) -> None:
+    def __init__(self, project: Path, main: str, log: Path | None = None, java: Sequence[str] = JAVA) -> None:
         self.folder, self.log = built(project), Path(os.devnull) if log is None else log
         classes = f"{self.folder}/target/classes:{self.folder}/target/libs/*"
-        self.command = [*JAVA, "-cp", classes, main]
+        self.command = [*java, "-cp", classes, main]
         self.process = self._started()
 
     def _started(self) -> subprocess.Popen[str]:
@@ -168,6 +168,15 @@ def sling_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProg
     """Agents of Apache Sling Distribution Journal 0.1.6; nobody has joined any topics yet."""
     log = tmp_path_factory.mktemp("sling") / "sling.log"
     process = JavaProgram(TESTS / "sling", "dev.mailboat.sling.Member", log)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def optimised_sling_process(tmp_path: Path) -> Iterator[JavaProgram]:
+    """The same with the compilers that a server has: slow to start, fast when it is warm."""
+    java = ("java", "-XX:+UseSerialGC", "-Xmx512m")
+    process = JavaProgram(TESTS / "sling", "dev.mailboat.sling.Member", tmp_path / "sling.log", java)
     yield process
     process.close()
 

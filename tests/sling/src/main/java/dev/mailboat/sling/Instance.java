@@ -131,6 +131,18 @@ final class Instance implements AutoCloseable {
         }
     }
 
+    /** Make a page of ten properties. */
+    void putPage(String path) throws Exception {
+        try (ResourceResolver resolver = resolver()) {
+            Session session = resolver.adaptTo(Session.class);
+            Node node = JcrUtils.getOrCreateByPath(path, "nt:unstructured", session);
+            for (int property = 0; property < 10; property++) {
+                node.setProperty("text" + property, ("a line of page " + path + " ").repeat(5) + property);
+            }
+            session.save();
+        }
+    }
+
     /** The value of a property; null where there is none. */
     String read(String path) throws Exception {
         try (ResourceResolver resolver = resolver()) {

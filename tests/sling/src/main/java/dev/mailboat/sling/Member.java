@@ -1,9 +1,11 @@
 package dev.mailboat.sling;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -63,6 +65,15 @@ public final class Member {
             case "put":
                 instance.put(words[1], words[2], words[3]);
                 return null;
+            case "put-pages":
+                for (int page = 0; page < Integer.parseInt(words[2]); page++) {
+                    instance.putPage(words[1] + "/page-" + page);
+                }
+                return null;
+            case "distribute-pages":
+                return distributePages(words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]));
+            case "await":
+                return await(words[1]);
             case "read":
                 return instance.read(words[1]);
             case "publisher":
@@ -86,6 +97,28 @@ public final class Member {
             default:
                 throw new IllegalArgumentException("unknown command " + words[0]);
         }
+    }
+
+    /** Distribute pages, each as a package, from one number to another; the CPU time of this process for it. */
+    private double distributePages(String folder, int from, int to) throws Exception {
+        double before = cpuSeconds();
+        for (int page = from; page < to; page++) {
+            author.distribute("ADD", true, folder + "/page-" + page);
+        }
+        return cpuSeconds() - before;
+    }
+
+    /** Wait until there is a property; the CPU time of this process until then. */
+    private double await(String path) throws Exception {
+        while (instance.read(path) == null) {
+            Thread.sleep(20);
+        }
+        return cpuSeconds();
+    }
+
+    private static double cpuSeconds() {
+        OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        return system.getProcessCpuTime() / 1e9;
     }
 
     /** A new instance with an empty repository on the topics with a prefix. */
