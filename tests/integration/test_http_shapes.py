@@ -534,5 +534,5 @@ def test_status_and_log_of_an_agent(agent: httpx2.Client) -> None:
     agent.post(SLING, data={"action": "ADD", "path": "/a"})
     agent.post(f"{SLING}/queues/{QUEUE}", data={"operation": "delete"})
     first, second = agent.get(f"{SLING}/log.txt").text.splitlines()
-    assert re.search(r"action=ADD paths=1 package=dstrpck-\S+ offset=3 outcome=done status=202", first)
+    assert re.search(r"paths=1 action=ADD package=dstrpck-\S+ offset=3 outcome=done status=202", first)
     assert "outcome=done status=200" in second
