@@ -56,6 +56,8 @@ def install(name: str) -> int:
         into = ["--python", str(VENV / "bin" / "python")]
         run_uv(["pip", "sync", *into, "--require-hashes", f"requirements/{name}.txt"])
         run_uv(["pip", "install", *into, "--quiet", "--no-deps", "--no-build-isolation", "--editable", "."])
+        # uv keeps each revision of an unpacked source distribution, and PySpark's takes 900 MB
+        run_uv(["cache", "prune", "--quiet"])
     except subprocess.CalledProcessError as error:
         command = " ".join(map(str, error.cmd[:3]))
         return _refuse(
