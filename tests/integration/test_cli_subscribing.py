@@ -291,7 +291,7 @@ def test_what_was_given_up_is_listed_and_explained(boat: Any, given_up: Path) ->
     )
     assert boat.do("errors", "ls", "web", "-o", "name").lines == ["web/1"]
     table = boat.do("errors", "ls").lines
-    assert table[0].split() == ["SUBSCRIBER", "OFFSET", "GIVEN", "UP", "ATTEMPTS", "PATHS", "ERROR"]
+    assert table[0].split() == ["SUBSCRIBER", "OFFSET", "STATUS", "ATTEMPTS", "PATHS", "ERROR"]
     assert "BlobMissing: " in table[1]
     assert set(row["error"]) == {"code", "message", "path", "truncated"}
     trace = boat.json("errors", "show", "web", "1")["error"]["trace"]

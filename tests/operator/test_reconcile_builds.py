@@ -41,6 +41,20 @@ NAMES = {"journals": ("Journal", "main"), "publishers": ("Publisher", "author")}
 BUILD = {"publisherRef": {"name": "author"}, "roots": ["/"]}
 
 
+PROGRESS: dict[str, Any] = {
+    "build_id": "b",
+    "publisher": "author",
+    "state": "publishing",
+    "published": 7,
+    "total": 9,
+    "package_bytes": 700,
+    "first_offset": 0,
+    "last_offset": 6,
+    "first_published_ms": 1,
+    "last_published_ms": 2,
+}
+
+
 @contextmanager
 def agent_that_answers(status: int, document: dict[str, Any]) -> Iterator[str]:
     """The one answer of a publisher's agent that a build asks for."""
@@ -225,7 +239,7 @@ def test_a_build_is_followed_through_a_failure_to_its_end(
         yard.look("first")
     assert yard.build()["status"]["phase"] == "Running"
     assert "no package in the journal" in yard.condition()["message"]
-    with agent_that_answers(200, {"published": 7, "total": 9}) as yard.agent_url:
+    with agent_that_answers(200, PROGRESS) as yard.agent_url:
         yard.look("first")
     shown = yard.server.kubectl("get", "mbbuild", "--namespace", yard.namespace).stdout.split("\n")
     assert shown[0].split() == ["NAME", "PHASE", "REASON", "PACKAGES", "ATTEMPT", "AGE"]

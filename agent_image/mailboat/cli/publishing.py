@@ -251,10 +251,14 @@ def _paths_of_agent(session: Session, selected: Selection, verb: str) -> tuple[N
     wrong = wrong or next((f"of {word}" for word in words if not word.startswith("/")), None)
     wrong = wrong or (None if words or selected.changed else "without PATH")
     if wrong is not None:
+        if verb == "plan":
+            on_agent, on_home = f"mailboat --url {session.url} plan /PATH", "mailboat --home DIR plan"
+        else:
+            on_agent, on_home = f"mailboat --url {session.url} publish /PATH", "mailboat --home DIR publish"
         raise UsageError(
             f"the agent at {session.url} can't {verb} {wrong}: it publishes content paths of its own source",
-            next_step=f"mailboat --url {session.url} {verb} /PATH   (a path of the agent's source)\n"
-            f"mailboat --home DIR {verb} --source SOURCE …   (a folder of this machine, with a home on it)",
+            next_step=on_agent + "   (a path of the agent's source)\n"
+            f"{on_home} --source SOURCE …   (a folder of this machine, with a home on it)",
         )
     return content_paths(words)
 
