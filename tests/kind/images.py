@@ -88,6 +88,10 @@ SPARK = Recipe(
 OPERATOR = Recipe("mailboat-operator", "operator/Dockerfile", (), ("operator",), agent=AGENT)
 
 
+KEPT = 2
+"""Images that are kept of each recipe: two checkouts may take turns."""
+
+
 def name_of(recipe: Recipe) -> str:
     """The name that the image has in an engine: another one for each content."""
     arguments = {"AGENT": name_of(recipe.agent)} if recipe.agent is not None else {}
@@ -110,7 +114,20 @@ def image(engine: Engine, recipe: Recipe) -> str:
             say(f"building the image {name}")
             with timed(f"image {recipe.name}"):
                 _build(engine, recipe, name, arguments, _context(_sources(recipe), locks, wheels))
+            if not engine.can_pull:  # in an engine of the user's, images are not ours to remove
+                _remove_older(engine, recipe)
     return name
+
+
+def _remove_older(engine: Engine, recipe: Recipe) -> None:
+    """Remove all but the newest images of a recipe. Each change of the code leaves up to 3 GB otherwise."""
+    environment = {**os.environ, **engine.environment}
+    listing = ["docker", "images", recipe.name, "--format", "{{.Repository}}:{{.Tag}}"]
+    listed = subprocess.run(listing, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    for old in listed[KEPT:]:  # the newest first
+        subprocess.run(["docker", "rmi", old], env=environment, check=False, stdout=subprocess.DEVNULL)
+    stages = ["docker", "image", "prune", "--force", "--filter", "until=24h"]  # the builder's, without a name
+    subprocess.run(stages, env=environment, check=False, stdout=subprocess.DEVNULL)
 
 
 def python_image(engine: Engine, packages: tuple[str, ...] = ()) -> str:
