@@ -236,6 +236,8 @@ def _finish(running: Any, given: bytes) -> tuple[int, bytes, bytes]:
         running.update(timeout=1)
         for channel, found in pieces.items():
             found.append(running.read_channel(channel))
+    for channel, found in pieces.items():  # the last read of one channel may have stored frames of the other
+        found.append(running.read_channel(channel))
     status = yaml.safe_load(running.read_channel(ERROR_CHANNEL))
     output, errors = (b"".join(found) for found in pieces.values())
     if status["status"] == "Success":

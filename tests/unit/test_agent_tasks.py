@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from mailboat.agent.health import AgentView
+from mailboat.agent.holding import SubscriberBusyError
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.clock import SystemClock
-from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError
+from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS
@@ -138,3 +139,30 @@ def test_a_subscriber_that_cannot_open_now_keeps_nobody_waiting() -> None:
     assert task.view().reason == "StorageReadOnly"
     task.worker.ask_to_stop()
     assert task.worker.join(PATIENCE_SECONDS)
+
+
+def test_a_lock_that_is_released_within_seconds_is_waited_for() -> None:
+    subscriber, attempts = Scripted(), list[int]()
+
+    def open_subscriber() -> Scripted:
+        attempts.append(1)
+        if len(attempts) < 4:
+            raise SubscriberBusyError("a subscriber edge runs on this home already")
+        return subscriber
+
+    task = task_of(open_subscriber)
+    task.worker.start()
+    assert subscriber.began.wait(PATIENCE_SECONDS)
+    assert task.view().state == "running"
+    task.worker.ask_to_stop()
+    assert task.worker.join(PATIENCE_SECONDS)
+
+
+def test_a_lock_that_stays_held_stops_the_subscriber() -> None:
+    def open_subscriber() -> Scripted:
+        raise TargetBusyError("another process imports into files:edge")
+
+    task = task_of(open_subscriber)
+    task.worker.start()
+    assert task.worker.join(PATIENCE_SECONDS)
+    assert (task.view().state, task.view().reason, task.exit_code) == ("stopped", "TargetBusy", 5)

@@ -13,13 +13,17 @@ from contextlib import closing
 from typing import Final, Protocol
 
 from mailboat.agent.health import AgentView
-from mailboat.clock import Clock
-from mailboat.errors import MailboatError, RetryableError
+from mailboat.agent.holding import SubscriberBusyError
+from mailboat.clock import Clock, Deadline
+from mailboat.errors import MailboatError, RetryableError, TargetBusyError
 from mailboat.subscriber.subscription import Until
 from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_PAUSE_SECONDS: Final = 30.0
+_LOCK_SECONDS: Final = 5.0
+"""How long a lock may be held by another process before its subscriber stops."""
+_LOCK_PAUSE_SECONDS: Final = 0.2
 
 DEFECT_EXIT_CODE: Final = 1
 
@@ -60,6 +64,7 @@ class SubscriberTask:
         self._reason = "starting"
         self._is_over = threading.Event()
         self._is_decided = threading.Event()
+        self._is_stopping = threading.Event()
         self._clock = clock
         care = Care(
             f"starting the subscriber {name}",
@@ -106,7 +111,7 @@ class SubscriberTask:
         return None
 
     def _run_once(self) -> None:
-        with closing(self._open()) as subscriber:
+        with closing(self._open_when_free()) as subscriber:
             with self._lock:
                 self._subscriber = subscriber
             self._is_decided.set()
@@ -117,8 +122,20 @@ class SubscriberTask:
                 with self._lock:
                     self._subscriber = None
 
+    def _open_when_free(self) -> RunnableSubscriber:
+        """Open the subscriber, waiting a few seconds for locks. Raises: MailboatError."""
+        deadline = Deadline(self._clock, _LOCK_SECONDS)
+        while True:
+            try:
+                return self._open()
+            except (SubscriberBusyError, TargetBusyError):
+                # the process of a pod that was deleted by force may end after its successor's start
+                if deadline.is_over() or self._clock.wait(self._is_stopping, _LOCK_PAUSE_SECONDS):
+                    raise
+
     def _interrupt(self) -> None:
         """Let it finish the batch at hand, then end."""
+        self._is_stopping.set()
         with self._lock:
             subscriber = self._subscriber
         if subscriber is not None:
