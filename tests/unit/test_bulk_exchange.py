@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboat.api.problems import error_class
 from mailboat.bulk.cutting import Bin, BinKind, SkeletonNode, Unit
 from mailboat.bulk.documents import record_of
 from mailboat.bulk.listing import Branch
@@ -43,6 +44,12 @@ PAGE, OTHER = NodePath("/en/é.html"), NodePath("/en/b")
 DIGEST = bytes(range(32))
 BIN = Bin(BinKind.CONTENT, (PAGE, OTHER), 9, 2, DIGEST)
 RECIPE = Recipe("/srv/site", (NodePath("/"),), log="kafka:abc", publisher="author")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_errors() -> None:
+    """The first look for an error by its name imports all modules, which no single test should account for."""
+    error_class("Unheard")
 
 
 class Runs:
