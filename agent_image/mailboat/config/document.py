@@ -201,7 +201,10 @@ class HooksConfig(Section):
     before: Annotated[
         tuple[str, ...], Setting("Command run before a package is imported. If it fails, the package fails.")
     ] = ()
-    after: Annotated[tuple[str, ...], Setting("Run after the commit; a failure is logged and counted.")] = ()
+    after: Annotated[
+        tuple[str, ...],
+        Setting("Command run after the commit. A failed call is retried, then set aside until a restart."),
+    ] = ()
     invalidate: Annotated[
         tuple[str, ...],
         Setting("Command run for INVALIDATE, for example a cache purge. If it fails, the package fails."),

@@ -80,7 +80,7 @@ class Driver:
     """The pod that cuts the tree and publishes."""
 
     cores: Annotated[int, Field("Threads that work at once.", minimum=1, maximum=64)] = 1
-    cpu_request: Annotated[str | None, Field("CPU that it is promised; not said: one for each core.", form=CPU)] = None
+    cpu_request: Annotated[str | None, Field("CPU that it is promised. Default: one for each core.", form=CPU)] = None
     memory_bytes: Annotated[int, Field("Of the Java process; Python's share comes on top.", form=SIZE)] = (
         1024 * _MEBIBYTE
     )
@@ -92,9 +92,7 @@ class Executors:
 
     instances: Annotated[int, Field("How many.", minimum=1, maximum=1000)] = 2
     cores: Annotated[int, Field("Packages that each builds at once.", minimum=1, maximum=64)] = 1
-    cpu_request: Annotated[str | None, Field("CPU that each is promised; not said: one for each core.", form=CPU)] = (
-        None
-    )
+    cpu_request: Annotated[str | None, Field("CPU that each is promised. Default: one for each core.", form=CPU)] = None
     memory_bytes: Annotated[int, Field("Of each Java process; Python's share comes on top.", form=SIZE)] = (
         1024 * _MEBIBYTE
     )
@@ -145,7 +143,7 @@ class PackageBuildSpec:
     executors: Annotated[Executors, Field("The pods that build.")] = field(default_factory=Executors)
     driver: Annotated[Driver, Field("The pod that cuts the tree and publishes.")] = field(default_factory=Driver)
     engine: Annotated[SparkOperator, Field("Whose SparkApplication it becomes.")] = SparkOperator.KUBEFLOW
-    image: Annotated[str | None, Field("What all its pods run; not said: the operator's setting.", form=IMAGE)] = None
+    image: Annotated[str | None, Field("What all its pods run. Default: the operator's setting.", form=IMAGE)] = None
     image_pull_secrets: Annotated[
         tuple[SecretReference, ...], Field("Secrets to pull the image with, besides the template's.", max_items=8)
     ] = ()
@@ -155,7 +153,7 @@ class PackageBuildSpec:
     service_account_name: Annotated[str, Field("The account with which the driver makes its executors.", form=NAME)] = (
         "mailboat-spark"
     )
-    schedule: Annotated[Timetable | None, Field("When to build, again and again; not said: now, once.")] = None
+    schedule: Annotated[Timetable | None, Field("When to build, again and again. Default: now, once.")] = None
     suspend: Annotated[
         bool,
         Field(
@@ -178,11 +176,11 @@ class PackageBuildSpec:
     ] = 600.0
     active_deadline_seconds: Annotated[
         int | None,
-        Field("All attempts together may take so long; not said: for ever.", minimum=1, maximum=_MAX_SECONDS),
+        Field("All attempts together may take so long. Default: no limit.", minimum=1, maximum=_MAX_SECONDS),
     ] = None
     ttl_seconds_after_finished: Annotated[
         int | None,
-        Field("The object goes so long after it finished; not said: never.", minimum=0, maximum=_MAX_SECONDS),
+        Field("The object goes so long after it finished. Default: never.", minimum=0, maximum=_MAX_SECONDS),
     ] = None
 
 

@@ -81,14 +81,14 @@ class DistributionSpec:
     active_deadline_seconds: Annotated[
         int | None,
         Field(
-            "It fails if not all members have the package so long after its creation; not said: never. What is "
+            "It fails if not all members have the package so long after its creation. Default: never. What is "
             "published stays published.",
             minimum=1,
             maximum=2**31 - 1,
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        int | None, Field("The object goes so long after it finished; not said: never.", minimum=0, maximum=2**31 - 1)
+        int | None, Field("The object goes so long after it finished. Default: never.", minimum=0, maximum=2**31 - 1)
     ] = None
 
 

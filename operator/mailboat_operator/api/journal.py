@@ -23,7 +23,7 @@ class KafkaTls:
 
     ca_secret_ref: Annotated[
         SecretReference | None,
-        Field("Secret with `ca.crt`: who signed the brokers' certificates; not said: whom the image trusts."),
+        Field("Secret with `ca.crt`: who signed the brokers' certificates. Default: the image's trust store."),
     ] = None
     certificate_secret_ref: Annotated[
         SecretReference | None, Field("Secret with `tls.crt` and `tls.key`: the client's certificate, for mTLS.")
@@ -65,8 +65,8 @@ class Kafka:
     bootstrap_servers: Annotated[
         tuple[str, ...], Field("Brokers to begin with, each `host:port`.", form=BROKER, min_items=1, max_items=20)
     ]
-    tls: Annotated[KafkaTls | None, Field("Encryption; not said: none.")] = None
-    sasl: Annotated[KafkaSasl | None, Field("Login; not said: none.")] = None
+    tls: Annotated[KafkaTls | None, Field("Encryption. Default: none.")] = None
+    sasl: Annotated[KafkaSasl | None, Field("Login. Default: none.")] = None
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class S3:
     bucket: Annotated[str, Field("The bucket; it must exist.", form=BUCKET)]
     prefix: Annotated[str, Field("Put before the keys, where others use the bucket too.", form=KEY_PREFIX)] = ""
     endpoint_url: Annotated[str | None, Field("Another server than AWS.", form=URL)] = None
-    region: Annotated[str | None, Field("The region; not said: what the pod's environment says.", max_length=63)] = None
+    region: Annotated[str | None, Field("The region. Default: what the pod's environment says.", max_length=63)] = None
     is_path_style: Annotated[bool, Field("Bucket in the path instead of the host name, as other servers want it.")] = (
         False
     )
     credentials_secret_ref: Annotated[
         SecretReference | None,
-        Field("Secret with `accessKeyId` and `secretAccessKey`; not said: the pod's own identity."),
+        Field("Secret with `accessKeyId` and `secretAccessKey`. Default: the pod's own identity."),
     ] = None
     ca_secret_ref: Annotated[
         SecretReference | None, Field("Secret with `ca.crt`: who signed the server's certificate.")
@@ -140,10 +140,10 @@ class JournalTopics:
         None
     )
     replicas: Annotated[
-        int | None, Field("Replicas of each; not said: the brokers' default.", minimum=1, maximum=15)
+        int | None, Field("Replicas of each. Default: the brokers' default.", minimum=1, maximum=15)
     ] = None
     min_insync_replicas: Annotated[
-        int | None, Field("Replicas that an append waits for; not said: the brokers' default.", minimum=1, maximum=15)
+        int | None, Field("Replicas that an append waits for. Default: the brokers' default.", minimum=1, maximum=15)
     ] = None
     retention: Annotated[JournalRetention, Field("How long messages are kept.")] = field(
         default_factory=JournalRetention
@@ -165,7 +165,7 @@ class JournalSpec:
     kafka: Annotated[Kafka, Field("The brokers.")]
     blobs: Annotated[
         Blobs | None,
-        Field("Where large binaries and packages go; not said: they travel in chunks through the journal."),
+        Field("Where large binaries and packages go. Default: they travel in chunks through the journal."),
     ] = None
     topics: Annotated[JournalTopics, Field("The topics.")] = field(default_factory=JournalTopics)
     suspend: Annotated[bool, SUSPEND] = False

@@ -81,7 +81,7 @@ class Events:
             form=DURATION_OF_SECONDS,
         ),
     ] = 300.0
-    webhook: Annotated[Webhook | None, Field("Where to post events too; not said: nowhere.")] = None
+    webhook: Annotated[Webhook | None, Field("Where to post events too. Default: nowhere.")] = None
 
     def config(self, token_file: str | None) -> EventsConfig:
         """As the agent reads it; `token_file` is where it finds the webhook's token."""

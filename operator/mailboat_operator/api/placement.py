@@ -40,10 +40,10 @@ class TaintEffect(enum.StrEnum):
 class Toleration:
     """A taint of nodes that is no hindrance."""
 
-    key: Annotated[str | None, Field("Its key; not said: every taint.", form=LABEL_KEY)] = None
+    key: Annotated[str | None, Field("Its key. Default: every taint.", form=LABEL_KEY)] = None
     operator: Annotated[TolerationOperator, Field("How its value is compared.")] = TolerationOperator.EQUAL
     value: Annotated[str | None, Field("Its value.", max_length=63)] = None
-    effect: Annotated[TaintEffect | None, Field("What it does; not said: whatever.")] = None
+    effect: Annotated[TaintEffect | None, Field("What it does. Default: every effect.")] = None
 
 
 class NodeOperator(enum.StrEnum):

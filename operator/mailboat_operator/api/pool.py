@@ -128,12 +128,12 @@ class Readiness:
     idle_seconds: Annotated[float, Field("No work for so long shows it too.", form=DURATION)] = 10.0
     force_seconds: Annotated[
         float | None,
-        Field("Ready after so long even when it lags, rather than serve nothing; not said: never.", form=DURATION),
+        Field("Ready after so long even when it lags, rather than serve nothing. Default: never.", form=DURATION),
     ] = None
     max_lag_seconds: Annotated[
         float | None,
         Field(
-            "Not ready any more when the oldest package not imported is this old; not said: never.",
+            "Not ready any more when the oldest package not imported is this old. Default: never.",
             form=DURATION_OF_SECONDS,
         ),
     ] = None
@@ -179,7 +179,7 @@ class Trigger:
         Mapping[str, str], Field("What KEDA has to know for it.", form=VARIABLE, max_length=1024, max_items=32)
     ] = field(default_factory=dict)
     authentication_ref: Annotated[
-        Reference | None, Field("A TriggerAuthentication of the same namespace; not said: none is needed.")
+        Reference | None, Field("A TriggerAuthentication of the same namespace. Default: none is needed.")
     ] = None
 
 
@@ -334,7 +334,7 @@ class SubscriberPoolSpec:
         default_factory=Retries
     )
     editable: Annotated[bool, Field("Members take clear commands, and confirm every package.")] = False
-    staging: Annotated[Staging | None, Field("Wait for another pool; not said: for nobody.")] = None
+    staging: Annotated[Staging | None, Field("Wait for another pool. Default: no wait.")] = None
     expose: Annotated[
         Expose,
         Field(
@@ -352,8 +352,8 @@ class SubscriberPoolSpec:
     resources: Annotated[Resources, Field("CPU and memory of each agent. Default: requests of 20m and 128Mi.")] = field(
         default_factory=Resources
     )
-    autoscaling: Annotated[Autoscaling | None, Field("Scale on demand; not said: by hand.")] = None
-    seed: Annotated[Seed | None, Field("Where new members begin; not said: at the journal's beginning.")] = None
+    autoscaling: Annotated[Autoscaling | None, Field("Scale on demand. Default: by hand.")] = None
+    seed: Annotated[Seed | None, Field("Where new members begin. Default: at the journal's beginning.")] = None
     drain_seconds: Annotated[
         float,
         Field(

@@ -34,7 +34,7 @@ class VolumeClaim:
     """A claim that holds the content. It is mounted read-only."""
 
     name: Annotated[str, Field("Its name, in the same namespace.", form=NAME)]
-    folder: Annotated[str | None, Field("The folder within it; not said: all of it.", form=FOLDER)] = None
+    folder: Annotated[str | None, Field("The folder within it. Default: all of it.", form=FOLDER)] = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Http:
 
     token_secret_ref: Annotated[
         SecretReference | None,
-        Field("Secret with `token`: the bearer token that may do all; not said: the operator makes one."),
+        Field("Secret with `token`: the bearer token that may do all. Default: the operator makes one."),
     ] = None
     tokens: Annotated[tuple[Token, ...], Field("Tokens of other callers.", max_items=16, key="name")] = ()
 
@@ -107,7 +107,7 @@ class PublisherSpec:
     )
 
     journal_ref: Annotated[Reference, Field("The Journal to append to.")]
-    source: Annotated[Source | None, Field("What requests of action Add read; not said: they are refused.")] = None
+    source: Annotated[Source | None, Field("What requests of action Add read. Default: they are refused.")] = None
     package_type: Annotated[PackageType, Field("Format of the packages.")] = PackageType.TREE
     transfer: Annotated[
         Transfer,

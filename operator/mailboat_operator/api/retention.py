@@ -38,13 +38,13 @@ class Consumption:
     ] = ConsumptionPolicy.DURABLE
     min_seconds: Annotated[float, Field("Packages younger than this stay in any case.", form=DURATION_OR_ZERO)] = 3600.0
     max_seconds: Annotated[
-        float | None, Field("Packages older than this go in any case; not said: never.", form=DURATION)
+        float | None, Field("Packages older than this go in any case. Default: never.", form=DURATION)
     ] = None
 
 
 @dataclass(frozen=True)
 class TopicRetention:
-    """How long a topic keeps messages; what is not said is not limited."""
+    """How long a topic keeps messages; what is absent is not limited."""
 
     time_seconds: Annotated[float | None, Field("Age at which messages may go.", form=DURATION_OF_SECONDS)] = None
     size_bytes: Annotated[int | None, Field("Size beyond which the oldest messages go.", form=SIZE)] = None
@@ -59,8 +59,8 @@ class JournalRetention:
         float, Field("Age at which statuses, commands, announcements and events may go.", form=DURATION_OF_SECONDS)
     ] = 7 * 86_400.0
     size_bytes: Annotated[
-        int | None, Field("Size beyond which the oldest packages go; not said: no limit.", form=SIZE)
+        int | None, Field("Size beyond which the oldest packages go. Default: no limit.", form=SIZE)
     ] = None
     consumption: Annotated[
-        Consumption | None, Field("Packages go once everybody who matters has them; not said: by age and size alone.")
+        Consumption | None, Field("Packages go once everybody who matters has them. Default: by age and size alone.")
     ] = None

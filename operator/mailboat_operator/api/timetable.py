@@ -59,7 +59,7 @@ class Timetable:
     ] = ConcurrencyPolicy.FORBID
     starting_deadline_seconds: Annotated[
         float | None,
-        Field("A time that could not begin for so long is missed; not said: only the next one ends it.", form=DURATION),
+        Field("A time that could not begin for so long is missed. Default: only the next one ends it.", form=DURATION),
     ] = None
     successful_history_limit: Annotated[int, Field("Complete runs that are kept.", minimum=0, maximum=100)] = 3
     failed_history_limit: Annotated[int, Field("Failed runs that are kept.", minimum=0, maximum=100)] = 1

@@ -65,7 +65,7 @@ class TopicSpec:
     topic_name: Annotated[str | None, Field("Its name on the brokers, without a role.", form=TOPIC_NAME)] = None
     partitions: Annotated[int, Field("Partitions; more can be added later.", minimum=1, maximum=10_000)] = 1
     replicas: Annotated[
-        int | None, Field("Replicas of each partition; not said: the brokers' default.", minimum=1, maximum=15)
+        int | None, Field("Replicas of each partition. Default: the brokers' default.", minimum=1, maximum=15)
     ] = None
     retention: Annotated[TopicRetention, Field("How long messages are kept.")] = field(default_factory=TopicRetention)
     config: Annotated[

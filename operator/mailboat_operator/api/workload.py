@@ -56,7 +56,7 @@ class Volume:
     )
 
     size_bytes: Annotated[int, Field("Its size. A larger one enlarges the claims if their class allows it.", form=SIZE)]
-    storage_class_name: Annotated[str | None, Field("Its class; not said: the cluster's default.", form=NAME)] = None
+    storage_class_name: Annotated[str | None, Field("Its class. Default: the cluster's default.", form=NAME)] = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Mount:
 
     name: Annotated[str, Field("Name of the volume.", form=LABEL)]
     mount_path: Annotated[str, Field("Where it appears.", form=MOUNT_PATH)]
-    sub_path: Annotated[str | None, Field("The part of it that appears there; not said: all.", form=FOLDER)] = None
+    sub_path: Annotated[str | None, Field("The part of it that appears there. Default: all.", form=FOLDER)] = None
     read_only: Annotated[bool, Field("Whether it can't be written.")] = False
 
 
