@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,16 +45,11 @@ COMPILED = {"PYTHONPATH": str(ROOT / "build" / "compiled")}
 BUDGETED = ("lint", "suite", "gates")
 """The others fill caches: they cost seconds with warm ones and minutes from nothing."""
 CPU_BUDGET_SECONDS = 1300.0
-WALL_BUDGET_SECONDS = 840.0
-"""The target is 720; a sixth more is for what waits while a machine is not quite quiet."""
+WALL_BUDGET_SECONDS = 720.0
 QUIET_SHARE = 0.1
 """Share of the cores that other processes may use for the machine to count as quiet."""
-UNKNOWN_SECONDS = 600.0
-"""Assumed for a slice that never ran on this machine."""
-LEAST_SECONDS = 120.0
-"""With less time than this, no slice of unknown duration is started."""
 SCATTER = 1.2
-"""A slice may take this many times as long as the last time."""
+"""A slice may take this many times as long as expected."""
 END_SECONDS = 20.0
 """Time that a stage has to end its servers before it is killed with them."""
 
@@ -92,9 +87,20 @@ class Slice:
     what: str
     sources: tuple[str, ...]
     select: tuple[str, ...]
+    minutes: float
     workers: int = 0
     pythons: tuple[str, ...] = ()
     manual: str = ""
+
+    @property
+    def measures_coverage(self) -> bool:
+        """Whether the slice is one of those that reach the floor of coverage together."""
+        return "--cov" in self.select
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the tests run on the compiled modules."""
+        return not self.pythons and not self.measures_coverage
 
 
 @dataclass(frozen=True)
@@ -161,16 +167,22 @@ def plan_due(digests: Mapping[str, str], records: Mapping[str, Record]) -> list[
     return due + [(name, "in rotation") for name in names if name not in changed][:1]
 
 
-def has_time(record: Record, left_seconds: float, *, is_first: bool) -> bool:
+def has_time(record: Record, minutes: float, left_seconds: float) -> bool:
     """Whether a slice is started with so much time left.
 
     A slice that the limit ended needs more time than it had, or it would be ended in every run and no other would run.
+    A duration that was measured while the machine was busy does not keep the slice from running again: the shorter of
+    the measured and the expected one counts.
+
+    Args:
+        record: What is known of the slice on this machine.
+        minutes: How long the slice is expected to take.
+        left_seconds: Time that is left.
     """
     if record.is_unfinished:
         return left_seconds > record.seconds
-    if not record.at:
-        return left_seconds >= (LEAST_SECONDS if is_first else UNKNOWN_SECONDS)
-    return left_seconds >= record.seconds * SCATTER
+    expected = minutes * 60
+    return left_seconds >= SCATTER * (min(record.seconds, expected) if record.at else expected)
 
 
 # -------------------------------------------------------------------------------------------------------- measurements
@@ -234,8 +246,14 @@ def table(costs: Iterable[Cost], wall: float) -> str:
         rows.append((cost.stage, f"{cost.cpu:.0f} s", f"{cost.wall:.0f} s", used, state))
     total = sum(cost.cpu for cost in costs)
     rows.append(("total", f"{total:.0f} s", f"{wall:.0f} s", f"{total / max(wall, 0.001) / cores:.0%}", ""))
-    layout = "{:<18}{:>8}{:>9}{:>12}  {}"
-    return "\n".join(layout.format(*row).rstrip() for row in rows)
+    return "\n".join(columns(rows, right=(1, 2, 3)))
+
+
+def columns(rows: list[tuple[str, ...]], right: Collection[int] = ()) -> list[str]:
+    """The rows as lines, each column as wide as its widest text; those of `right` are aligned to the right."""
+    widths = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
+    layout = "  ".join(f"{{:{'>' if at in right else '<'}{width}}}" for at, width in enumerate(widths))
+    return [layout.format(*row).rstrip() for row in rows]
 
 
 # --------------------------------------------------------------------------------------------------------------- test
@@ -318,12 +336,12 @@ def stages_of(one: Slice, workers: int) -> list[Stage]:
     words = ("-m", "pytest", "-q", *parallel, *one.select)
     if one.pythons:
         return [Stage(f"{one.name} {version}", (str(_other_python(version)), *words)) for version in one.pythons]
-    return [Stage(one.name, python(*words), {} if "--cov" in one.select else COMPILED)]
+    return [Stage(one.name, python(*words), COMPILED if one.is_compiled else {})]
 
 
 def _other_python(version: str) -> Path:
     """The interpreter of an environment in `build/pythons`: of another Python, or with other versions of libraries."""
-    from bootstrap import run_uv  # noqa: PLC0415  # beside this file, and only where a slice needs it
+    from bootstrap import run_uv, sync  # noqa: PLC0415  # beside this file, and only where a slice needs it
 
     folder = ROOT / "build" / "pythons" / version
     interpreter = folder / "bin" / "python"
@@ -336,10 +354,10 @@ def _other_python(version: str) -> Path:
         groups = [word for group in ("build", "dev") for word in ("--group", group)]
         run_uv(["pip", "install", *into, "--resolution", "lowest-direct", "-r", "pyproject.toml", *extras, *groups])
     elif version.startswith("pyspark"):
-        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev-all.txt"])
+        sync(interpreter, "requirements/dev-all.txt")
         run_uv(["pip", "install", *into, version])
     else:
-        run_uv(["pip", "sync", *into, "--require-hashes", "requirements/dev-all.txt"])
+        sync(interpreter, "requirements/dev-all.txt")
     run_uv(["pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", "."])
     return interpreter
 
@@ -362,7 +380,7 @@ def check_coverage(known: Mapping[str, Slice], name: str) -> Cost:
     folder = CACHE / "coverage" / digest_of(["agent_image/**", "operator/**"])
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / ".coverage", folder / name)
-    missing = [other for other, one in known.items() if "--cov" in one.select and not (folder / other).exists()]
+    missing = [other for other, one in known.items() if one.measures_coverage and not (folder / other).exists()]
     if missing:
         print(f"coverage: the floor is checked when {', '.join(missing)} ran on the same sources", flush=True)
         return Cost("coverage floor", 0.0, 0.0, 0)
@@ -401,12 +419,11 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
     due = plan_due(automatic, read_records()) if only_due else [(name, "asked for") for name in names or known]
     started, costs, waiting = time.monotonic(), list[Cost](), list[str]()
     deadline = None if minutes is None else started + minutes * 60
-    for preparation in (("tools/build_compiled.py",), ("tests/kind/builds.py", "kubebox", "helm")):
-        if run(Stage("preparation", python(*preparation))).code != 0:
-            return _refuse("the compiled modules or the programs of the tests could not be built")
+    if not _prepare(is_compiled=any(known[name].is_compiled for name, _ in due)):
+        return _refuse("the compiled modules or the programs of the tests could not be built")
     for name, reason in due:
         record = read_records().get(name, Record())
-        if deadline is not None and not has_time(record, deadline - time.monotonic(), is_first=not costs):
+        if deadline is not None and not has_time(record, known[name].minutes, deadline - time.monotonic()):
             waiting.append(name)
             continue
         print(f"\n== slice {name}: {known[name].what} ({reason})", flush=True)
@@ -416,7 +433,7 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
         seconds = round(time.monotonic() - begun)
         if all(cost.code == 0 for cost in made):
             write_record(name, Record(digests[name], datetime.now(UTC).isoformat(timespec="seconds"), seconds))
-            if "--cov" in known[name].select:
+            if known[name].measures_coverage:
                 costs.append(check_coverage(known, name))
         elif made[-1].code is None:
             write_record(name, replace(record, seconds=seconds, is_unfinished=True))
@@ -427,10 +444,20 @@ def run_long(names: list[str], *, only_due: bool, minutes: float | None, workers
     return _refuse(f"failed: {', '.join(failed)}") if failed else 0
 
 
+def _prepare(*, is_compiled: bool) -> bool:
+    """Build what the tests of slices need; returns whether that succeeded."""
+    builds = [("tests/kind/builds.py", "kubebox", "helm"), *([("tools/build_compiled.py",)] if is_compiled else [])]
+    return all(run(Stage("preparation", python(*build))).code == 0 for build in builds)
+
+
 def _run_slice(one: Slice, workers: int, deadline: float | None) -> list[Cost]:
     """Run the stages of a slice, until one is ended at the deadline of the monotonic clock."""
     made = list[Cost]()
-    for stage in stages_of(one, workers):
+    try:
+        stages = stages_of(one, workers)
+    except subprocess.CalledProcessError as error:  # uv printed why
+        return [Cost(f"{one.name} environment", 0.0, 0.0, error.returncode)]
+    for stage in stages:
         left = None if deadline is None else max(1.0, deadline - time.monotonic())
         made.append(run(stage, left))
         if made[-1].code is None:
@@ -440,16 +467,16 @@ def _run_slice(one: Slice, workers: int, deadline: float | None) -> list[Cost]:
 
 def state_of(known: Mapping[str, Slice], digests: Mapping[str, str], records: Mapping[str, Record]) -> str:
     """When each slice last passed on this machine, and what is to be known of it since then."""
-    lines = [f"{'SLICE':<18}{'LAST PASSED':<27}SINCE THEN"]
+    rows = [("SLICE", "LAST PASSED", "SINCE THEN")]
     for name, one in known.items():
         record = records.get(name, Record())
         notes = ["unchanged" if record.digest == digests[name] else "sources changed"] if record.at else []
         if record.is_unfinished:
-            notes.append(f"not finished: {record.seconds / 60:.0f} min, next time first")
+            notes.append(f"not finished within {record.seconds / 60:.0f} min")
         if one.manual:
             notes.append(f"not automatic: {one.manual}")
-        lines.append(f"{name:<18}{record.at or 'never on this machine':<27}{'; '.join(notes)}".rstrip())
-    return "\n".join(lines)
+        rows.append((name, record.at or "never on this machine", "; ".join(notes)))
+    return "\n".join(columns(rows))
 
 
 def _refuse(message: str, code: int = 1) -> int:
@@ -457,8 +484,8 @@ def _refuse(message: str, code: int = 1) -> int:
     return code
 
 
-def main() -> int:
-    """Entry point; returns the exit code."""
+def options_of(words: list[str]) -> argparse.Namespace:
+    """What the command line says. Slices and options may come in any order."""
     parser = argparse.ArgumentParser(prog="stages.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run", choices=["test", "long"])
     parser.add_argument("slices", nargs="*", metavar="SLICE")
@@ -469,7 +496,12 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=int, default=workers, help="test processes at the same time. Default: one more than cores"
     )
-    options = parser.parse_args()
+    return parser.parse_intermixed_args(words)
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    options = options_of(sys.argv[1:])
     if options.run == "test":
         return run_test(options.workers)
     return run_long(options.slices, only_due=options.due, minutes=options.minutes, workers=options.workers)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stages
 
 NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/")
 """What `make e2e` runs."""
-KEYS = {"name", "what", "sources", "select", "workers", "pythons", "manual"}
+KEYS = {"name", "what", "sources", "select", "minutes", "workers", "pythons", "manual"}
 HAVE_NO_MARKED_TESTS = {"spark-versions", "coverage-unit", "coverage-rest", "python-3.12", "python-3.13", "lowest"}
 """Slices that run the tests of `make test` in another way."""
 
@@ -42,7 +44,7 @@ def test_slices_have_different_names_and_the_keys_of_the_head_comment(table: dic
     names = [one["name"] for one in table["slice"]]
     assert len(set(names)) == len(names)
     for one in table["slice"]:
-        assert {"name", "what", "sources", "select"} <= set(one) <= KEYS
+        assert {"name", "what", "sources", "select", "minutes"} <= set(one) <= KEYS
 
 
 def test_every_pattern_matches_a_file(table: dict[str, Any], root: Path) -> None:
@@ -69,6 +71,13 @@ def test_every_marked_test_is_selected_by_its_slice(table: dict[str, Any], test_
 def test_every_slice_of_marked_tests_has_some(table: dict[str, Any], test_modules: list[Any]) -> None:
     names = {one["name"] for one in table["slice"]}
     assert names - set(marked(test_modules)) == HAVE_NO_MARKED_TESTS
+
+
+def test_the_continuous_check_has_time_for_every_automatic_slice(table: dict[str, Any], root: Path) -> None:
+    limit = re.search(r"left > (\d+) \? ", (root / ".ci/run").read_text())
+    assert limit is not None
+    longest = int(limit[1]) / stages.SCATTER
+    assert [one["name"] for one in table["slice"] if "manual" not in one and one["minutes"] > longest] == []
 
 
 def test_a_slice_is_automatic_or_says_why_it_is_not(table: dict[str, Any]) -> None:

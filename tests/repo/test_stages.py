@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import build_compiled
@@ -75,31 +76,46 @@ def test_a_slice_that_the_limit_ended_runs_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "left_seconds", "is_first", "starts"),
+    ("record", "minutes", "left_seconds", "starts"),
     [
-        (OLD, 119.0, True, False),
-        (OLD, 120.0, False, True),
-        (stages.Record(), 599.0, False, False),
-        (stages.Record(), 120.0, True, True),
-        (stages.Record(), 119.0, True, False),
-        (stages.Record(seconds=300.0, is_unfinished=True), 300.0, True, False),
-        (stages.Record(seconds=300.0, is_unfinished=True), 301.0, True, True),
+        pytest.param(OLD, 60, 119.0, False, id="passed-and-too-little-time"),
+        pytest.param(OLD, 60, 120.0, True, id="passed-and-enough-time"),
+        pytest.param(OLD, 1, 72.0, True, id="passed-on-a-busy-machine"),
+        pytest.param(stages.Record(), 10, 719.0, False, id="unknown-and-too-little-time"),
+        pytest.param(stages.Record(), 10, 720.0, True, id="unknown-and-enough-time"),
+        pytest.param(stages.Record(seconds=300.0, is_unfinished=True), 1, 300.0, False, id="ended-after-as-long"),
+        pytest.param(stages.Record(seconds=300.0, is_unfinished=True), 60, 301.0, True, id="ended-sooner"),
     ],
 )
 def test_a_slice_starts_only_where_it_has_time(
-    record: stages.Record, left_seconds: float, is_first: bool, starts: bool
+    record: stages.Record, minutes: float, left_seconds: float, starts: bool
 ) -> None:
-    assert stages.has_time(record, left_seconds, is_first=is_first) is starts
+    assert stages.has_time(record, minutes, left_seconds) is starts
 
 
 def test_the_table_of_slices_shows_when_each_passed_and_what_is_left() -> None:
-    known = {name: stages.Slice(name, "", (), (), manual="fails" if name == "c" else "") for name in "abc"}
-    records = {"a": OLD, "b": stages.Record("", "", 300.0, True)}
-    assert stages.state_of(known, dict.fromkeys("abc", "same"), records).splitlines()[1:] == [
-        f"{'a':<18}2026-01-01T00:00:00+00:00  unchanged",
-        f"{'b':<18}never on this machine      not finished: 5 min, next time first",
-        f"{'c':<18}never on this machine      not automatic: fails",
+    names = ("a", "b", "kubernetes-versions")
+    known = {name: stages.Slice(name, "", (), (), 1.0, manual="too long" if name == "b" else "") for name in names}
+    records = {"a": stages.Record("", "", 300.0, True), "kubernetes-versions": OLD}
+    assert stages.state_of(known, dict.fromkeys(names, "same"), records).splitlines() == [
+        "SLICE                LAST PASSED                SINCE THEN",
+        "a                    never on this machine      not finished within 5 min",
+        "b                    never on this machine      not automatic: too long",
+        "kubernetes-versions  2026-01-01T00:00:00+00:00  unchanged",
     ]
+
+
+@pytest.mark.parametrize("words", [["long", "--workers", "3", "spark"], ["long", "spark", "--workers", "3"]])
+def test_slices_are_named_before_or_after_options(words: list[str]) -> None:
+    options = stages.options_of(words)
+    assert (options.run, options.slices, options.workers) == ("long", ["spark"], 3)
+
+
+def test_only_slices_of_compiled_tests_need_compiled_modules() -> None:
+    plain = stages.Slice("a", "", (), ("tests",), 1.0)
+    assert plain.is_compiled
+    assert not replace(plain, pythons=("3.12",)).is_compiled
+    assert not replace(plain, select=("tests", "--cov")).is_compiled
 
 
 def test_a_stage_is_ended_at_its_limit() -> None:
