@@ -97,7 +97,7 @@ def test_what_it_gave_up_is_asked_of_its_target(boat: Any, site: Path, tmp_path:
         assert member(room).given_up == 1
         (sent,) = room.redrive("web", [0])
         assert (sent.verb, sent.publisher, sent.offset) == ("redrive", "author", 0)
-        with pytest.raises(UsageError, match="did not give up a package at offset 1"):
+        with pytest.raises(UsageError, match="no error-queue entry and no failed hook call at offset 1"):
             room.redrive("web", [1])
 
 

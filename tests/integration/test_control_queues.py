@@ -17,8 +17,11 @@ from mailboat.errors import (
     QueueNotClearableError,
     UsageError,
 )
+from mailboat.model.identifiers import Offset
 from mailboat.model.messages import (
+    AfterCall,
     CommandMessage,
+    HookCalls,
     RedriveMessage,
     TopicRole,
 )
@@ -329,6 +332,24 @@ class TestErrors:
         assert (command.offset, command.pub_agent_name, command.command_id) == (3, AUTHOR, first.id)
         edge.answer(command, 1)
         assert room.command(AUTHOR, first.id).state == "done"
+
+    def test_failed_hook_calls_of_another_home_are_listed_and_redriven(
+        self, harbour: Harbour, room: ControlRoom
+    ) -> None:
+        """The announcement names them, as the target cannot be read from here."""
+        publish(room, 3)
+        failed = (AfterCall(Offset(0), 2, CAUSE), AfterCall(Offset(2), 4, CAUSE, is_set_aside=True))
+        harbour.subscriber().announce(2, after_calls=HookCalls(1, 1, CAUSE, failed))
+        found = room.errors("edge").items
+        assert [(one.offset, one.kind, one.attempts, one.paths) for one in found] == [
+            (0, "hook-retrying", 2, ("/page-0",)),
+            (2, "hook", 4, ("/page-2",)),
+        ]
+        assert found[0].error is not None
+        assert found[0].error.code == CAUSE.code
+        (sent,) = room.redrive("edge", [2])
+        assert (sent.publisher, sent.offset, sent.state) == (AUTHOR, 2, "sent")
+        assert [one.offset for one in harbour.commands() if isinstance(one, RedriveMessage)] == [2]
 
     @pytest.mark.parametrize("offsets", [[], [0], [1, 2], [2**63], [-1], list(range(1001))])
     @pytest.mark.usefixtures("edge")

@@ -153,8 +153,8 @@ def test_the_exit_code_says_whether_the_subscriber_did_it(
 
 
 def test_a_redriven_package_is_named_by_its_offset() -> None:
-    done = CommandView("c-1", "redrive", "author", "edge-2", 7, "done", 1)
-    assert answer_text(done) == "edge-2: driven again, offset 7"
+    done = CommandView("c-1", "redrive", "author", "edge-2", 7, "done", 1, "the package was imported")
+    assert answer_text(done) == "edge-2: redriven, offset 7: the package was imported"
 
 
 def test_a_clear_that_found_nothing_says_so() -> None:
@@ -171,7 +171,7 @@ def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent:
     _, shown = run("errors", "show", "edge-2", 1)
     assert shown[-2:] == ["            the end", "next      mailboat errors redrive edge-2 1"]
     assert run("errors", "show", "edge-2", 0)[0] == 2
-    assert run("errors", "redrive", "edge-2", "--all") == (0, ["edge-2: driven again, offset 1"])
+    assert run("errors", "redrive", "edge-2", "--all") == (0, ["edge-2: redriven, offset 1"])
     assert run("errors", "ls") == (0, ["nothing was given up"])
     assert run("errors", "redrive", "edge-2", "--all") == (0, ["nothing was given up"])
 

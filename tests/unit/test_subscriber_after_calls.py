@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mailboat.content.hook_calls import AfterCall
+from mailboat.agent.subscribing import failed_calls
 from mailboat.content.port import Target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import AfterCall, FailureCause
 from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberStatistics
@@ -167,3 +167,20 @@ def test_targets_keep_calls_with_the_commit(engine: Engine, target: Target) -> N
     ledger.forget([Offset(1), Offset(2)])
     ledger.resume()
     assert ledger.calls(9) == [AfterCall(Offset(3), 0, CAUSE)]
+    ledger.store(aside)
+    assert ledger.retry(Offset(3))
+    assert ledger.calls(9) == [AfterCall(Offset(3), 0, CAUSE)]
+    assert not ledger.retry(Offset(1))
+    assert ledger.counts() == (1, 0)
+
+
+def test_announcements_name_a_few_failed_calls_without_their_traces() -> None:
+    ledger = MemoryTarget().ledger.hook_calls
+    long = FailureCause("ProcessorFailed", "x" * 5_000, None, "Traceback")
+    for number in range(30):
+        ledger.store(AfterCall(Offset(number), 4, long, is_set_aside=number != 7))
+    ledger.store(AfterCall(Offset(99)))
+    failed = failed_calls(ledger)
+    assert [one.offset for one in failed] == [7, *range(7), *range(8, 20)]
+    cause = FailureCause("ProcessorFailed", "x" * 300, None, None, is_truncated=True)
+    assert failed[0] == AfterCall(Offset(7), 4, cause)

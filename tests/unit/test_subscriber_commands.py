@@ -18,6 +18,7 @@ from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
     Action,
+    AfterCall,
     CommandMessage,
     CommandState,
     CommandVerb,
@@ -62,7 +63,7 @@ def redrive(offset: int, command_id: str | None = "redrive-1") -> RedriveMessage
         (clear(10), FACTS, CommandState.REFUSED, "beyond the log, which ends at 10"),
         (clear(2**62), FACTS, CommandState.REFUSED, "beyond the log"),
         (clear(4), FACTS, CommandState.DONE, "was done before"),
-        (redrive(4), FACTS, CommandState.REFUSED, "no package at the offset 4 is in the error queue"),
+        (redrive(4), FACTS, CommandState.REFUSED, "no error-queue entry and no failed hook call at offset 4"),
     ],
 )
 def test_a_command_that_is_over_at_once_says_why(
@@ -264,7 +265,7 @@ def test_a_redrive_imports_what_was_given_up_and_says_so(engine: Engine, target:
     assert paths_in(target) == {"/page"}
     assert {one.command_id: (one.state, one.removed, one.message) for one in engine.results()} == {
         "redrive-1": (CommandState.DONE, 1, "the package was imported"),
-        "redrive-2": (CommandState.REFUSED, 0, "no package at the offset 17 is in the error queue"),
+        "redrive-2": (CommandState.REFUSED, 0, "no error-queue entry and no failed hook call at offset 17"),
     }
 
 
@@ -484,6 +485,43 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
     assert paths_in(target) == set()
 
 
+def test_a_redrive_calls_the_hook_of_an_imported_package_again_at_run_time(engine: Engine, target: Target) -> None:
+    """Its attempts were used up; no restart is needed, and the answer says what was done."""
+    called: list[int] = []
+
+    class FailsFirst:
+        def process(self, package: ProcessedPackage) -> None:
+            called.append(package.offset)
+            if len(called) == 1:
+                raise ValueError("the receiver is away")
+
+    def with_hook(ports: SubscriberPorts) -> SubscriberPorts:
+        return replace(ports, processors=Processors(after=FailsFirst()))
+
+    settings = engine.with_settings(command_topic=COMMANDS, retry=RetryPolicy(0))
+    publish(engine, "/page")
+    with Running(engine.subscriber(target, settings, with_hook)):
+        wait_until(lambda: target.ledger.hook_calls.counts() == (0, 1))
+        engine.send(COMMANDS, redrive(0), redrive(0, "again-at-once"), redrive(1, "no-such-call"))
+        wait_until(lambda: called == [0, 0])
+        wait_until(lambda: has_results(engine, 3))
+    assert target.ledger.hook_calls.counts() == (0, 0)
+    answers = {one.command_id: (one.state, one.message) for one in engine.results()}
+    assert answers["redrive-1"] == (CommandState.DONE, "the hook `after` is called again")
+    assert answers["no-such-call"][0] is CommandState.REFUSED
+
+
+def test_a_redrive_of_a_hook_call_is_refused_where_no_hook_is_configured(engine: Engine, target: Target) -> None:
+    publish(engine, "/page")
+    prepared(engine, target)
+    catch_up(engine, target)
+    target.ledger.hook_calls.store(AfterCall(Offset(0), 1, None, is_set_aside=True))
+    engine.send(COMMANDS, redrive(0))
+    catch_up(engine, target)
+    assert [one.state for one in engine.results()] == [CommandState.REFUSED]
+    assert target.ledger.hook_calls.counts() == (0, 1)
+
+
 def test_a_stop_is_heard_during_a_pause(engine: Engine, target: Target) -> None:
     poison(engine)
     with Running(engine.subscriber(target)) as subscriber:
@@ -505,7 +543,7 @@ def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
     )
     engine.send(COMMANDS, *(clear(offset, f"clear-{number}") for number in range(5)))
     desk.listen()
-    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)))
+    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)), lambda _: False)
     desk.close()
     assert [one.command_id for one in target.ledger.commands.open_commands()] == ["clear-0", "clear-1", "clear-2"]
     answer = target.ledger.commands.answer_to("clear-4")
@@ -523,6 +561,6 @@ def test_a_clear_that_wants_no_answer_is_not_kept_beside_one_that_does_it_all(en
     )
     engine.send(COMMANDS, *(clear(offset, None) for _ in range(5)), clear(offset, None, OTHER))
     desk.listen()
-    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)))
+    assert desk.take(Position(engine.journal.identity(PACKAGES), Offset(offset)), lambda _: False)
     desk.close()
     assert [one.pub_agent_name for one in target.ledger.commands.open_commands()] == [AUTHOR, OTHER]

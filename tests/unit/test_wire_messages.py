@@ -15,6 +15,7 @@ from mailboat.errors import MessageCorruptError, PathRefusedError, UnknownMessag
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.messages import (
     Action,
+    AfterCall,
     BulkPart,
     CommandMessage,
     CommandResult,
@@ -22,6 +23,7 @@ from mailboat.model.messages import (
     CommandVerb,
     DiscoveryMessage,
     FailureCause,
+    HookCalls,
     Message,
     PackageMessage,
     PackageStatus,
@@ -228,6 +230,27 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
         DiscoveryMessage(OTHER_ID, AgentName("edge-2"), ()),
         1,
         text(1, OTHER_ID) + text(2, "edge-2") + data(4, number(1, 0) + number(2, -1)),
+    ),
+    "discovery-hook-calls": (
+        DiscoveryMessage(
+            OTHER_ID,
+            AgentName("edge-2"),
+            (),
+            after_calls=HookCalls(
+                2, 1, None, (AfterCall(Offset(5), 2, CAUSE), AfterCall(Offset(3), 4, is_set_aside=True))
+            ),
+        ),
+        1,
+        text(1, OTHER_ID)
+        + text(2, "edge-2")
+        + data(4, number(1, 0) + number(2, -1))
+        + data(
+            32,
+            number(1, 2)
+            + number(2, 1)
+            + data(4, number(1, 5) + number(2, 2) + data(3, CAUSE_BYTES))
+            + data(4, number(1, 3) + number(2, 4) + number(4, 1)),
+        ),
     ),
     "discovery-not-ready": (
         DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), is_ready=False, next_offset=Offset(0)),

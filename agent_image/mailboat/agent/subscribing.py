@@ -25,7 +25,14 @@ from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.frozen import Frozen
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, parse_agent_name
-from mailboat.model.messages import DiscoveryMessage, HookCalls, TopicRole
+from mailboat.model.messages import (
+    MAX_ANNOUNCED_CALLS,
+    AfterCall,
+    DiscoveryMessage,
+    FailureCause,
+    HookCalls,
+    TopicRole,
+)
 from mailboat.model.paths import NodePath, parse_path
 from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
@@ -43,6 +50,7 @@ from mailboat.subscriber.subscription import Subscriber, Until
 if TYPE_CHECKING:
     from mailboat.agent.home import Home
     from mailboat.config.document import ReadinessConfig, SubscriberAgentConfig, SubscriberConfig
+    from mailboat.content.hook_calls import HookCallLedger
     from mailboat.telemetry.narration import Narrator
     from mailboat.telemetry.subscribers import SubscriberMetrics
 
@@ -52,6 +60,7 @@ _FAREWELL_SHARE: Final = 0.2
 """This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
 
 _LEAST_FAREWELL_SECONDS: Final = 1.0
+_ANNOUNCED_CAUSE_CHARACTERS: Final = 300
 
 
 class Subscription(Frozen):
@@ -241,7 +250,7 @@ class SubscriberProcess:
             log_identity=statistics.identity,
             follows_all=not subscription.follow,
             reports=None if subscription.follow else statistics.report_starts.get(None),
-            after_calls=_hook_calls(statistics),
+            after_calls=self._hook_calls(statistics),
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
@@ -251,6 +260,16 @@ class SubscriberProcess:
             with suppress(MailboatError):
                 self._given_up = figures, self._target.ledger.given_up_count
         return None if self._given_up is None else self._given_up[1]
+
+    def _hook_calls(self, statistics: SubscriberStatistics) -> HookCalls | None:
+        calls = statistics.after
+        if not calls.waiting and not calls.set_aside:
+            return None
+        failed: tuple[AfterCall, ...] = ()
+        if calls.set_aside or calls.cause is not None:
+            with suppress(MailboatError):
+                failed = failed_calls(self._target.ledger.hook_calls)
+        return HookCalls(calls.waiting, calls.set_aside, calls.cause, failed)
 
     def _known_publishers(self) -> frozenset[AgentName]:
         """Whom one that follows all may hear of, before it does."""
@@ -335,11 +354,19 @@ def check_exposable(name: str, target: str) -> None:
         )
 
 
-def _hook_calls(statistics: SubscriberStatistics) -> HookCalls | None:
-    calls = statistics.after
-    if not calls.waiting and not calls.set_aside:
+def failed_calls(ledger: HookCallLedger) -> tuple[AfterCall, ...]:
+    """The calls of the hook `after` that failed, as they are announced: a few, without their traces."""
+    waiting = [one for one in ledger.calls(MAX_ANNOUNCED_CALLS) if one.attempts]
+    failed = [*waiting, *ledger.calls(MAX_ANNOUNCED_CALLS, is_set_aside=True)][:MAX_ANNOUNCED_CALLS]
+    return tuple(replace(one, cause=_announced_cause(one.cause)) for one in failed)
+
+
+def _announced_cause(cause: FailureCause | None) -> FailureCause | None:
+    if cause is None:
         return None
-    return HookCalls(calls.waiting, calls.set_aside, calls.cause)
+    message = cause.message[:_ANNOUNCED_CAUSE_CHARACTERS]
+    is_cut = cause.is_truncated or cause.trace_excerpt is not None or message != cause.message
+    return FailureCause(cause.code, message, cause.path, None, is_cut)
 
 
 def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:

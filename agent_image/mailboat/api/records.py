@@ -87,7 +87,7 @@ class HookCallsView:
 
     Attributes:
         waiting: They are made, or tried again after a pause.
-        set_aside: Their attempts are used up; the subscriber's next start makes them again.
+        set_aside: Their attempts are used up; a redrive or the subscriber's next start makes them again.
         error: Why the last attempt failed; None when it succeeded.
     """
 

@@ -46,7 +46,7 @@ def answer_text(one: CommandView) -> str:
     if one.state == _REFUSED:
         return f"{one.subscriber}: refused" + (f": {one.message}" if one.message else "")
     if one.verb == "redrive":
-        return f"{one.subscriber}: driven again, offset {one.offset}"
+        return f"{one.subscriber}: redriven, offset {one.offset}" + (f": {one.message}" if one.message else "")
     if not one.removed:
         return f"{one.subscriber}: nothing dropped" + (f": {one.message}" if one.message else "")
     return f"{one.subscriber}: {count_text(one.removed, 'package')} dropped, up to offset {one.offset}"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _REDRIVEN_AT_ONCE: Final = 1_000
 _IMPORT: Final = "import"
-_KINDS: Final = {"hook": "imported; hook failed", "hook-retrying": "imported; hook retried"}
+_RETRYING: Final = "hook-retrying"
+_KINDS: Final = {"hook": "imported; hook failed", _RETRYING: "imported; hook is retried"}
 _TRACE_BEGINS: Final = "Traceback (most recent call last):"
 COLUMNS: Final = (
     Column("SUBSCRIBER"),
@@ -56,7 +57,7 @@ def list_errors(
         typer.Argument(metavar="NAME", help="One subscriber. Default: all.", autocompletion=subscriber_names),
     ] = None,
 ) -> None:
-    """List the packages in the error queues."""
+    """List the packages in the error queues, and the failed calls of the hook `after`."""
     with session.control() as control:
         pages = _pages(control, name)
         found = [one for page in pages for one in page.items]
@@ -94,10 +95,8 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
         yield f"error     {_error_text(one.error)}"
         yield from ([f"path      {one.error.path}"] if one.error.path else [])
     yield from (f"          {line}" for line in trace.splitlines())
-    if one.kind == _IMPORT:
+    if one.kind != _RETRYING:
         yield f"next      mailboat errors redrive {one.subscriber} {one.offset}"
-    elif one.kind == "hook":
-        yield "next      correct what the hook needs, and start the subscriber again: it calls the hook once more"
 
 
 @remote_command
@@ -105,15 +104,15 @@ def redrive(
     session: Session,
     name: NameArgument,
     offsets: Annotated[list[int] | None, typer.Argument(metavar="OFFSET", help="Which packages.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All packages in this subscriber's error queue.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that `errors ls` lists of it.")] = False,
     wait: AnswerOption = 0.0,
 ) -> None:
-    """Retry packages from a subscriber's error queue. A stopped subscriber retries them when it starts."""
+    """Retry failed packages and hook calls of a subscriber. A stopped subscriber retries them when it starts."""
     if everything is bool(offsets):
         raise UsageError("either offsets or --all says which packages", next_step=f"mailboat errors ls {name}")
     with session.control() as control:
         pages = _pages(control, name) if everything else []
-        wanted = [one.offset for page in pages for one in page.items if one.kind == _IMPORT] or list(offsets or ())
+        wanted = [one.offset for page in pages for one in page.items if one.kind != _RETRYING] or list(offsets or ())
         answers = [
             answer
             for start in range(0, len(wanted), _REDRIVEN_AT_ONCE)
@@ -132,7 +131,10 @@ def _entry(control: Control, name: str, offset: int) -> GivenUpView:
     found = [one for page in _pages(control, name) for one in page.items if one.offset == offset]
     if found:
         return min(found, key=lambda one: one.kind != _IMPORT)
-    raise UsageError(f"{name} did not give up a package at offset {offset}", next_step=f"mailboat errors ls {name}")
+    raise UsageError(
+        f"{name} has no error-queue entry and no failed hook call at offset {offset}",
+        next_step=f"mailboat errors ls {name}",
+    )
 
 
 def _without_trace(document: dict[str, Any]) -> dict[str, Any]:

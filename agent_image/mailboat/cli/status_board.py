@@ -178,7 +178,7 @@ def _remarks(one: SubscriberStatusView) -> Iterator[str]:
     if one.after_calls is not None and (one.after_calls.error is not None or one.after_calls.set_aside):
         calls = one.after_calls
         why = "" if calls.error is None else f": {error_text(calls.error)}"
-        aside = f", {calls.set_aside} set aside until the next start" if calls.set_aside else ""
+        aside = f", {calls.set_aside} failed (see mailboat errors ls {one.name})" if calls.set_aside else ""
         yield f"hook after: {count_text(calls.waiting, 'call')} pending{aside}{why}"
 
 

@@ -203,7 +203,7 @@ class HooksConfig(Section):
     ] = ()
     after: Annotated[
         tuple[str, ...],
-        Setting("Command run after the commit. A failed call is retried, then set aside until a restart."),
+        Setting("Command run after the commit. A failed call is retried, then set aside until `errors redrive`."),
     ] = ()
     invalidate: Annotated[
         tuple[str, ...],

@@ -5,25 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from mailboat.frozen import Frozen
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import FailureCause
-
-
-class AfterCall(Frozen):
-    """A call of the hook `after` that is still to be made.
-
-    Attributes:
-        offset: The package's, which is imported.
-        attempts: How often the call was made, and failed.
-        cause: Why the last attempt failed.
-        is_set_aside: Its attempts are used up; the calls behind it go on.
-    """
-
-    offset: Offset
-    attempts: int = 0
-    cause: FailureCause | None = None
-    is_set_aside: bool = False
+from mailboat.model.messages import AfterCall
 
 
 class HookCallLedger(Protocol):
@@ -43,3 +26,6 @@ class HookCallLedger(Protocol):
 
     def resume(self) -> None:
         """Calls that were set aside wait again, as if they had never been made."""
+
+    def retry(self, offset: Offset) -> bool:
+        """Make the call of one package wait again with all its attempts, if it is still to be made; whether it is."""

@@ -209,6 +209,26 @@ class SubscriberState(Frozen):
     reports: ReportStart | None = None
 
 
+class AfterCall(Frozen):
+    """A call of the hook `after` that is still to be made (ours).
+
+    Attributes:
+        offset: The package's, which is imported.
+        attempts: How often the call was made, and failed.
+        cause: Why the last attempt failed.
+        is_set_aside: Its attempts are used up; the calls behind it go on.
+    """
+
+    offset: Offset
+    attempts: int = 0
+    cause: FailureCause | None = None
+    is_set_aside: bool = False
+
+
+MAX_ANNOUNCED_CALLS: Final = 20
+"""Failed calls of a hook in one announcement: it is sent every ten seconds, and causes have up to some kilobytes."""
+
+
 class HookCalls(Frozen):
     """Calls of the hook `after` that a subscriber has still to make (ours).
 
@@ -216,11 +236,13 @@ class HookCalls(Frozen):
         waiting: They are made, or tried again.
         set_aside: Their attempts are used up.
         cause: Why the last attempt failed; None when it succeeded.
+        failed: Calls that failed, oldest first, those that are set aside last; at most `MAX_ANNOUNCED_CALLS`.
     """
 
     waiting: int = 0
     set_aside: int = 0
     cause: FailureCause | None = None
+    failed: tuple[AfterCall, ...] = ()
 
 
 class DiscoveryMessage(Frozen):

@@ -2,8 +2,8 @@
 
 A call is noted in the transaction that imports its package and forgotten when the hook has succeeded, so neither a
 crash nor a failure loses one; a crash in between repeats it. A call that fails holds back the calls behind it, and
-nothing else. When its attempts are used up it is set aside, and the calls behind it go on; the next start tries it
-again. What waits is read from the log again, so a long backlog costs a row for each call and no memory.
+nothing else. When its attempts are used up it is set aside, and the calls behind it go on; a redrive or the next
+start tries it again. What waits is read from the log again, so a long backlog costs a row for each call and no memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from mailboat.content.hook_calls import AfterCall
 from mailboat.errors import UntrustedInputError
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import FailureCause, PackageMessage
+from mailboat.model.messages import AfterCall, FailureCause, PackageMessage
 from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.guarding import StopAskedError
 from mailboat.subscriber.processors import AfterFigures, ProcessedPackage, processed_package
@@ -80,6 +79,14 @@ class AfterCalls:
             made.append(package.offset)
         self._forget(made)
 
+    def retry(self, offset: Offset) -> bool:
+        """Make the call of one package again with all its attempts; whether there is such a call, and a hook for it."""
+        if self._hook is None or not self._ledger.retry(offset):
+            return False
+        self._waiting, self._set_aside = self._ledger.counts()
+        self._due = float("-inf")
+        return True
+
     def turn(self) -> None:
         """Make some of the calls that wait, if it is time."""
         if self._hook is None or not self._waiting or self._ports.clock.monotonic() < self._due:
@@ -127,7 +134,7 @@ class AfterCalls:
         self._set_aside += 1
         self._cause = call.cause
         where = {"offset": call.offset, "attempts": call.attempts}
-        _LOG.error("the hook after an import is not called again before the next start: %s", call.cause, extra=where)
+        _LOG.error("the hook after an import is set aside until it is redriven: %s", call.cause, extra=where)
 
     def _forget(self, offsets: Sequence[Offset]) -> None:
         if offsets:

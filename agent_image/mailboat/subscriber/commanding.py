@@ -5,6 +5,7 @@
     clear of what was done before                        done, nothing to drop
     any other clear                                      open until the position is behind it; packages of the named
                                                          publisher up to it are dropped, also those that come later
+    redrive of an imported package with a pending hook   done: the hook `after` is called again
     redrive of what is not in the error queue            refused
     any other redrive                                    open until the package is imported or failed again
     a command whose id was answered                      the same answer again
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +30,7 @@ from mailboat.content.port import Batch, GivenUp
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import CommandMessage, CommandResult, CommandState, CommandVerb
+from mailboat.model.messages import CommandMessage, CommandResult, CommandState, CommandVerb, RedriveMessage
 from mailboat.model.positions import Position
 from mailboat.subscriber.guarding import ImportGuard
 from mailboat.subscriber.listening import Addressee, Command, CommandListener, Heard
@@ -73,7 +74,7 @@ def decide_command(command: Command, facts: CommandFacts) -> Verdict | None:
     if isinstance(command, CommandMessage):
         return _decide_clear(command, facts)
     if command.offset not in facts.given_up:
-        return Verdict(_REFUSED, f"no package at the offset {command.offset} is in the error queue")
+        return Verdict(_REFUSED, f"no error-queue entry and no failed hook call at offset {command.offset}")
     return None
 
 
@@ -132,12 +133,17 @@ class CommandDesk:
         """Whether a clear that was heard, and not taken yet, drops the package at hand. From any thread."""
         return self._listener is not None and self._listener.has_clear(offset, publisher)
 
-    def take(self, position: Position) -> bool:
-        """Make what was heard durable; whether there was anything. Raises: the journal's and the target's errors."""
+    def take(self, position: Position, retry_hook: Callable[[Offset], bool]) -> bool:
+        """Make what was heard durable; whether there was anything.
+
+        `retry_hook` makes the call of the hook `after` for one package again, if it is still to be made.
+
+        Raises: the journal's and the target's errors.
+        """
         heard = None if self._listener is None else self._listener.untaken()
         if self._listener is None or heard is None or not heard.commands:
             return False
-        self._store(heard, position)
+        self._store(heard, position, retry_hook)
         self._listener.drop(len(heard.commands))
         self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMANDS_TAKEN)
         self._open = list(self._ledger.open_commands())
@@ -222,7 +228,7 @@ class CommandDesk:
 
     # --------------------------------------------------------------------------------------------------------- answers
 
-    def _store(self, heard: Heard, position: Position) -> None:
+    def _store(self, heard: Heard, position: Position, retry_hook: Callable[[Offset], bool]) -> None:
         facts = self._facts(position)
         opened: list[OpenCommand] = []
         answers: list[CommandResult] = []
@@ -231,7 +237,7 @@ class CommandDesk:
         for command in heard.commands:
             if command.command_id in known:
                 continue
-            answer = self._known_answer(command, answers) or self._decided(command, facts)
+            answer = self._known_answer(command, answers) or self._decided(command, facts, retry_hook)
             if answer is None and _is_needless(command, (*before, *opened)):
                 continue
             if answer is None and len(before) + len(opened) >= MOST_OPEN:
@@ -249,10 +255,14 @@ class CommandDesk:
         same = (one for one in answers if one.command_id == command.command_id)
         return next(same, None) or self._ledger.answer_to(command.command_id)
 
-    def _decided(self, command: Command, facts: CommandFacts) -> CommandResult | None:
+    def _decided(
+        self, command: Command, facts: CommandFacts, retry_hook: Callable[[Offset], bool]
+    ) -> CommandResult | None:
         verdict = decide_command(command, facts)
         if verdict is None:
             return None
+        if isinstance(command, RedriveMessage) and retry_hook(command.offset):
+            verdict = Verdict(_DONE, "the hook `after` is called again")
         if verdict.state is _REFUSED:
             return self._refused(command, verdict.message)
         return self._answer(_opened(command), verdict)

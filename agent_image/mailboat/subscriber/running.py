@@ -391,7 +391,7 @@ class ImportRun:
         position = self._position
         if position is None or self._is_lost:
             return
-        if self._commands.take(position):
+        if self._commands.take(position, self._after_calls.retry):
             self._has_pending = True
             self._looked_at = float("-inf")
         self._has_pending = self._commands.settle_due(position) or self._has_pending

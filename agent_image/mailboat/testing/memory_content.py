@@ -12,14 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from mailboat.content.commands import OpenCommand
-from mailboat.content.hook_calls import AfterCall
 from mailboat.content.keys import key_of
 from mailboat.content.port import Attempt, GivenUp, OpenBuild, PendingStatus, ReportStarts
 from mailboat.errors import TargetOwnedError, UsageError
 from mailboat.model.changes import ChangeCount, Subtrees, TreeChange
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import CommandResult, CommandVerb, FailureCause, StatusMessage
+from mailboat.model.messages import AfterCall, CommandResult, CommandVerb, FailureCause, StatusMessage
 from mailboat.model.namespaces import NO_NAMESPACES, NamespaceTable, table_of
 from mailboat.model.nodes import Node, NodeRecord, folder_node
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within
@@ -162,6 +161,13 @@ class MemoryHookCalls:
         for offset, one in self._store.after_calls.items():
             if one.is_set_aside:
                 self._store.after_calls[offset] = replace(one, attempts=0, is_set_aside=False)
+
+    def retry(self, offset: Offset) -> bool:
+        """See `HookCallLedger.retry`."""
+        known = self._store.after_calls.get(offset)
+        if known is not None:
+            self._store.after_calls[offset] = replace(known, attempts=0, is_set_aside=False)
+        return known is not None
 
 
 class MemoryLedger:

@@ -14,7 +14,9 @@ from typing import Final
 from mailboat.errors import MessageCorruptError, UnknownMessageError
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
+    MAX_ANNOUNCED_CALLS,
     Action,
+    AfterCall,
     CommandMessage,
     CommandResult,
     CommandState,
@@ -250,12 +252,32 @@ def _decode_reports(wire: pb.ReportStart) -> ReportStart:
 def _encode_calls(calls: HookCalls | None) -> pb.HookCalls | None:
     if calls is None:
         return None
-    return pb.HookCalls(waiting=calls.waiting, set_aside=calls.set_aside, cause=_encode_cause(calls.cause))
+    failed = [
+        pb.FailedCall(
+            offset=one.offset,
+            attempts=one.attempts,
+            cause=_encode_cause(one.cause),
+            set_aside=one.is_set_aside or None,
+        )
+        for one in calls.failed[:MAX_ANNOUNCED_CALLS]
+    ]
+    return pb.HookCalls(
+        waiting=calls.waiting, set_aside=calls.set_aside, cause=_encode_cause(calls.cause), failed=failed
+    )
 
 
 def _decode_calls(wire: pb.HookCalls) -> HookCalls:
     cause = _decode_cause(wire.cause) if wire.HasField("cause") else None
-    return HookCalls(_count(wire.waiting), _count(wire.set_aside), cause)
+    failed = tuple(
+        AfterCall(
+            _offset(one.offset),
+            _count(one.attempts),
+            _decode_cause(one.cause) if one.HasField("cause") else None,
+            one.set_aside,
+        )
+        for one in wire.failed[:MAX_ANNOUNCED_CALLS]
+    )
+    return HookCalls(_count(wire.waiting), _count(wire.set_aside), cause, failed)
 
 
 def _encode_identity(identity: LogIdentity | None) -> pb.LogIdentity | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from mailboat.agent.composition import Workspace
@@ -13,11 +13,10 @@ from mailboat.agent.control.portraits import cause_view
 from mailboat.agent.inspection import readable
 from mailboat.agent.locations import opened_ledger
 from mailboat.api.records import GivenUpPage, GivenUpView
-from mailboat.content.hook_calls import AfterCall
 from mailboat.content.port import GivenUp
 from mailboat.errors import AgentMissingError, MailboatError
 from mailboat.model.identifiers import AgentName, Offset, natural_key
-from mailboat.model.messages import PackageMessage
+from mailboat.model.messages import AfterCall, PackageMessage
 from mailboat.model.paths import first_paths
 from mailboat.queues.failures import FailurePlace
 from mailboat.queues.names import QueueName
@@ -59,6 +58,13 @@ class GivenUpPackages:
         views = tuple(view for one in shown if (view := self._view(one)) is not None)
         return GivenUpPage(views, following, self._picture.failed.forgotten_count)
 
+    def publisher_of(self, place: GivenUpPlace) -> AgentName | None:
+        """Who published the package; None where that is not known."""
+        if place.publisher is not None or place.call is None:
+            return place.publisher
+        message = self._message(place.offset)
+        return None if message is None else message.pub_agent_name
+
     def places(self, subscriber: str | None) -> list[GivenUpPlace]:
         """Where the packages stand that one subscriber gave up, or all; in no order. Raises: AgentMissingError."""
         members = self._audience.members()
@@ -69,6 +75,7 @@ class GivenUpPackages:
         told = self._told_by_targets(wanted)
         names = {one.queue_name for one in wanted} - set(told)
         found = [place for places in told.values() for place in places]
+        found += _announced_calls(one for one in wanted if one.queue_name in names)
         return [*found, *self._told_by_statuses(names if subscriber is not None else None, set(told))]
 
     def _told_by_targets(self, members: Sequence[Member]) -> dict[QueueName, list[GivenUpPlace]]:
@@ -162,6 +169,13 @@ class GivenUpPackages:
         record = self._workspace.journal.record_at(self._workspace.package_topic, offset)
         message = None if record is None else readable(record)
         return message if isinstance(message, PackageMessage) else None
+
+
+def _announced_calls(members: Iterable[Member]) -> Iterator[GivenUpPlace]:
+    """The failed calls of a hook that announcements name, of subscribers whose targets cannot be read here."""
+    for one in members:
+        for call in () if one.after_calls is None else one.after_calls.failed:
+            yield GivenUpPlace(one.queue_name, None, call.offset, call=call)
 
 
 def _key_of(place: GivenUpPlace) -> Key:

@@ -209,16 +209,16 @@ class ControlRoom:
             raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
         self._hear_announcements()
         self._hear_statuses()
-        known = {one.offset: one for one in self._given_up.places(subscriber) if one.call is None}
+        known = {one.offset: one for one in self._given_up.places(subscriber)}
         for offset in offsets:
             if offset not in known:
                 raise UsageError(
-                    f"{subscriber} did not give up a package at offset {offset}",
+                    f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
                     next_step=f"mailboat errors ls {subscriber}",
                 )
         wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
         return self._answers_to(
-            self._commands.redrive([(one.publisher, one.queue_name, one.offset) for one in wanted]),
+            self._commands.redrive([(self._given_up.publisher_of(one), one.queue_name, one.offset) for one in wanted]),
             wait_seconds,
         )
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mailboat.content.failures import TranslatedFailures
-from mailboat.content.hook_calls import AfterCall
 from mailboat.errors import TargetCorruptError
 from mailboat.model.identifiers import Offset
-from mailboat.model.messages import FailureCause
+from mailboat.model.messages import AfterCall, FailureCause
 
 AFTER_SCHEMA: Final = (
     """CREATE TABLE IF NOT EXISTS after_call (
@@ -71,6 +70,12 @@ class TargetHookCalls:
         """See `HookCallLedger.resume`."""
         with self._lock, TranslatedFailures(self._uri):
             self._connection.execute("UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE is_set_aside")
+
+    def retry(self, offset: Offset) -> bool:
+        """See `HookCallLedger.retry`."""
+        sql = "UPDATE after_call SET attempts = 0, is_set_aside = 0 WHERE at_offset = ?"
+        with self._lock, TranslatedFailures(self._uri):
+            return self._connection.execute(sql, (offset,)).rowcount > 0
 
     def _rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[Any]:
         with self._lock, TranslatedFailures(self._uri):

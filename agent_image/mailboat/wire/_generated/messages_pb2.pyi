@@ -460,6 +460,7 @@ class HookCalls(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     SET_ASIDE_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     waiting: _builtins.int
     set_aside: _builtins.int
     """their attempts are used up"""
@@ -467,20 +468,58 @@ class HookCalls(_message.Message):
     def cause(self) -> Global___Cause:
         """of the last attempt, where it failed"""
 
+    @_builtins.property
+    def failed(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedCall]:
+        """at most 20, oldest first, those that are set aside last"""
+
     def __init__(
         self,
         *,
         waiting: _builtins.int | None = ...,
         set_aside: _builtins.int | None = ...,
         cause: Global___Cause | None = ...,
+        failed: _abc.Iterable[Global___FailedCall] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "failed", b"failed", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "failed", b"failed", "set_aside", b"set_aside", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HookCalls: _TypeAlias = HookCalls  # noqa: Y015
+
+@_typing.final
+class FailedCall(_message.Message):
+    """A call of a hook that failed. Ours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    SET_ASIDE_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """of the imported package"""
+    attempts: _builtins.int
+    set_aside: _builtins.bool
+    """its attempts are used up"""
+    @_builtins.property
+    def cause(self) -> Global___Cause: ...
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int | None = ...,
+        attempts: _builtins.int | None = ...,
+        cause: Global___Cause | None = ...,
+        set_aside: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "offset", b"offset", "set_aside", b"set_aside"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cause", b"cause", "offset", b"offset", "set_aside", b"set_aside"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedCall: _TypeAlias = FailedCall  # noqa: Y015
 
 @_typing.final
 class LogIdentity(_message.Message):
