@@ -18,7 +18,7 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(if $(JOURNAL),dev,runtime) ## Publish a tree to twenty subscribers, let things go wrong, and compare (SOURCE=DIR takes yours, JOURNAL=kafka real servers)
-	@$(BIN)/mailboat demo $(if $(SOURCE),'$(SOURCE)') $(if $(JOURNAL),--journal '$(JOURNAL)')
+	@$(if $(JOURNAL),$(if $(filter kafka,$(JOURNAL)),$(BIN)/python -m support.demo_servers,$(error JOURNAL can only be kafka)),$(BIN)/mailboat demo) $(if $(SOURCE),'$(SOURCE)')
 
 dev: ## Install what development needs into .venv, without Spark (seconds with a warm cache)
 	@$(PYTHON) tools/bootstrap.py dev

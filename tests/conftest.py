@@ -24,9 +24,9 @@ from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
 from mailboat.http.server import HttpServer
 from mailboat.telemetry.exposition import AgentMetrics
-from mailboat.testing.fake_control import FakeArchive, FakeControl, FakeHealth
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
-from mailboat.testing.s3_server import S3Server, S3ServerSettings
+from support.fake_control import FakeArchive, FakeControl, FakeHealth
+from support.kafka_broker import BrokerSettings, KafkaBroker, plain_listener
+from support.s3_server import S3Server, S3ServerSettings
 
 pytest_plugins = ("slices", "servers", "costs")
 

@@ -1,7 +1,7 @@
 """Named places at which a test can make the process fail.
 
 The use cases call `failpoints.reach(Failpoint.X)` at every step after which a crash would matter. In production the
-object is `NoFailpoints` and the call does nothing; tests pass one that kills the process (`mailboat.testing.crashes`).
+object is `NoFailpoints` and the call does nothing; tests pass one that kills the process.
 All names live in one enumeration, so that the crash tests can run over it and a new one can't be forgotten.
 The practice is etcd's gofail, without the environment: failure is passed in like time.
 """

@@ -17,8 +17,8 @@ import yaml
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
-from mailboat.testing.fault_proxy import FaultProxy
-from mailboat.testing.s3_server import ADMIN, S3Server
+from support.fault_proxy import FaultProxy
+from support.s3_server import ADMIN, S3Server
 
 MEBIBYTE = 1 << 20
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.page_forest import ForestSettings, make_forest
+from support.page_forest import ForestSettings, make_forest
 
 CORES = 2
 MASTER = f"local[{CORES}]"

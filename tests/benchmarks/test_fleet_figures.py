@@ -17,7 +17,7 @@ import pytest
 import yaml
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.targets.sqlite import open_sqlite_target
-from mailboat.testing.engines import digest_of
+from support.engines import digest_of
 
 MEBIBYTE = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")

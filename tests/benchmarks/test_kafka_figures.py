@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.kafka_broker import KafkaBroker
+from support.kafka_broker import KafkaBroker
 
 
 class KafkaHome:

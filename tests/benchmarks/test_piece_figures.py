@@ -15,9 +15,9 @@ from mailboat.journal.port import NewRecord
 from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.identifiers import AgentName, PackageId, SlingId, TopicName
 from mailboat.model.pieces import PieceMessage
-from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import encode_piece
+from support.kafka_broker import KafkaBroker
 
 MEBIBYTE = 1 << 20
 ORPHAN_BYTES = 1000

@@ -14,7 +14,7 @@ from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from mailboat.testing.blob_contract import BlobHarness, BlobStoreContract
-from mailboat.testing.s3_server import S3Server
+from support.s3_server import S3Server
 
 
 class TestMemoryBlobStore(BlobStoreContract):

@@ -10,7 +10,7 @@ from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_contract import JournalContract
 from mailboat.testing.journal_harness import JournalHarness
 from mailboat.testing.journal_model import check_against_model
-from mailboat.testing.kafka_broker import KafkaBroker
+from support.kafka_broker import KafkaBroker
 
 
 class TestKafkaJournal(JournalContract):

@@ -13,9 +13,9 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import Engine, page_source
 from mailboat.testing.target_contract import content_of
 from mailboat.testing.trees import a_folder
+from support.engines import Engine, page_source
 
 
 @pytest.mark.parametrize("kind", TARGET_KINDS)

@@ -17,7 +17,7 @@ from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb
 from mailboat.testing.memory_content import MemoryTarget
 from mailboat.testing.target_contract import a_status, an_entry, at
-from mailboat.testing.target_scenario import target_in
+from support.target_scenario import target_in
 
 AUTHOR = AgentName("author")
 EDGE = AgentName("edge")

@@ -9,7 +9,7 @@ from mailboat.content.locations import open_target
 from mailboat.content.port import Target
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from mailboat.testing.target_contract import at
-from mailboat.testing.target_scenario import target_in
+from support.target_scenario import target_in
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "files", "generations", "memory"])

@@ -23,9 +23,9 @@ import pytest
 from cluster_client import ClusterClient, NamespaceClient, files_of, has_condition
 from mailboat.cli.demo.sample_site import write_site
 from mailboat.clock import SystemClock
-from mailboat.testing.free_ports import LOOPBACK, free_ports
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
-from mailboat.testing.s3_server import S3Server, S3ServerSettings
+from support.free_ports import LOOPBACK, free_ports
+from support.kafka_broker import BrokerSettings, KafkaBroker
+from support.s3_server import S3Server, S3ServerSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_HAND = ROOT / "examples" / "kubernetes" / "by-hand" / "agent.yaml"

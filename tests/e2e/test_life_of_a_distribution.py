@@ -18,7 +18,7 @@ import pytest
 import yaml
 from cluster_client import Manifest, NamespaceClient, eventually, files_of, has_condition, name_of
 from confluent_kafka.admin import AdminClient
-from mailboat.testing.s3_server import ADMIN
+from support.s3_server import ADMIN
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "mailboat"

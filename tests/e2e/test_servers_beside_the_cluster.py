@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mailboat.testing.s3_server import ADMIN
+from support.s3_server import ADMIN
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,7 +14,7 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.model.identifiers import TopicName
 from mailboat.testing.journal_harness import FOREVER, new_topic_name
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from support.kafka_broker import BrokerSettings, KafkaBroker
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import PackageMessage
 from mailboat.subscriber.subscription import Until
-from mailboat.testing import bulk_scenario
-from mailboat.testing.engines import Engine, digest_of
 from mailboat.wire.messages import decode_package
+from support import bulk_scenario
+from support.engines import Engine, digest_of
 
 BULK = [one for one in Failpoint if one.startswith("bulk-")]
 APPENDING = [Failpoint.PUBLISHER_INTENT_STORED, Failpoint.PUBLISHER_APPENDED, Failpoint.PUBLISHER_RECEIPT_STORED]
@@ -30,7 +30,7 @@ CASES = [
 BEFORE, PUBLISHED = 12, 10
 _CHILD_SECONDS = 60.0
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.bulk_scenario"])
+_processes.set_forkserver_preload(["support.bulk_scenario"])
 
 
 def run_child(work: Callable[..., None], *arguments: object) -> int:

@@ -40,8 +40,8 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from pyspark.sql import SparkSession
+from support.page_forest import ForestSettings, change_some, make_forest
 
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 

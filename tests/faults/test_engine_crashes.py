@@ -14,10 +14,10 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import CommandState, PackageMessage, PackageStatus
 from mailboat.subscriber.subscription import Until
-from mailboat.testing import crash_scenario
-from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
+from support import crash_scenario
+from support.engines import TARGET_KINDS, Engine, digest_of
 
 PUBLISHER = [one for one in Failpoint if one.startswith("publisher-")]
 SUBSCRIBER = [one for one in Failpoint if one.startswith("subscriber-")]
@@ -32,7 +32,7 @@ SUBSCRIBER_CASES = [
 ]
 _CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.crash_scenario", "mailboat.testing.target_scenario"])
+_processes.set_forkserver_preload(["support.crash_scenario", "support.target_scenario"])
 
 
 def run_child(work: Callable[..., None], *arguments: object) -> int:

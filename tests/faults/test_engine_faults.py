@@ -22,8 +22,10 @@ from mailboat.model.positions import Position
 from mailboat.model.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.subscription import Until
-from mailboat.testing import crash_scenario
-from mailboat.testing.engines import (
+from mailboat.testing.patience import wait_until
+from mailboat.wire.messages import decode_package
+from support import crash_scenario
+from support.engines import (
     PACKAGES,
     STATUSES,
     TARGET_KINDS,
@@ -33,8 +35,6 @@ from mailboat.testing.engines import (
     watched_subscriber,
     write_site,
 )
-from mailboat.testing.patience import wait_until
-from mailboat.wire.messages import decode_package
 
 _CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")

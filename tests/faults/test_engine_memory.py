@@ -16,7 +16,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import PACKAGES, Engine, digest_of, page_source
+from support.engines import PACKAGES, Engine, digest_of, page_source
 
 
 def site_with(folder: Path, **files: str) -> FolderSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mailboat.testing.simulation import Simulation
+from support.simulation import Simulation
 
 SEEDS = 200
 PORTION = 20

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import MissedReason
-from mailboat.testing import event_scenario
-from mailboat.testing.event_scenario import PACKAGES
+from support import event_scenario
+from support.event_scenario import PACKAGES
 
 RAISING = [one for one in Failpoint if one.startswith("events-")]
 POSTING = [one for one in Failpoint if one.startswith("webhook-")]
 _CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.event_scenario"])
+_processes.set_forkserver_preload(["support.event_scenario"])
 
 
 def run_child(work: Callable[..., None], *arguments: object) -> int:

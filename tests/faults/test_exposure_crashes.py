@@ -13,8 +13,8 @@ import pytest
 from mailboat.content.digest import tree_digest
 from mailboat.failpoints import Failpoint
 from mailboat.model.paths import ROOT
-from mailboat.testing.engines import Engine
-from mailboat.testing.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen, import_all
+from support.engines import Engine
+from support.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen, import_all
 
 FAILPOINTS = [
     *(Failpoint.SUBSCRIBER_BATCH_READ, Failpoint.SUBSCRIBER_BATCH_BEGUN, Failpoint.SUBSCRIBER_PACKAGE_APPLIED),
@@ -34,7 +34,7 @@ LOG = [
 ]
 CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.exposure_scenario"])
+_processes.set_forkserver_preload(["support.exposure_scenario"])
 
 
 def run_child(folder: Path, failpoint: Failpoint | None = None, count: int = 1) -> int:

@@ -18,7 +18,7 @@ from mailboat.model.requests import add_request
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site
+from support.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site
 
 ROOM_BYTES = 2 * 1024 * 1024
 CUT = PieceSettings(piece_bytes=100_000, append_bytes=400_000)

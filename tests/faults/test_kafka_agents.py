@@ -24,8 +24,8 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
-from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.kafka_broker import KafkaBroker
 
 STOPPED = 6
 TRY_AGAIN = 75

@@ -25,9 +25,9 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.kafka_broker import BrokerSettings
-from mailboat.testing.kafka_cluster import KafkaCluster
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.kafka_broker import BrokerSettings
+from support.kafka_cluster import KafkaCluster
 
 FAIL_OVER_SECONDS = 60.0
 

@@ -23,8 +23,8 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.kafka_broker import KafkaBroker, stopped
 from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
+from support.kafka_broker import KafkaBroker, stopped
 
 
 @pytest.fixture

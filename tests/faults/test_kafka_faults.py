@@ -38,8 +38,8 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.kafka_broker import KafkaBroker, stopped
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.kafka_broker import KafkaBroker, stopped
 
 # ------------------------------------------------------------------------------------------------- broker killed
 

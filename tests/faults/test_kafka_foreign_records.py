@@ -15,9 +15,9 @@ from mailboat.journal.kafka_reader import RecordMaker
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName
 from mailboat.testing.journal_harness import read_to_end, some_records, values_of
-from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
+from support.kafka_broker import KafkaBroker
 
 _PRODUCER: Final = 0
 _END, _TOPIC, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9  # rd_kafka_vtype_t

@@ -18,7 +18,6 @@ from mailboat.journal.kafka import KafkaJournal
 from mailboat.journal.kafka_settings import KafkaSettings
 from mailboat.journal.port import Edge, NewRecord, ReadLimits, Record
 from mailboat.model.identifiers import TopicName
-from mailboat.testing.free_ports import LOOPBACK, free_ports
 from mailboat.testing.journal_harness import (
     in_background,
     once_available,
@@ -26,9 +25,10 @@ from mailboat.testing.journal_harness import (
     some_records,
     values_of,
 )
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
 from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS, wait_until
-from mailboat.testing.tcp_proxy import TcpProxy
+from support.free_ports import LOOPBACK, free_ports
+from support.kafka_broker import BrokerSettings, KafkaBroker
+from support.tcp_proxy import TcpProxy
 
 
 @pytest.fixture(scope="module")

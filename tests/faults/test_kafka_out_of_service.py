@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from mailboat.clock import SystemClock
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from support.kafka_broker import BrokerSettings, KafkaBroker
 
 FENCED_OFTEN = {"broker.session.timeout.ms": "900", "broker.heartbeat.interval.ms": "2500"}
 ASKING = """

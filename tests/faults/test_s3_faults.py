@@ -27,9 +27,9 @@ from mailboat.model.requests import add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import Engine, EngineParts, StopWhen, digest_of, watched_subscriber, write_site
-from mailboat.testing.fault_proxy import Fault, FaultProxy
-from mailboat.testing.s3_server import ADMIN, READER, S3Server
+from support.engines import Engine, EngineParts, StopWhen, digest_of, watched_subscriber, write_site
+from support.fault_proxy import Fault, FaultProxy
+from support.s3_server import ADMIN, READER, S3Server
 
 CONTENT = random.Random(3).randbytes(3_000_000)
 DIGEST = hashlib.sha256(CONTENT).digest()

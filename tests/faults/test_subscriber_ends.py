@@ -27,9 +27,9 @@ from mailboat.journal.port import Edge
 from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.testing.engines import page_source
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
+from support.engines import page_source
 
 PACKAGES = 200
 GATE = """

@@ -16,8 +16,8 @@ from mailboat.errors import TargetCorruptError
 from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
-from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.target_scenario import HISTORY, import_all, import_history, state_at, target_in
+from support.crashes import KillingFailpoints
+from support.target_scenario import HISTORY, import_all, import_history, state_at, target_in
 
 KINDS = ("sqlite", "files", "generations")
 OF_SUBSCRIBER = (Failpoint.SUBSCRIBER_PACKAGE_APPLIED, Failpoint.SUBSCRIBER_COMMITTED)
@@ -33,7 +33,7 @@ STEPS = [
 
 CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")  # pytest's own process has threads, so it can't be forked
-_processes.set_forkserver_preload(["mailboat.testing.crash_scenario", "mailboat.testing.target_scenario"])
+_processes.set_forkserver_preload(["support.crash_scenario", "support.target_scenario"])
 
 
 def kill_at(target: str, failpoint: Failpoint, nth: int) -> bool:

@@ -18,10 +18,10 @@ import pytest
 from mailboat.agent.sweeping import SweepReport, sweep
 from mailboat.failpoints import Failpoint
 from mailboat.subscriber.subscription import Until
-from mailboat.testing import upload_scenario
-from mailboat.testing.engines import PACKAGES, Engine, digest_of
-from mailboat.testing.s3_server import ADMIN, S3Server
-from mailboat.testing.upload_scenario import LARGE, BucketPlace
+from support import upload_scenario
+from support.engines import PACKAGES, Engine, digest_of
+from support.s3_server import ADMIN, S3Server
+from support.upload_scenario import LARGE, BucketPlace
 
 STEPS = [one for one in Failpoint if one.startswith("publisher-") and one is not Failpoint.PUBLISHER_PIECES_APPENDED]
 """Pieces are what travels without a blob store; test_engine_crashes.py has them."""
@@ -33,7 +33,7 @@ BEFORE_THE_APPEND = {
 }
 _CHILD_SECONDS = 60
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["mailboat.testing.crash_scenario", "mailboat.testing.upload_scenario"])
+_processes.set_forkserver_preload(["support.crash_scenario", "support.upload_scenario"])
 
 
 def run_child(work: Callable[..., None], *arguments: object) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["mailboat"]):
-    from mailboat.testing.fuzzing import TARGETS, seeds
+    from support.fuzzing import TARGETS, seeds
 
 
 def main(arguments: list[str]) -> None:

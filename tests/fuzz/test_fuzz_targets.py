@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.testing.fuzzing import TARGETS, seeds
+from support.fuzzing import TARGETS, seeds
 
 EDITS = st.lists(
     st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 4), st.binary(max_size=4)), min_size=1, max_size=4

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mailboat.agent.control.room import ControlRoom
 from mailboat.config.document import PublisherConfig, ThrottleConfig
-from mailboat.testing.control_harbour import Harbour
+from support.control_harbour import Harbour
 
 TESTS = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"

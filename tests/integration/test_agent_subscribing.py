@@ -48,9 +48,9 @@ from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.running import ImportRun
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import page_source
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message, encode_message
+from support.engines import page_source
 
 EDGE, GOLDEN, AUTHOR = AgentName("edge"), AgentName("golden"), AgentName("author")
 

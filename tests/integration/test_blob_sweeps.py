@@ -25,9 +25,9 @@ from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.s3_server import ADMIN, S3Server
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.messages import encode_message
+from support.s3_server import ADMIN, S3Server
 
 LARGE = os.urandom(200_000)
 OLD = timedelta(days=2)

@@ -18,8 +18,8 @@ from mailboat.config.document import Config
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import DiscoveryMessage, Message, SubscriberState, TopicRole
-from mailboat.testing.exposure_scenario import Step, build_of, digest_of_files, digest_seen, message_of
 from mailboat.wire.messages import encode_message
+from support.exposure_scenario import Step, build_of, digest_of_files, digest_seen, message_of
 
 AUTHOR, OTHER = AgentName("author"), AgentName("other")
 INSTANCE = SlingId("5a1e0000-0000-4000-8000-000000000001")

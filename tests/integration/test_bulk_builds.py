@@ -24,10 +24,10 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.testing.page_forest import ForestSettings, change_some, make_forest
 from mailboat.wire.messages import decode_message
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from support.page_forest import ForestSettings, change_some, make_forest
 
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 

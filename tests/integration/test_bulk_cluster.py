@@ -26,12 +26,12 @@ from mailboat.agent.home import Home
 from mailboat.clock import Deadline, SystemClock
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
-from mailboat.testing.fault_proxy import Fault, FaultProxy
-from mailboat.testing.kafka_broker import KafkaBroker
-from mailboat.testing.page_forest import ForestSettings, make_forest
-from mailboat.testing.s3_server import ADMIN, S3Server
-from mailboat.testing.spark_cluster import ClusterSettings, SparkCluster
 from mailboat.wire.messages import decode_message
+from support.fault_proxy import Fault, FaultProxy
+from support.kafka_broker import KafkaBroker
+from support.page_forest import ForestSettings, make_forest
+from support.s3_server import ADMIN, S3Server
+from support.spark_cluster import ClusterSettings, SparkCluster
 
 # seven Java machines start on what cores there are
 pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(1_800)]

@@ -13,8 +13,8 @@ from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
 from mailboat.model.paths import NodePath
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
-from mailboat.testing.engines import Engine
+from support.bulk_scenario import LocalStages, recipe_for, run
+from support.engines import Engine
 
 
 def imported_equals(engine: Engine, source: Path, roots: tuple[NodePath, ...]) -> None:

@@ -19,9 +19,9 @@ from mailboat.cli.bulk_progress import BulkProgress, progress_bar
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import ROOT
-from mailboat.testing.bulk_scenario import LocalStages
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.engines import write_site
+from support.bulk_scenario import LocalStages
+from support.engines import write_site
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from mailboat.agent.composition import Workspace, prepare
 from mailboat.agent.home import Home, configured_home
-from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.kafka_broker import KafkaBroker
 
 ROLES = ["package", "status", "discovery", "command", "event"]
 

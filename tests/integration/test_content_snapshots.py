@@ -42,8 +42,8 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of, memory_engine
 from mailboat.testing.memory_content import MemorySource
+from support.engines import TARGET_KINDS, Engine, digest_of, memory_engine
 
 LARGE = random.Random(5).randbytes(300_000)
 IDENTITY = LogIdentity("cluster", "topic")

@@ -9,7 +9,7 @@ from mailboat.errors import BuildMissingError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import Action, BulkPart, PackageMessage, ReportStart, TopicRole
 from mailboat.model.paths import NodePath
-from mailboat.testing.control_harbour import (
+from support.control_harbour import (
     AUTHOR,
     FAILED,
     IMPORTED,

@@ -30,7 +30,8 @@ from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart, TopicRole
 from mailboat.model.paths import ROOT
 from mailboat.model.requests import DistributionRequest, parse_request
-from mailboat.testing.control_harbour import (
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.control_harbour import (
     AUTHOR,
     FAILED,
     IMPORTED,
@@ -41,7 +42,6 @@ from mailboat.testing.control_harbour import (
     publish,
     settle,
 )
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 class TestDistribute:

@@ -28,7 +28,8 @@ from mailboat.model.messages import (
 from mailboat.model.requests import parse_request
 from mailboat.queues.following import LogFollower
 from mailboat.queues.subscriber_queue import RemovalRefusedError
-from mailboat.testing.control_harbour import (
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.control_harbour import (
     AUTHOR,
     CAUSE,
     FAILED,
@@ -41,7 +42,6 @@ from mailboat.testing.control_harbour import (
     queue_of,
     seen,
 )
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 
 def test_looking_at_commands_again_and_again_does_not_read_the_topic_again(

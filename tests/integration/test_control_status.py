@@ -26,7 +26,9 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.pieces import PieceMessage
-from mailboat.testing.control_harbour import (
+from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from mailboat.wire.messages import encode_message
+from support.control_harbour import (
     AUTHOR,
     CAUSE,
     FAILED,
@@ -38,8 +40,6 @@ from mailboat.testing.control_harbour import (
     queue_of,
     seen,
 )
-from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
-from mailboat.wire.messages import encode_message
 
 
 class TestStatus:

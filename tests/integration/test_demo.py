@@ -19,7 +19,7 @@ from mailboat.cli.demo.portions import Portion
 from mailboat.cli.demo.screen import LineScreen
 from mailboat.clock import SystemClock
 from mailboat.errors import DemoFailedError, MailboatError, UsageError
-from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+from support.fake_control import FakeControl, FakeSubscriber
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
 

@@ -1,4 +1,4 @@
-"""The demo on a real Kafka broker and a real S3 server, which it starts and ends by itself."""
+"""The demo on a real Kafka broker and a real S3 server: a user's own, and those of `make demo JOURNAL=kafka`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing import kafka_broker
+from support import demo_servers
+from support.kafka_broker import KafkaBroker
+from support.kafka_files import BrokerToolMissingError
 
 
 @pytest.fixture
@@ -21,36 +23,37 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.mark.long("trees-and-demos")
 @pytest.mark.timeout(180)
-def test_the_demo_comes_to_the_same_end_on_real_servers(
-    command_line: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[kafka_broker.KafkaBroker] = []
-    start = kafka_broker.KafkaBroker.start
-
-    def remembered(broker: kafka_broker.KafkaBroker) -> None:
-        started.append(broker)
-        start(broker)
-
-    monkeypatch.setattr(kafka_broker.KafkaBroker, "start", remembered)
+def test_demo_on_kafka_and_s3_makes_targets_equal(command_line: Any, site: Path, tmp_path: Path) -> None:
     home = tmp_path / "demo"
-    ran = command_line(home).do(
-        "demo", site, "--journal", "kafka", "--subscribers", "3", "--seconds", "2", "-o", "json"
-    )
-    assert ran.document["is_equal"]
-    assert len(ran.document["subscribers"]) == 3
-    assert ran.document["next"] == []  # the servers have ended
-    assert not (home / "journal.db").exists()
-    assert not (home / "blobs").exists() or not any((home / "blobs").iterdir())
-    (broker,) = started
-    assert broker._process is None
-    assert not broker.data_folder.exists()
+    with demo_servers.running_servers(tmp_path) as config:
+        boat = command_line(home)
+        ran = boat.do("demo", site, "--config", config, "--subscribers", "3", "--seconds", "2", "-o", "json")
+        assert ran.document["is_equal"]
+        assert len(ran.document["subscribers"]) == 3
+        assert ran.document["next"]
+        assert not (home / "journal.db").exists()
+        assert not (home / "blobs").exists() or not any((home / "blobs").iterdir())
+        again = command_line(tmp_path / "second").run("demo", site, "--config", config)
+    assert again.code == 2
+    assert "already has packages" in again.err
+    assert "journal.topic_prefix" in again.err
 
 
-def test_a_machine_without_java_is_told_what_to_install(
-    command_line: Any, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    ran = command_line(tmp_path / "demo").run("demo", site, "--journal", "kafka")
+def test_demo_refuses_a_configuration_with_sections_that_it_sets(command_line: Any, site: Path, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("journal: {topic_prefix: mine}\nhttp: {port: 9000}\n")
+    ran = command_line(tmp_path / "demo").run("demo", site, "--config", config)
     assert ran.code == 2
-    assert "BrokerToolMissing" in ran.err
-    assert "openjdk" in ran.err
+    assert "the demo sets http itself" in ran.err
+
+
+def test_demo_servers_name_the_missing_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: KafkaBroker) -> None:
+        raise BrokerToolMissingError("java is not installed")
+
+    monkeypatch.setattr(KafkaBroker, "start", refuse)
+    assert demo_servers.main([str(tmp_path)]) == 2
+    assert "BrokerToolMissing" in (told := capsys.readouterr().err)
+    assert "openjdk" in told or "Java 17" in told

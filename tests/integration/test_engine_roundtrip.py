@@ -11,7 +11,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import TARGET_KINDS, Engine, digest_of, write_site
+from support.engines import TARGET_KINDS, Engine, digest_of, write_site
 
 SITE = {
     "index.html": "<h1>Home</h1>",

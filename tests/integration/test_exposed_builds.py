@@ -22,7 +22,8 @@ from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.engines import (
+from mailboat.testing.examples import examples
+from support.engines import (
     AUTHOR,
     COMMANDS,
     EDGE,
@@ -33,8 +34,7 @@ from mailboat.testing.engines import (
     memory_engine,
     watched_subscriber,
 )
-from mailboat.testing.examples import examples
-from mailboat.testing.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen
+from support.exposure_scenario import Author, Step, build_of, digest_of_files, digest_seen
 
 OTHER = AgentName("other")
 WHOLE = ExposureSettings(quiet_seconds=None)

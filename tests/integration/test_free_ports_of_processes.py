@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-TAKE = "from mailboat.testing.free_ports import free_ports; print(*free_ports(5))"
+TAKE = "from support.free_ports import free_ports; print(*free_ports(5))"
 
 
 def test_processes_that_look_at_the_same_time_are_given_different_ports() -> None:

@@ -18,7 +18,7 @@ from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
 from mailboat.model.positions import Position
 from mailboat.testing.target_model import as_change
-from mailboat.testing.target_scenario import HISTORY, LOG, state_at
+from support.target_scenario import HISTORY, LOG, state_at
 
 OPEN = OpenBuild(AgentName("author"), BuildId("b1"), 1, 2, 5)
 

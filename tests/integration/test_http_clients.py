@@ -29,8 +29,8 @@ from mailboat.http.connections import PROBE_RESERVE
 from mailboat.http.server import HttpServer
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.fake_control import FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.fake_control import FakeControl, FakeSubscriber
 
 QUICK = HttpConfig(request_seconds=0.5)
 FEW = HttpConfig(max_connections=8)

@@ -32,7 +32,7 @@ from mailboat.errors import (
 from mailboat.http.pages import WHOLE_LIST
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
-from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+from support.fake_control import FakeControl, FakeSubscriber
 
 ADD = parse_request("ADD", ("/news",), ("/news",))
 CAUSE = CauseView("StorageFull", "no space is left in /srv/site", "/news")

@@ -21,9 +21,9 @@ from mailboat.http.description import operations
 from mailboat.http.serving import server_of
 from mailboat.model.requests import parse_request
 from mailboat.testing.examples import examples
-from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
+from support.fake_control import SLING_ID, FakeControl, FakeSubscriber
 
 pytest_plugins = ("schemathesis.pytest.plugin",)  # `-p no:schemathesis` keeps it out of every other run: 1.5 s
 

@@ -23,8 +23,8 @@ from mailboat.http.probes import create_probe_app
 from mailboat.http.serving import Probes
 from mailboat.model.requests import parse_request
 from mailboat.telemetry.exposition import AgentMetrics
-from mailboat.testing.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
 from mailboat.testing.patience import PATIENCE_SECONDS
+from support.fake_control import SLING_ID, FakeControl, FakeHealth, FakeSubscriber
 
 SLING = "/libs/sling/distribution/services/agents/author"
 QUEUE = f"{SLING_ID}-edge-1"

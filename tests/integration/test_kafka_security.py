@@ -50,11 +50,11 @@ from mailboat.journal.kafka_settings import (
 from mailboat.journal.port import Edge, NewRecord, ReadLimits
 from mailboat.model.identifiers import TopicName
 from mailboat.model.requests import parse_request
-from mailboat.testing.certificates import Authority, Identity
 from mailboat.testing.journal_harness import FOREVER, new_topic_name, read_to_end, some_records, values_of
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Listener
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
-from mailboat.testing.token_server import AUDIENCE, TokenServer
+from support.certificates import Authority, Identity
+from support.kafka_broker import BrokerSettings, KafkaBroker, Listener
+from support.token_server import AUDIENCE, TokenServer
 
 USERS = {name: f"{name}-secret" for name in ("publisher", "subscriber", "observer", "operator", "nobody")}
 ROLES = ("package", "status", "discovery", "command", "event")

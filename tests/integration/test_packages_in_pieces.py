@@ -29,9 +29,9 @@ from mailboat.retention.marks import ORPHAN_SECONDS
 from mailboat.subscriber.pieces import PieceFigures
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_message
+from support.engines import AUTHOR, PACKAGES, TARGET_KINDS, Engine, digest_of, write_site
 
 CUT = PieceSettings(piece_bytes=50_000, append_bytes=100_000)
 LARGE: dict[str, str | bytes] = {

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mailboat.testing.free_ports import free_ports
+from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "=====done====="

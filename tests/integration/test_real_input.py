@@ -22,9 +22,9 @@ import pytest
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.running import BuildOrder
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import recipe_for
-from mailboat.testing.bulk_scenario import run as run_build
-from mailboat.testing.engines import Engine
+from support.bulk_scenario import recipe_for
+from support.bulk_scenario import run as run_build
+from support.engines import Engine
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mailboat"
 DJANGO = "5.2.7"

@@ -23,9 +23,9 @@ from mailboat.blobs.sweeping import SweepBusyError
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobAccessDeniedError, BlobCorruptError, BlobStoreUnavailableError
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.fault_proxy import Fault, FaultProxy
 from mailboat.testing.patience import wait_until
-from mailboat.testing.s3_server import ADMIN, S3Server
+from support.fault_proxy import Fault, FaultProxy
+from support.s3_server import ADMIN, S3Server
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client

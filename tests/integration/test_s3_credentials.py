@@ -20,7 +20,7 @@ from mailboat.clock import SystemClock
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.errors import BlobAccessDeniedError, BlobStoreUnavailableError
 from mailboat.testing.patience import PATIENCE_SECONDS
-from mailboat.testing.s3_server import ADMIN, S3Server
+from support.s3_server import ADMIN, S3Server
 
 ROLE = "mailboat"
 IDENTITY = "a token of the cluster"

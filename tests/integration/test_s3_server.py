@@ -16,9 +16,9 @@ from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection
 from mailboat.clock import SystemClock
 from mailboat.errors import BlobStoreUnavailableError
-from mailboat.testing import s3_server as module
-from mailboat.testing.certificates import Authority
-from mailboat.testing.s3_server import S3Server, S3ServerFailedError, S3ServerSettings, S3ToolMissingError, ServerTls
+from support import s3_server as module
+from support.certificates import Authority
+from support.s3_server import S3Server, S3ServerFailedError, S3ServerSettings, S3ToolMissingError, ServerTls
 
 
 def test_it_comes_back_after_a_kill_with_what_it_acknowledged(tmp_path: Path) -> None:

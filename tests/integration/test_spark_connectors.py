@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.kafka_broker import KafkaBroker
-from mailboat.testing.s3_server import ADMIN, S3Server
+from support.kafka_broker import KafkaBroker
+from support.s3_server import ADMIN, S3Server
 
 TESTS = Path(__file__).parents[1]
 pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(900)]

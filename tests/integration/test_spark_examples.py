@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.testing.engines import write_site
 from pyspark.sql import SparkSession
+from support.engines import write_site
 
 pytestmark = pytest.mark.timeout(900)  # Java starts, and compiles, on what cores there are
 

@@ -18,8 +18,8 @@ from mailboat.agent.sweeping import sweep
 from mailboat.clock import SystemClock
 from mailboat.content.locations import open_source
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.engines import digest_of
-from mailboat.testing.s3_server import ADMIN, S3Server
+from support.engines import digest_of
+from support.s3_server import ADMIN, S3Server
 
 
 @pytest.fixture(params=["directory", "s3"])

@@ -26,11 +26,11 @@ from mailboat.retention.borders import whole_package_border
 from mailboat.retention.keeping import RetentionFigures
 from mailboat.retention.plan import Reason
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.kafka_broker import KafkaBroker
 from mailboat.testing.patience import wait_until
 from mailboat.wire.headers import PACKAGE_HEADERS, PIECE_HEADERS
 from mailboat.wire.messages import decode_message, encode_package
 from mailboat.wire.pieces import encode_piece
+from support.kafka_broker import KafkaBroker
 
 DAY = 86_400.0
 

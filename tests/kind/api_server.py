@@ -22,7 +22,7 @@ from pathlib import Path
 from builds import KUBEBOX, build
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from mailboat.testing.free_ports import free_ports
+from support.free_ports import free_ports
 
 READY_SECONDS = 60.0
 _SIGNAL_WHEN_PARENT_ENDS = 1  # PR_SET_PDEATHSIG of prctl(2)

@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
-from mailboat.testing.free_ports import free_ports
 from mailboat_operator import resources
+from support.free_ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "tests" / "kind"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 from mailboat.clock import SystemClock
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker
+from support.kafka_broker import BrokerSettings, KafkaBroker
 
 SHORT, SHORT_PUBLISHERS, FULL = 300, 150, 1000
 FACTOR = 10

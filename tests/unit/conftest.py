@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mailboat.testing.engines import Engine, memory_engine
-from mailboat.testing.event_world import World
 from mailboat.testing.memory_content import MemoryStore
+from support.engines import Engine, memory_engine
+from support.event_world import World
 
 
 @pytest.fixture

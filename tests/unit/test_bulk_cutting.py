@@ -40,9 +40,9 @@ from mailboat.model.nodes import Binary
 from mailboat.model.paths import ROOT, NodePath, child_of, is_within, parent_of
 from mailboat.model.requests import MAX_PATHS
 from mailboat.packages.tree import TreeCodec
-from mailboat.testing.engines import memory_engine, write_site
 from mailboat.testing.examples import examples
 from mailboat.wire.messages import encode_package
+from support.engines import memory_engine, write_site
 
 Tree = Mapping[NodePath, int]
 """Content bytes by path; parents are there."""

@@ -22,10 +22,10 @@ from mailboat.model.requests import add_request
 from mailboat.publisher.lane import STEP_CHANGES, Part
 from mailboat.publisher.published import StagedNode
 from mailboat.publisher.state import PublisherState
-from mailboat.testing.bulk_scenario import STEP_PARTS, recipe_for, run
-from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import decode_package
+from support.bulk_scenario import STEP_PARTS, recipe_for, run
+from support.engines import Engine, EngineParts, memory_engine, write_site
 
 
 @pytest.fixture

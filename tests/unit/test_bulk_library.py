@@ -31,10 +31,10 @@ from mailboat.errors import PermanentError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import ChangingStages, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import Engine, memory_engine, write_site
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.bulk_scenario import ChangingStages, LocalStages, recipe_for, run
+from support.engines import Engine, memory_engine, write_site
 
 SECOND = AgentName("second")
 

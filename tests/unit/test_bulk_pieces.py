@@ -28,7 +28,7 @@ from mailboat.bulk.spark.pipeline import (
 from mailboat.bulk.spark.stages import Gathered, StageRunner
 from mailboat.errors import MailboatError, StorageFullError
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.testing.engines import write_site
+from support.engines import write_site
 
 
 def bin_of(number: int, content_bytes: int = 0, nodes: int = 1) -> Bin:

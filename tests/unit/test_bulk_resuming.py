@@ -23,11 +23,11 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.crashes import CrashError
-from mailboat.testing.engines import PACKAGES, Engine, EngineParts, memory_engine, write_site
 from mailboat.wire.messages import decode_package
+from support.bulk_scenario import LocalStages, recipe_for, run
+from support.crashes import CrashError
+from support.engines import PACKAGES, Engine, EngineParts, memory_engine, write_site
 
 NAMED = BuildId("release-7")
 

@@ -46,11 +46,11 @@ from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.crashes import CrashError, RaisingFailpoints
-from mailboat.testing.engines import Engine, EngineParts, memory_engine, write_site
 from mailboat.wire.messages import decode_package
+from support.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run
+from support.crashes import CrashError, RaisingFailpoints
+from support.engines import Engine, EngineParts, memory_engine, write_site
 
 SITE: dict[str, str | bytes] = {
     **{f"{letter}/{number}.html": letter * 600 for letter in "ab" for number in range(9)},

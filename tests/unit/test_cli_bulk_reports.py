@@ -22,7 +22,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PathRefusedError
 from mailboat.model.identifiers import BuildId, Offset
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.testing.engines import write_site
+from support.engines import write_site
 
 BUILT = BuildReport(
     BuildId("release-7"),

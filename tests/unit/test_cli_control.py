@@ -33,7 +33,7 @@ from mailboat.errors import JournalUnavailableError
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.fake_control import FakeControl, FakeSubscriber
+from support.fake_control import FakeControl, FakeSubscriber
 
 URL = "http://agent.example:8080"
 FULL = CauseView("StorageFull", "no space left on device", "/news/a")

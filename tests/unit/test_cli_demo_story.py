@@ -24,7 +24,7 @@ from mailboat.cli.demo.board import (
     decide_acts,
 )
 from mailboat.cli.demo.configurations import CHECK, Setting, write_configurations
-from mailboat.cli.demo.outcome import Servers, standing_text
+from mailboat.cli.demo.outcome import standing_text
 from mailboat.cli.demo.screen import BarScreen, LineScreen, bar_lines, progress_text, screen_for
 from mailboat.cli.demo.staging import stage
 from mailboat.config.decoding import decode_config
@@ -267,5 +267,5 @@ def test_a_file_that_another_file_system_holds_is_copied(tmp_path: Path, monkeyp
 
 
 def test_what_the_demo_says_of_the_status_fits_what_still_runs() -> None:
-    assert standing_text(Servers.NONE).endswith("on disk: nothing runs any more")
-    assert standing_text(Servers.RUNNING).endswith("on the servers: the agents have ended")
+    assert standing_text(is_embedded=True).endswith("on disk: nothing runs any more")
+    assert standing_text(is_embedded=False).endswith("on the servers: the agents have ended")

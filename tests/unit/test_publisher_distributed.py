@@ -24,7 +24,7 @@ from mailboat.publisher.distributed import Audience
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS
 from mailboat.queues.names import QueueName
-from mailboat.testing.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
+from support.event_world import AUTHOR, SETTINGS, SETTLED, SILENT, SLING, CrashError, World, name_of
 
 
 def test_a_package_is_distributed_when_all_known_subscribers_are_past_it(world: World) -> None:

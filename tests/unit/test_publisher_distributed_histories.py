@@ -15,8 +15,8 @@ from mailboat.model.messages import (
     MissedReason,
     PackageStatus,
 )
-from mailboat.testing.event_world import SETTLED, CrashError, World, name_of
 from mailboat.testing.examples import examples
+from support.event_world import SETTLED, CrashError, World, name_of
 
 
 @dataclass

@@ -17,8 +17,8 @@ from mailboat.model.messages import (
 )
 from mailboat.publisher.distributed_memory import TOPIC_READER, EventCursor, EventMemory
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
-from mailboat.testing.event_world import SETTINGS, World
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
+from support.event_world import SETTINGS, World
 
 
 def notifier(world: World, memory: EventMemory | None = None, **changes: object) -> DistributedNotifier:

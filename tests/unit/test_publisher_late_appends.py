@@ -14,8 +14,8 @@ from mailboat.model.identifiers import Offset, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.testing.engines import PACKAGES, Engine, page_source
 from mailboat.wire.messages import decode_package
+from support.engines import PACKAGES, Engine, page_source
 
 PAGE = NodePath("/page.html")
 

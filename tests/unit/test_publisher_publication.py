@@ -36,10 +36,10 @@ from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
 from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
+from support.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
 
 
 class FailOnce:

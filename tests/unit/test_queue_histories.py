@@ -12,7 +12,7 @@ from mailboat.queues.pages import PageLimits, PageReader
 from mailboat.queues.standing import Standing
 from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.examples import examples
-from mailboat.testing.queue_log import (
+from support.queue_log import (
     GARBAGE,
     QUEUE,
     TOPIC,

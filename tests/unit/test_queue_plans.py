@@ -11,7 +11,7 @@ from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
 from mailboat.queues.standing import Capability, ItemState, QueueState, Standing
 from mailboat.queues.subscriber_queue import RemovalRefusedError, SubscriberQueue
-from mailboat.testing.queue_log import (
+from support.queue_log import (
     QUEUE,
     TOPIC,
     A,

@@ -23,7 +23,9 @@ from mailboat.queues.subscriber_queue import SubscriberQueue
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.journal_harness import in_background
 from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
-from mailboat.testing.queue_log import (
+from mailboat.wire.headers import PIECE_HEADERS
+from mailboat.wire.pieces import encode_piece
+from support.queue_log import (
     FOREIGN,
     GARBAGE,
     QUEUE,
@@ -40,8 +42,6 @@ from mailboat.testing.queue_log import (
     queue_of,
     view_of,
 )
-from mailboat.wire.headers import PIECE_HEADERS
-from mailboat.wire.pieces import encode_piece
 
 
 @pytest.fixture

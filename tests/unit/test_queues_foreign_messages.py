@@ -16,7 +16,8 @@ from mailboat.queues.offsets import QueueSize
 from mailboat.queues.pages import PageReader
 from mailboat.queues.statuses import StatusFollower
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.queue_log import (
+from mailboat.wire.messages import encode_message
+from support.queue_log import (
     GARBAGE,
     QUEUE,
     SLING_ID,
@@ -29,7 +30,6 @@ from mailboat.testing.queue_log import (
     queue_of,
     view_of,
 )
-from mailboat.wire.messages import encode_message
 
 STATUS = TopicName("status")
 

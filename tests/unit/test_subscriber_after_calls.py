@@ -16,9 +16,9 @@ from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.subscription import Subscriber
-from mailboat.testing.engines import PACKAGES, Engine
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
-from mailboat.testing.memory_imports import Hook, publish, run, subscriber
+from support.engines import PACKAGES, Engine
+from support.memory_imports import Hook, publish, run, subscriber
 
 CAUSE = FailureCause("ProcessorFailed", "exit code 1", "/a", "Traceback")
 

@@ -36,8 +36,8 @@ from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber, Until
-from mailboat.testing.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.patience import wait_until
+from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 
 OTHER = AgentName("other")
 STRANGER = SlingId("ffffffff-0000-4000-8000-000000000001")

@@ -19,8 +19,8 @@ from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SubscriberPorts
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
+from support.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 
 
 class Faulty:

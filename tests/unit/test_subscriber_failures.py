@@ -24,9 +24,10 @@ from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import UndecodablePolicy
-from mailboat.testing.engines import PACKAGES, Engine, StopWhen, page_source
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
-from mailboat.testing.memory_imports import (
+from mailboat.wire.headers import PACKAGE_HEADERS
+from support.engines import PACKAGES, Engine, StopWhen, page_source
+from support.memory_imports import (
     FailingTarget,
     Hook,
     Notes,
@@ -39,7 +40,6 @@ from mailboat.testing.memory_imports import (
     run,
     subscriber,
 )
-from mailboat.wire.headers import PACKAGE_HEADERS
 
 
 def test_one_poison_package_fails_alone_and_the_others_stay_in_batches(engine: Engine, store: MemoryStore) -> None:

@@ -18,10 +18,10 @@ from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscription import Subscriber
-from mailboat.testing.crashes import CrashError
-from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, page_source
 from mailboat.testing.memory_content import MemoryStore
-from mailboat.testing.memory_imports import (
+from support.crashes import CrashError
+from support.engines import AUTHOR, PACKAGES, Engine, page_source
+from support.memory_imports import (
     Hook,
     Notes,
     SlowTarget,

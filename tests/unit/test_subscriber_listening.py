@@ -15,8 +15,8 @@ from mailboat.model.messages import (
 from mailboat.model.positions import Position
 from mailboat.subscriber.listening import MOST_UNTAKEN, Addressee, CommandListener
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine
 from mailboat.testing.patience import wait_until
+from support.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine
 
 
 @pytest.fixture

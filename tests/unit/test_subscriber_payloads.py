@@ -27,11 +27,11 @@ from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
+from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 
 
 class NotingStore(MemoryBlobStore):

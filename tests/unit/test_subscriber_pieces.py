@@ -12,11 +12,11 @@ from mailboat.subscriber.pieces import PieceLimits
 from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.subscription import Subscriber
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts, memory_engine
 from mailboat.testing.memory_content import MemoryStore
-from mailboat.testing.memory_imports import absent, append, subscriber
 from mailboat.wire.headers import PIECE_HEADERS
 from mailboat.wire.pieces import encode_piece
+from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts, memory_engine
+from support.memory_imports import absent, append, subscriber
 
 
 class StoppingClock(SkippingClock):

@@ -20,9 +20,11 @@ from mailboat.model.requests import add_request
 from mailboat.subscriber.processors import ProcessedPackage, Processors
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Subscriber
-from mailboat.testing.engines import AUTHOR, PACKAGES, Engine, StopWhen, page_source
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
-from mailboat.testing.memory_imports import (
+from mailboat.wire.headers import PACKAGE_HEADERS
+from mailboat.wire.messages import decode_package, encode_message
+from support.engines import AUTHOR, PACKAGES, Engine, StopWhen, page_source
+from support.memory_imports import (
     Hook,
     SlowTarget,
     absent,
@@ -33,8 +35,6 @@ from mailboat.testing.memory_imports import (
     run,
     subscriber,
 )
-from mailboat.wire.headers import PACKAGE_HEADERS
-from mailboat.wire.messages import decode_package, encode_message
 
 BOB = AgentName("bob")
 

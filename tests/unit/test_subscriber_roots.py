@@ -11,10 +11,10 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
 from mailboat.subscriber.processors import Processors
 from mailboat.subscriber.roots import Roots, RootsExceededError
-from mailboat.testing.engines import Engine
 from mailboat.testing.memory_content import MemoryStore
-from mailboat.testing.memory_imports import Hook, append, message, paths_of, publish, renamed, run
 from mailboat.testing.trees import a_file, a_page, records
+from support.engines import Engine
+from support.memory_imports import Hook, append, message, paths_of, publish, renamed, run
 
 ROOTS = (NodePath("/site/de"), NodePath("/shared"))
 WITHIN = Roots(ROOTS)

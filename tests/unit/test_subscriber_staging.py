@@ -31,7 +31,10 @@ from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
 from mailboat.subscriber.staging import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
 from mailboat.subscriber.subscription import Subscriber, Until
-from mailboat.testing.engines import (
+from mailboat.testing.examples import examples
+from mailboat.testing.patience import wait_until
+from mailboat.wire.messages import decode_package
+from support.engines import (
     ANNOUNCEMENTS,
     AUTHOR,
     COMMANDS,
@@ -42,9 +45,6 @@ from mailboat.testing.engines import (
     Engine,
     page_source,
 )
-from mailboat.testing.examples import examples
-from mailboat.testing.patience import wait_until
-from mailboat.wire.messages import decode_package
 
 GOLDEN = AgentName("golden")
 GOLDEN_ID = SlingId("9090a000-0000-4000-8000-000000000001")

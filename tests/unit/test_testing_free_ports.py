@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from mailboat.testing.free_ports import LOOPBACK, free_ports
+from support.free_ports import LOOPBACK, free_ports
 
 
 def test_what_was_given_is_not_given_again_though_nobody_listens_yet() -> None:

@@ -19,13 +19,13 @@ from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts
 from mailboat.subscriber.subscription import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer
-from mailboat.testing.engines import Engine, EngineParts, write_site
 from mailboat.testing.examples import examples
 from mailboat.tracing import NoTracer, TraceParent, context_of_package, parse_trace_parent
 from mailboat.wire.messages import decode_package
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from support.engines import Engine, EngineParts, write_site
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GOOD = f"00-{TRACE_ID}-{SPAN_ID}-01"

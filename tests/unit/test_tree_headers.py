@@ -16,9 +16,9 @@ from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.packages.tree_headers import MAX_REMEMBERED_BYTES, TreeHeaders
 from mailboat.testing.examples import examples
-from mailboat.testing.handmade import data, number, text
 from mailboat.testing.trees import a_folder, large_binary
 from mailboat.wire.nodes import encode_node
+from support.handmade import data, number, text
 
 CODEC = TreeCodec()
 FOLDER = data(1, text(1, "nt:folder"))

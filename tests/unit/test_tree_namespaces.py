@@ -14,7 +14,7 @@ from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents
 from mailboat.packages.prefixes import NamespaceUnresolvedError
 from mailboat.packages.tree import TreeCodec
-from mailboat.testing.handmade_trees import (
+from support.handmade_trees import (
     READERS,
     header,
     namespace,

@@ -22,8 +22,12 @@ from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.packages.tree import MAX_AT_ONCE_BYTES
 from mailboat.packages.tree_order import RECENT_NAMES, SiblingNames
 from mailboat.testing.examples import examples
-from mailboat.testing.handmade import data, number, text
-from mailboat.testing.handmade_trees import (
+from mailboat.testing.trees import a_file, a_folder, a_page, large_binary, sample_tree
+from mailboat.wire._generated.tree_pb2 import TreeBinaryPiece
+from mailboat.wire.nodes import encode_node
+from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES, decode_piece, encode_piece
+from support.handmade import data, number, text
+from support.handmade_trees import (
     CODEC,
     FOLDER,
     LIMITS,
@@ -39,10 +43,6 @@ from mailboat.testing.handmade_trees import (
     read_at_once,
     written,
 )
-from mailboat.testing.trees import a_file, a_folder, a_page, large_binary, sample_tree
-from mailboat.wire._generated.tree_pb2 import TreeBinaryPiece
-from mailboat.wire.nodes import encode_node
-from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES, decode_piece, encode_piece
 
 ROOT = NodePath("/c")
 BOTH = pytest.mark.parametrize("read", READERS)

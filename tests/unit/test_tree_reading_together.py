@@ -11,8 +11,10 @@ from mailboat.model.nodes import Node, NodeRecord, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.testing.examples import examples
-from mailboat.testing.handmade import number, text
-from mailboat.testing.handmade_trees import (
+from mailboat.testing.trees import a_file, a_folder, a_page
+from mailboat.wire.nodes import encode_node
+from support.handmade import number, text
+from support.handmade_trees import (
     header,
     large_file,
     node,
@@ -23,8 +25,6 @@ from mailboat.testing.handmade_trees import (
     read_together,
     written,
 )
-from mailboat.testing.trees import a_file, a_folder, a_page
-from mailboat.wire.nodes import encode_node
 
 ROOT = NodePath("/c")
 

@@ -15,8 +15,9 @@ from mailboat.errors import (
 )
 from mailboat.model.namespaces import MAX_NAMESPACES
 from mailboat.packages.port import PackageLimits
-from mailboat.testing.handmade import data, number, text, varint
-from mailboat.testing.handmade_trees import (
+from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES
+from support.handmade import data, number, text, varint
+from support.handmade_trees import (
     CODEC,
     FOLDER,
     LIMITS,
@@ -32,7 +33,6 @@ from mailboat.testing.handmade_trees import (
     read_at_once,
     read_together,
 )
-from mailboat.wire.tree import MAX_RECORD_BYTES, PIECE_BYTES
 
 BOTH = pytest.mark.parametrize("read", READERS)
 

@@ -39,11 +39,11 @@ from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import Registration, RegistryMessage
 from mailboat.testing.examples import examples
-from mailboat.testing.handmade import data, fields_of, number, text, varint
 from mailboat.wire import headers
 from mailboat.wire._generated import messages_pb2 as pb
 from mailboat.wire._generated import pieces_pb2, registry_pb2
 from mailboat.wire.messages import decode_message, decode_package, encode_message, encode_package
+from support.handmade import data, fields_of, number, text, varint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "wire"
 SLING_ID = SlingId("0b1f9ad1-3c55-4a2c-9f4e-3a3a7b0c1d2e")

@@ -12,12 +12,12 @@ from mailboat.errors import PackageCorruptError, UntrustedInputError
 from mailboat.model.nodes import Binary, Node, NodeRecord, Property, PropertyType, file_node, folder_node
 from mailboat.model.paths import NodePath
 from mailboat.testing.examples import examples
-from mailboat.testing.handmade import data, number, packed, text
 from mailboat.testing.trees import ANY_TEXTS, Shape, a_full_node, a_page, large_binary, nodes, sample_tree
 from mailboat.wire import shapes
 from mailboat.wire._generated import tree_pb2
 from mailboat.wire.nodes import MAX_NAME_LENGTH, decode_node, encode_node
 from mailboat.wire.tree import encode_node_record
+from support.handmade import data, number, packed, text
 
 PATH = NodePath("/content/a")
 LARGE = large_binary()

@@ -1,1 +1,1 @@
-"""Contract suites, fakes and generators for tests of Mailboat and of what is built on it; never used in production."""
+"""Contract suites, memory adapters and clocks for tests of adapters. Needs `mailboat[testing]`; not for production."""

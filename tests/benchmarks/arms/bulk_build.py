@@ -29,7 +29,7 @@ from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
 from mailboat.bulk.spark.session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
 from mailboat.model.paths import ROOT
-from mailboat.testing.page_forest import change_some
+from support.page_forest import change_some
 
 HEAP = "1g"
 """Of the Java machine, as a user has it."""

@@ -9,18 +9,17 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mailboat.cli.declaring import command
 from mailboat.cli.demo.board import LATE
-from mailboat.cli.demo.outcome import Outcome, Servers, held_by, outcome_report
+from mailboat.cli.demo.outcome import Outcome, held_by, outcome_report
 from mailboat.cli.demo.sample_site import write_site
-from mailboat.cli.demo.servers import Backend, Sections, servers_for
 from mailboat.cli.demo.staging import Odd, stage
 from mailboat.cli.rendering import Output, bytes_text, count_text
 from mailboat.cli.session import Session
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = 40
 MARK: Final = "demo"
+_STORAGE_SECTIONS: Final = ("journal", "blobs")
 DIFFERENT_EXIT_CODE: Final = 1
 
 _PORTS: Final = range(20_000, 28_000)
@@ -61,10 +61,14 @@ def demo(
         float,
         typer.Option("--seconds", min=0, help="Spread the publications over this time."),
     ] = 12.0,
-    journal: Annotated[
-        Backend,
-        typer.Option("--journal", help="kafka runs it on a real Kafka broker and a real S3 server, which it starts."),
-    ] = Backend.EMBEDDED,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Configuration with the sections journal and blobs, such as Kafka and S3. Default: embedded.",
+        ),
+    ] = None,
 ) -> None:
     """Publish a directory to many subscribers, inject failures, and prove that all end up equal.
 
@@ -73,38 +77,38 @@ def demo(
     """
     if source is not None and not source.is_dir():
         raise SourceMissingError(f"{source} is not a directory", next_step="mailboat demo DIRECTORY")
-    with _ended_by_sigterm(), servers_for(journal, SystemClock(), session.note) as storage:
+    storage = {} if config is None else _storage(config)
+    with _ended_by_sigterm():
         home = _new_home(session, storage)
         folder = write_site(home.path / "site") if source is None else source
         outcome = _play(session, folder, home, Cast(subscribers, seconds, storage))
-        if storage:
-            outcome = replace(outcome, servers=Servers.RUNNING if _is_watched(session) else Servers.ENDED)
         session.show(outcome_report(outcome))
-        if outcome.servers is Servers.RUNNING:
-            _hold(session)
     if not outcome.is_equal:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
 
-def _is_watched(session: Session) -> bool:
-    """Whether a person is there to look around afterwards."""
-    return session.output is Output.TABLE and sys.stdin.isatty() and sys.stdout.isatty()
+def _storage(file: Path) -> dict[str, Any]:
+    """The sections `journal` and `blobs` of a configuration file. Raises: ConfigInvalidError, UsageError."""
+    from mailboat.agent.home import parse_config
+    from mailboat.config.decoding import encode_changes
 
-
-def _hold(session: Session) -> None:
-    """Let people look around before the servers end: what comes next needs them."""
-    session.note("The broker and the S3 server run until you press Enter here.")
-    with suppress(KeyboardInterrupt):
-        sys.stdin.readline()
+    storage = encode_changes(parse_config(file))
+    others = sorted(set(storage) - set(_STORAGE_SECTIONS))
+    if others:
+        raise UsageError(
+            f"{file}: the demo sets {', '.join(others)} itself",
+            next_step=f"keep only the sections {' and '.join(_STORAGE_SECTIONS)}",
+        )
+    return storage
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """How many play, how slowly, and on what: the sections `journal` and `blobs`."""
+    """How many subscribers, over which time, and the sections `journal` and `blobs`."""
 
     subscribers: int
     seconds: float
-    storage: Sections
+    storage: dict[str, Any]
 
 
 @contextmanager
@@ -121,12 +125,13 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _new_home(session: Session, storage: Sections) -> Home:
-    """An empty home, in place of an earlier demo's. Raises: UsageError when something else is there."""
+def _new_home(session: Session, storage: dict[str, Any]) -> Home:
+    """An empty home, in place of an earlier demo's. Raises: UsageError if the folder or the journal is in use."""
     from mailboat.agent.composition import initialise
     from mailboat.agent.home import create_home
     from mailboat.agent.locations import check_folder_place
     from mailboat.config.decoding import decode_config
+    from mailboat.model.messages import TopicRole
 
     path = session.home_path if session.is_home_given else session.home_path / "demo"
     check_folder_place(path)
@@ -138,7 +143,14 @@ def _new_home(session: Session, storage: Sections) -> Home:
     (path / MARK).write_text("made by `mailboat demo`, which removes it when it runs again\n")
     # names that differ in case only are no danger here: this very machine holds them in the source
     home = create_home(path, decode_config({**storage, "limits": {"are_collisions_refused": False}}))
-    with initialise(home):
+    with initialise(home) as workspace:
+        topic = workspace.topic(TopicRole.PACKAGE)
+        bounds = workspace.journal.bounds(topic)
+        if bounds.next_offset != bounds.earliest_offset:
+            raise UsageError(
+                f"the topic {topic} already has packages; the demo needs an empty one",
+                next_step="set another journal.topic_prefix in the file",
+            )
         return home
 
 
@@ -179,7 +191,7 @@ def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
     for actor in board.actors:
         with closing(open_source(actor.target)) as target:
             held[actor.name] = held_by(target)
-    return Outcome(board, found, folder, home.path, control.url, expected, held)
+    return Outcome(board, found, folder, home.path, control.url, expected, held, is_embedded=not cast.storage)
 
 
 def _free_port() -> int:

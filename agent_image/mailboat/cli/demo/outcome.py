@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import os
 import shlex
 import shutil
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
     from mailboat.cli.demo.board import Actor, Board
     from mailboat.cli.demo.portions import Survey
     from mailboat.content.port import Source
-
-
-class Servers(enum.Enum):
-    """Servers that the demo started for itself."""
-
-    NONE = "none"
-    RUNNING = "running"
-    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +43,7 @@ class Outcome:
         url: Where the publisher's API listened, and listens when it is started again.
         expected: What the source holds.
         held: What each subscriber's target holds, by name.
-        servers: Whether the servers that the demo started, if any, still run.
+        is_embedded: Whether journal and blobs are files of the home, instead of on servers.
     """
 
     board: Board
@@ -62,7 +53,7 @@ class Outcome:
     url: str
     expected: Held
     held: dict[str, Held]
-    servers: Servers = Servers.NONE
+    is_embedded: bool = True
 
     @property
     def is_equal(self) -> bool:
@@ -154,22 +145,17 @@ def _closing_lines(outcome: Outcome) -> list[str]:
     lines = [f"Nothing lost, nothing twice: {took} in {seconds_text(board.seconds)}."]
     lines += ["The mistaken delete reached nobody."] if board.has_story else []
     steps = [line for words, what in _next_commands(outcome) for line in (f"  # {what}", f"  {words}")]
-    if outcome.servers is Servers.ENDED:
-        return [*lines, "The servers have ended, and what they held is gone."]
-    title = "Next:" if outcome.servers is Servers.NONE else "Next, in another terminal while the servers run:"
-    return [*lines, "", title, *steps]
+    return [*lines, "", "Next:", *steps]
 
 
 def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     """Commands that work as they are printed, in this order; the last two run until they are stopped."""
-    if outcome.servers is Servers.ENDED:
-        return []
     home = [_program(), "--home", str(outcome.home)]
     author = configuration_file(outcome.home, AUTHOR)
     first = min(outcome.found.top.children.values(), key=lambda one: one.weight).path
     about_it = ([*home, "distributions", "get", MISTAKE_ID], "what became of the mistake")
     commands = [
-        ([*home, "status"], standing_text(outcome.servers)),
+        ([*home, "status"], standing_text(is_embedded=outcome.is_embedded)),
         *([about_it] if outcome.board.has_story else []),
         ([*home, "publish", "--source", str(outcome.folder), first], "publish something again"),
         ([_program(), "agent", "run", "--config", str(author)], "start the publisher again, with its API"),
@@ -178,9 +164,9 @@ def _next_commands(outcome: Outcome) -> list[tuple[str, str]]:
     return [(shlex.join(words), what) for words, what in commands]
 
 
-def standing_text(servers: Servers) -> str:
-    """What `status` tells after the demo, which depends on what still runs."""
-    where = "on disk: nothing runs any more" if servers is Servers.NONE else "on the servers: the agents have ended"
+def standing_text(*, is_embedded: bool) -> str:
+    """What `status` shows after the demo."""
+    where = "on disk: nothing runs any more" if is_embedded else "on the servers: the agents have ended"
     return f"who stands where, as it is {where}"
 
 

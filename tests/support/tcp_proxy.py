@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from mailboat.testing.free_ports import LOOPBACK
+from support.free_ports import LOOPBACK
 
 _CHUNK_BYTES: Final = 64 * 1024
 _LOOK_SECONDS: Final = 0.05

@@ -28,8 +28,8 @@ from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageCodec
 from mailboat.packages.tree import TreeCodec
-from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.engines import PACKAGES, Engine, EngineParts, write_site
+from support.crashes import KillingFailpoints
+from support.engines import PACKAGES, Engine, EngineParts, write_site
 
 BUDGET: Final = Budget(max_content_bytes=3_000, max_nodes=4)
 STEP_PARTS: Final = 3

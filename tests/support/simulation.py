@@ -31,11 +31,11 @@ from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import SkipCommits
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.clocks import SkippingClock
-from mailboat.testing.crashes import CrashError, RaisingFailpoints
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package, encode_message
+from support.crashes import CrashError, RaisingFailpoints
+from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts
 
 _PATHS: Final = tuple(NodePath(f"/{top}/{name}") for top in "ab" for name in ("x", "y", "z"))
 _STRANGER: Final = AgentName("stranger")
@@ -47,7 +47,7 @@ class Simulation:
 
     def __init__(self, seed: int, folder: Path) -> None:
         """Everything random comes of `seed`."""
-        self.chance = random.Random(seed)  # noqa: S311  # one seed, one run
+        self.chance = random.Random(seed)  # one seed, one run
         self.clock = SkippingClock()
         self.failpoints = RaisingFailpoints(self.chance, rate=self.chance.choice([0.0, 0.02, 0.1]))
         self.journal = MemoryJournal(self.clock)

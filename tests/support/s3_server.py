@@ -27,7 +27,7 @@ from mailboat.blobs.s3_connection import S3Keys, S3Settings, new_client
 from mailboat.blobs.s3_errors import FailureKind, classify
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
-from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
+from support.free_ports import LOOPBACK, free_ports, until_parent_ends
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -129,7 +129,7 @@ class S3Server:
         identities.write_text(json.dumps(_identities()))
         with self.log_path.open("ab") as log:
             command = [*until_parent_ends(), _program(), *self._arguments(data, identities)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - fixed words, own paths
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         while not self._answers():
             if self._process.poll() is not None or deadline.is_over():
                 self.kill()
@@ -209,7 +209,7 @@ class S3Server:
                 pass
             tls = self._settings.tls
             trust = None if tls is None else ssl.create_default_context(cafile=str(tls.ca_file))
-            urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0, context=trust).close()  # noqa: S310  # ours
+            urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0, context=trust).close()  # ours
         except urllib.error.HTTPError as error:
             error.close()
             return True

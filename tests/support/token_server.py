@@ -17,7 +17,6 @@ from typing import Any, Final, Self
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-
 from mailboat.clock import Clock
 
 _KEY_ID: Final = "test"

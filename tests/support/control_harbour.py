@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from mailboat.agent.composition import Workspace, initialise
 from mailboat.agent.control.room import ControlRoom
 from mailboat.agent.home import create_home

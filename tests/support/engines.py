@@ -73,7 +73,7 @@ class EngineParts:
 
     clock: Clock = field(default_factory=SystemClock)
     failpoints: Failpoints = field(default_factory=NoFailpoints)
-    random: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311  # tests foresee it
+    random: random.Random = field(default_factory=lambda: random.Random(1))  # tests foresee it
     synchronous: Synchronous = "FULL"
     codecs: Mapping[str, PackageCodec] = field(default_factory=lambda: {"tree": TreeCodec()})
 

@@ -132,7 +132,7 @@ def program(name: str) -> str:
 
 def run(command: list[str], doing: str) -> None:
     """Run a command that must succeed. Raises: BrokerFailedError."""
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed words and own paths
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).decode(errors="replace").splitlines()[-20:]
         raise BrokerFailedError(f"{doing} failed with exit code {done.returncode}:\n" + "\n".join(said))

@@ -15,9 +15,9 @@ from mailboat.subscriber.processors import ProcessedPackage
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
 from mailboat.subscriber.subscription import Subscriber, Until
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.messages import decode_package, encode_message
+from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source
 
 
 class Notes:

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import RetryableError, UsageError
-from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
+from support.free_ports import LOOPBACK, free_ports, until_parent_ends
 
 _LOOK_SECONDS: Final = 0.1
 _PATIENCE: Final = (
@@ -145,7 +145,7 @@ class SparkCluster:
         command = [*until_parent_ends(), "env", *environment, *start, *words]
         with (self._settings.folder / f"{name}.log").open("wb") as log:
             self._processes.append(
-                subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603  # own words
+                subprocess.Popen(command, stdout=log, stderr=log)  # own words
             )
 
     def _joined(self) -> int:

@@ -12,7 +12,7 @@ from mailboat.model.changes import Subtrees, TreeChange
 from mailboat.model.paths import NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.packages.tree import TreeCodec
-from mailboat.testing.handmade import data, number, text, varint
+from support.handmade import data, number, text, varint
 
 CODEC: Final = TreeCodec()
 LIMITS: Final = PackageLimits()

@@ -30,9 +30,9 @@ from mailboat.publisher.distributed_memory import WEBHOOK_READER, EventMemory
 from mailboat.publisher.distributed_run import EventPorts, EventRun, EventSettings
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import ManualClock
-from mailboat.testing.crashes import KillingFailpoints
 from mailboat.wire.events import decode_event
 from mailboat.wire.messages import encode_message
+from support.crashes import KillingFailpoints
 
 AUTHOR: Final = AgentName("author")
 EDGE: Final = AgentName("edge")

@@ -27,9 +27,9 @@ from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts
 from mailboat.testing.memory_content import MemorySource
+from support.crashes import KillingFailpoints
+from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts
 
 SITE: Final = NodePath("/site")
 MISSING_BLOB: Final = f"sha256:{'00' * 32}:5"

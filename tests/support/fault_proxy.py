@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Final, Self
 
-from mailboat.testing.free_ports import LOOPBACK
+from support.free_ports import LOOPBACK
 
 _PIECE_BYTES: Final = 256 * 1024
 _NOT_PASSED_ON: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "expect"})

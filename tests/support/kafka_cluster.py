@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from mailboat.clock import Clock
-from mailboat.testing.free_ports import free_ports
-from mailboat.testing.kafka_broker import BrokerSettings, KafkaBroker, Quorum
-from mailboat.testing.kafka_files import new_id
+from support.free_ports import free_ports
+from support.kafka_broker import BrokerSettings, KafkaBroker, Quorum
+from support.kafka_files import new_id
 
 _PORTS_OF_A_NODE: Final = 2
 _QUICK: Final = {

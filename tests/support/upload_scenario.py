@@ -22,8 +22,8 @@ from mailboat.failpoints import Failpoint, NoFailpoints
 from mailboat.model.identifiers import RequestId
 from mailboat.model.paths import ROOT
 from mailboat.model.requests import add_request
-from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.engines import Engine, EngineParts, write_site
+from support.crashes import KillingFailpoints
+from support.engines import Engine, EngineParts, write_site
 
 PART_BYTES: Final = 5 * 1024 * 1024
 LARGE: Final = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(400_000))
@@ -50,7 +50,7 @@ class BucketPlace(NamedTuple):
             part_bytes=PART_BYTES,
             read_keys=lambda: keys,
         )
-        jitter = random.Random(1)  # noqa: S311  # tests foresee it
+        jitter = random.Random(1)  # tests foresee it
         return S3BlobStore(S3Connection(settings, SystemClock(), jitter), SystemClock())
 
 

@@ -23,8 +23,9 @@ from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.subscriber.progress import SubscriberPhase
 from mailboat.subscriber.subscription import Until
-from mailboat.testing.crashes import KillingFailpoints
-from mailboat.testing.engines import (
+from mailboat.wire.messages import encode_message
+from support.crashes import KillingFailpoints
+from support.engines import (
     AUTHOR,
     COMMANDS,
     EDGE,
@@ -36,7 +37,6 @@ from mailboat.testing.engines import (
     watched_subscriber,
     write_site,
 )
-from mailboat.wire.messages import encode_message
 
 POISON: Final = RequestId("poison")
 CLEARED: Final = Offset(0)

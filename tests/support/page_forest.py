@@ -53,7 +53,7 @@ def make_forest(folder: Path, settings: ForestSettings, material: Path | None = 
         settings: What the site is like.
         material: A folder with HTML pages to take the words from; a few sentences of ours otherwise.
     """
-    words, chance = _words(material), random.Random(settings.seed)  # noqa: S311  # no secrets
+    words, chance = _words(material), random.Random(settings.seed)  # no secrets
     sections = [f"s{number % 20:02d}/{number:04d}" for number in range(settings.sections)]
     for section in sections:
         (folder / section).mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def make_forest(folder: Path, settings: ForestSettings, material: Path | None = 
 
 def change_some(folder: Path, share: float, seed: int = 2) -> int:
     """Change about this share of the pages of a site, each by a line; how many."""
-    chance = random.Random(seed)  # noqa: S311  # no secrets
+    chance = random.Random(seed)  # no secrets
     changed = 0
     for found, folders, files in os.walk(folder):
         folders.sort()

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from mailboat.clock import Clock, Deadline
-from mailboat.testing.free_ports import LOOPBACK, free_ports, until_parent_ends
-from mailboat.testing.kafka_files import (
+from support.free_ports import LOOPBACK, free_ports, until_parent_ends
+from support.kafka_files import (
     BrokerFailedError,
     copy_formatted,
     format_storage,
@@ -173,7 +173,7 @@ class KafkaBroker:
         self._seen_bytes = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             command = [*until_parent_ends(), *self._java(), "kafka.Kafka", str(properties)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - fixed words and own paths
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def await_start(self) -> None:
         """Return when the broker answers. Raises: BrokerFailedError."""
