@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.api.client import fetch_health
+from mailboat.errors import AgentUnreachableError
+from mailboat.testing.free_ports import free_ports
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 PROGRAM = [sys.executable, "-m", "mailboat.cli"]
@@ -200,6 +203,36 @@ def test_a_port_that_is_taken_is_said_before_anything_is_ready(author: Agent, wr
     done = mailboat("agent", "run", "--config", write("other", agents, http={"port": port}))
     assert (done.returncode, done.stdout) == (2, "")
     assert "error: PortTaken: " in done.stderr
+
+
+def test_an_agent_waits_for_silent_brokers_alive_and_not_ready(write: Any, site: Path) -> None:
+    port, nothing = free_ports(2)
+    kafka = {"bootstrap_servers": [f"127.0.0.1:{nothing}"], "request_seconds": 0.2}
+    agents = {"publishers": [{"name": "author", "source": str(site)}]}
+    file = write("author", agents, journal={"kafka": kafka}, http={"port": port})
+    command = [*PROGRAM, "agent", "run", "--config", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            status, text = wait_until(lambda: answer_of(f"http://127.0.0.1:{port}/readyz"))
+            assert (status, json.loads(text)["is_ready"]) == (503, False)
+            [agent] = json.loads(text)["agents"]
+            assert (agent["name"], agent["state"], agent["reason"]) == ("author", "starting", "JournalUnavailable")
+            assert answer_of(f"http://127.0.0.1:{port}/healthz")[0] == 200
+            process.send_signal(signal.SIGTERM)
+            output, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, output) == (0, ""), errors
+    assert "the agents can't start: JournalUnavailable" in errors
+    assert "stopping within" not in errors, "attempts that failed are said once"
+
+
+def answer_of(url: str) -> Any:
+    """Status and text; None while nothing listens there."""
+    try:
+        return fetch_health(url, PATIENCE_SECONDS)
+    except AgentUnreachableError:
+        return None
 
 
 def test_a_subscriber_that_stops_by_itself_ends_an_agent_with_its_exit_code(

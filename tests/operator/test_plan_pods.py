@@ -174,6 +174,21 @@ def test_a_publisher_whose_agent_runs_and_is_not_ready_has_the_deadline() -> Non
     )
 
 
+def test_agents_that_wait_for_silent_brokers_are_reported_with_the_journal() -> None:
+    """Their processes run, and are not ready: nothing of it is in the pods' statuses."""
+    now = NOW.isoformat()
+    condition = {"type": READY, "status": "False", "reason": "BrokersUnreachable", "message": "at 7"}
+    status = {"conditions": [{**condition, "lastTransitionTime": now, "observedGeneration": 1}]}
+    journal = stored("Journal", "main", {"kafka": {"bootstrapServers": ["kafka:9092"]}}, status)
+    around = Surroundings(journal, {}, workload(), AgentImage("mailboat:1"), NOW, pods=Pods([pod(0, RUNS)]))
+    pool = stored("SubscriberPool", "edge", POOL)
+    text = "0 of 2 members ready; waiting for Journal main: BrokersUnreachable"
+    assert said(plan_pool(pool, around)) == ("PodsNotReady", False, text)
+    crashing = pod(0, {**RUNS, "lastState": {"terminated": CRASHED}})
+    reason, _, message = said(plan_pool(pool, replace(around, pods=Pods([crashing]))))
+    assert (reason, "Journal" in message) == ("ContainerCrashing", False)
+
+
 def test_pods_that_are_being_deleted_or_that_wait_for_nothing_are_no_trouble() -> None:
     going = pod(0, waiting("ImagePullBackOff"))
     going["metadata"]["deletionTimestamp"] = "2026-11-21T11:59:00Z"

@@ -58,6 +58,7 @@ class AgentProcess:
         self.stopping = threading.Event()
         self._listener: Listener = _silent if listener is None else listener
         self._changed = threading.Event()
+        self._has_started = False
         self._room: ControlRoom | None = None
         self._tasks = [
             SubscriberTask(one.name, _opener(self.workspace, one, self._listener), self._pulse, self._heed_end)
@@ -78,6 +79,7 @@ class AgentProcess:
             self._start_publishers()
         for task in self._tasks:
             task.worker.start()
+        self._has_started = True
 
     def _start_publishers(self) -> None:
         """The control room, and what looks after the journal: retention by age, and by consumption."""
@@ -120,10 +122,11 @@ class AgentProcess:
 
     def stop(self, deadline: Deadline) -> int:
         """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
-        is_first, self._stop_by = self._stop_by is None, self._stop_by or deadline
+        is_told = self._stop_by is None and self._has_started  # an attempt to start that failed is told by `Startup`
+        self._stop_by = self._stop_by or deadline
         self.ask_to_stop()
         workers = [*(task.worker for task in self._tasks), *self._upkeep]
-        if is_first:
+        if is_told:
             running = ", ".join(worker.name for worker in workers if worker.is_running) or "nobody"
             _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
         for worker in workers:
@@ -132,7 +135,7 @@ class AgentProcess:
         if self._room is not None:
             self._room.stop(self._stop_by)
         late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
-        if is_first:
+        if is_told:
             self._tell_end(self._stop_by, late)
         return self.exit_code
 

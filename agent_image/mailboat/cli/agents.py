@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mailboat.agent.health import AgentView
     from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
+    from mailboat.agent.startup import Startup
     from mailboat.config.document import AgentsConfig, HttpConfig
     from mailboat.http.server import HttpServer
 
@@ -68,17 +69,23 @@ def run(
 ) -> None:
     """Run the agents that a configuration names, with their HTTP API, until SIGTERM or Ctrl-C.
 
-    Prints one line when all subscribers hold their locks, or ended. Ends with the exit code of the first subscriber
-    that stopped in a named state.
+    Prints one line when all subscribers hold their locks, or ended. While brokers or a bucket do not answer, it retries
+    with growing pauses: alive, and not ready. Ends with the exit code of the first subscriber that stopped in a named
+    state.
     """
-    from mailboat.agent.running import AgentProcess
+    import random
+
+    from mailboat.agent.startup import Startup
     from mailboat.http.serving import server_of
 
-    home = _prepared(session, config, subscriber)
+    home = _checked(session, config, subscriber)
+    startup = Startup(home.config.agents, SystemClock(), random.Random())  # noqa: S311  # it spreads retries
     with ExitStack() as opened:
-        process = opened.enter_context(AgentProcess(home))
-        received = opened.enter_context(stopped_by_signals(process.ask_to_stop))
-        process.start()
+        received = opened.enter_context(stopped_by_signals(startup.ask_to_stop))
+        process = _started(startup, home, config, opened)
+        if process is None:
+            _end(0, received)
+            return
         server = server_of(process)
         server.start()
         try:
@@ -90,6 +97,32 @@ def run(
             deadline = process.deadline()
             server.stop(deadline)
             code = process.stop(deadline)
+    _end(code, received)
+
+
+def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStack) -> AgentProcess | None:
+    """The process, closed with `opened`; None if a signal came first. Probes are answered while it has to wait."""
+    from mailboat.agent.composition import prepare
+    from mailboat.agent.home import note_configuration
+    from mailboat.agent.running import AgentProcess
+    from mailboat.http.serving import probes_during
+
+    def attempt() -> AgentProcess:
+        prepare(home)
+        if config is not None:
+            note_configuration(home, config)
+        with ExitStack() as draft:
+            process = draft.enter_context(AgentProcess(home))
+            process.start()
+            opened.push(draft.pop_all())
+        return process
+
+    with ExitStack() as waiting:
+        return startup.run(attempt, lambda: waiting.enter_context(probes_during(startup, home)))
+
+
+def _end(code: int, received: set[int]) -> None:
+    """End with an exit code; Ctrl-C is one if there is no other. Raises: typer.Exit."""
     if signal.SIGINT in received and not code:
         code = INTERRUPTED_EXIT_CODE
     if code:
@@ -124,17 +157,12 @@ def _liveness(http: HttpConfig) -> tuple[str, int, str]:
     return url, *fetch_health(url, _HEALTH_SECONDS)
 
 
-def _prepared(session: Session, config: Path | None, subscriber: str | None) -> Home:
+def _checked(session: Session, config: Path | None, subscriber: str | None) -> Home:
     """The home of the agents; everything is checked before anything is made. Raises: ConfigInvalidError, UsageError."""
-    from mailboat.agent.composition import prepare
-    from mailboat.agent.home import note_configuration
     from mailboat.telemetry.logs import configure_logs
 
     home, _ = checked_configuration(session, config, subscriber)
     configure_logs(home.config.logs, _agent_name(home.config.agents), SystemClock())
-    prepare(home)
-    if config is not None:
-        note_configuration(home, config)
     return home
 
 

@@ -1,19 +1,29 @@
-"""The HTTP server of an agent's process: the whole API where it has a publisher, else probes and metrics alone."""
+"""The HTTP server of an agent's process: the whole API where it has a publisher, else probes and metrics alone.
+
+`probes_during` serves probes while the process can't start.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mailboat.agent.health import Health
-from mailboat.clock import SystemClock
+from mailboat.clock import Deadline, SystemClock
 from mailboat.http.probes import Telemetry, create_probe_app
 from mailboat.http.server import HttpServer
+from mailboat.telemetry.exposition import AgentMetrics
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from mailboat.agent.home import Home
     from mailboat.agent.running import AgentProcess
+
+_FAREWELL_SECONDS: Final = 1.0
+"""How long a probe that is being answered may take when the process is about to listen at the same port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,19 @@ def server_of(process: AgentProcess) -> HttpServer:
     Raises: ConfigInvalidError for tokens that can't be read, or an address that needs them.
     """
     return HttpServer(_app_of(process), process.config.http, process.stopping)
+
+
+@contextmanager
+def probes_during(health: Health, home: Home) -> Iterator[None]:
+    """Answer probes from `health` until the context ends, which frees the port. Raises: as `HttpServer.start`."""
+    config, clock = home.config.http, SystemClock()
+    app = create_probe_app(Probes(health, AgentMetrics(clock)), config, home.path, clock)
+    server = HttpServer(app, config)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop(Deadline(clock, _FAREWELL_SECONDS))
 
 
 def _app_of(process: AgentProcess) -> ASGIApp:

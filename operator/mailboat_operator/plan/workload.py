@@ -20,7 +20,7 @@ from mailboat_operator.manifests.names import PAUSED
 from mailboat_operator.manifests.pods import AgentImage
 from mailboat_operator.manifests.workloads import AgentPolicy
 from mailboat_operator.plan.children import Live, taken_name
-from mailboat_operator.plan.conditions import CONFLICTS, STALLED, Finding, ready, stalled, suspended, under_way
+from mailboat_operator.plan.conditions import CONFLICTS, READY, STALLED, Finding, ready, stalled, suspended, under_way
 from mailboat_operator.plan.pods import (
     DEADLINE_EXCEEDED,
     MISCONFIGURED,
@@ -168,7 +168,8 @@ def roll_out(resource: Publisher | SubscriberPool, around: Surroundings) -> Sequ
     if is_rolled_out(workload, replicas):
         return ready(text)
     trouble = trouble_of(around.pods)
-    text = text if trouble is None else f"{text}; {trouble.message}"
+    cause = _journal_cause(around.journal) if trouble is None else trouble.message
+    text = text if cause is None else f"{text}; {cause}"
     if trouble is not None and trouble.reason == MISCONFIGURED:
         return stalled(*trouble._replace(message=text))
     if workload and is_progress_over(around.pods, resource.status.conditions, around.now, can_catch_up=is_pool):
@@ -177,6 +178,14 @@ def roll_out(resource: Publisher | SubscriberPool, around: Surroundings) -> Sequ
         return under_way(*trouble._replace(message=text))
     is_short = count < replicas or int(status.get("replicas") or 0) != replicas
     return under_way("PodsNotReady" if is_short else "RollingOut", text)
+
+
+def _journal_cause(journal: Journal | None) -> str | None:
+    """That agents wait for the Journal; None if it is ready. Its own message may change at each look: not repeated."""
+    found = next((one for one in journal.status.conditions if one.type == READY), None) if journal else None
+    if journal is None or found is None or found.status is not Truth.FALSE:
+        return None
+    return f"waiting for Journal {journal.metadata.name}: {found.reason}"
 
 
 def is_rolled_out(workload: Manifest, replicas: int | None = None) -> bool:
