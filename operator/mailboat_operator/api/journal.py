@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from mailboat.config.storage import SaslMechanism
 from mailboat.model.messages import TopicRole
@@ -107,6 +107,15 @@ class JournalTopicNames:
     event: Annotated[str | None, Field("Topic of distributed events.", form=TOPIC_NAME)] = None
 
 
+def _name_in_cel(role: TopicRole) -> str:
+    """A topic's name, as `JournalTopics.name_of` makes it, for a rule over a `topics` with `names`."""
+    default = f"(has(self.prefix) ? self.prefix : '') + '{role}'"
+    return f"(has(self.names.{role}) ? self.names.{role} : {default})"
+
+
+_NAMES_IN_CEL: Final = f"[{', '.join(map(_name_in_cel, TopicRole))}]"
+
+
 @dataclass(frozen=True)
 class JournalTopics:
     """The five topics."""
@@ -120,6 +129,12 @@ class JournalTopics:
                 topics.min_insync_replicas is None
                 or (topics.replicas is not None and topics.min_insync_replicas <= topics.replicas)
             ),
+        ),
+        Rule(
+            f"!has(self.names) || {_NAMES_IN_CEL}.all(one, {_NAMES_IN_CEL}.exists_one(other, one == other))",
+            "two roles have one topic name; each of the five topics needs a name of its own",
+            ".names",
+            lambda topics: len({topics.name_of(role) for role in TopicRole}) == len(TopicRole),
         ),
         unchangeable("prefix", "messages would be left behind in the topics of the old name"),
         unchangeable("names", "messages would be left behind in the topics of the old name"),

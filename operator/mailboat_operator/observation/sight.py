@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from mailboat.api.records import StatusView
 from mailboat.errors import AgentRefusedError, AgentUnansweringError, ClusterRefusedError, UntrustedInputError
@@ -38,6 +38,16 @@ from mailboat_operator.systems import Systems
 
 _LOG: Final = logging.getLogger("mailboat.operator")
 _ASKED: Final = 3
+_REFUSAL_LASTS: Final = timedelta(hours=1)
+_REFUSALS_KEPT: Final = 1_000
+
+
+class _Refusal(NamedTuple):
+    """A claim that may not grow: its version and the size asked for, what the API server said, and when."""
+
+    question: tuple[str, str]
+    message: str
+    at: datetime
 
 
 class Sight:
@@ -52,6 +62,7 @@ class Sight:
         self.systems = systems
         self._image = image
         self._clock = clock
+        self._refusals: dict[tuple[str, str], _Refusal] = {}
         self._shared = SharedReads[tuple[str, str, str], Manifest | None](lambda key: cluster.get(*key))
 
     @property
@@ -155,20 +166,39 @@ class Sight:
     async def claims(self, namespace: str, children: Live, name: str, wanted: Volume) -> Claims:
         """The claims of a workload whose volumes were enlarged since it was made, after enlarging those that are small.
 
-        The API server decides whether a claim may grow, by its storage class.
+        The API server decides whether a claim may grow, by its storage class. It is asked again once the size or the
+        claim has changed, or after `_REFUSAL_LASTS`: the class may have changed.
         """
         if not is_enlarged(children, name, wanted):
             return Claims()
-        workload = children[ChildKey("StatefulSet", name)]
-        found: Sequence[Manifest] = ()
+        workload, size = children[ChildKey("StatefulSet", name)], format_size(wanted.size_bytes)
+        labels = workload["spec"]["selector"]["matchLabels"]
         try:
-            labels = workload["spec"]["selector"]["matchLabels"]
             found = members_claims(await self.cluster.list("PersistentVolumeClaim", namespace, labels=labels), workload)
-            for one in too_small(found, wanted.size_bytes):
-                await self.cluster.enlarge(one, format_size(wanted.size_bytes))
-        except ClusterRefusedError as error:
-            return Claims(found, error.message)
+        except ClusterRefusedError as error:  # rights of an older chart
+            return Claims(refused=error.message)
+        for claim in too_small(found, wanted.size_bytes):
+            refused = await self._refused(claim, size)
+            if refused is not None:
+                return Claims(found, refused)
         return Claims(found)
+
+    async def _refused(self, claim: Manifest, size: str) -> str | None:
+        """Enlarge a claim; the API server's words if it refuses, or if it has refused just that."""
+        metadata = claim["metadata"]
+        place, question = (metadata["namespace"], metadata["name"]), (metadata["resourceVersion"], size)
+        known = self._refusals.pop(place, None)
+        if known is None or known.question != question or self.now - known.at >= _REFUSAL_LASTS:
+            try:
+                await self.cluster.enlarge(claim, size)
+            except ClusterRefusedError as error:
+                known = _Refusal(question, error.message, self.now)
+            else:
+                return None
+        self._refusals[place] = known
+        while len(self._refusals) > _REFUSALS_KEPT:
+            del self._refusals[next(iter(self._refusals))]  # the one that was met longest ago
+        return known.message
 
     async def credentials(self, namespace: str, name: str) -> Manifest | None:
         """A Secret as it is; only who connects may ask for one."""

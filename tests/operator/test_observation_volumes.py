@@ -1,0 +1,92 @@
+"""Claims that may not grow: how often the API server is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from mailboat.errors import ClusterRefusedError
+from mailboat_operator.api.workload import Volume
+from mailboat_operator.manifests.children import ChildKey
+from mailboat_operator.manifests.pods import AgentImage
+from mailboat_operator.observation.sight import Sight
+from mailboat_operator.plan.volumes import Claims
+
+GIBIBYTE = 1 << 30
+STORAGE = {"metadata": {"name": "content"}, "spec": {"resources": {"requests": {"storage": "5Gi"}}}}
+WORKLOAD = {
+    "metadata": {"name": "edge"},
+    "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "edge"}}, "volumeClaimTemplates": [STORAGE]},
+}
+
+
+class PlayedCluster:
+    """Two claims that the API server lets not grow, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.versions = ["7", "8"]
+        self.asked: list[tuple[str, str]] = []
+        self.is_refusing = True
+
+    async def list(self, kind: str, namespace: str, labels: Any) -> list[dict[str, Any]]:
+        assert (kind, namespace, labels) == ("PersistentVolumeClaim", "shop", {"a": "edge"})
+        spec = {"resources": {"requests": {"storage": "5Gi"}}}
+        return [
+            {
+                "metadata": {"name": f"content-edge-{number}", "namespace": "shop", "resourceVersion": version},
+                "spec": spec,
+            }
+            for number, version in enumerate(self.versions)
+        ]
+
+    async def enlarge(self, claim: dict[str, Any], size: str) -> None:
+        self.asked.append((claim["metadata"]["name"], size))
+        if self.is_refusing:
+            raise ClusterRefusedError("the class is fixed")
+
+
+class Bench:
+    """The operator's sight over a played cluster, at a moment of the test."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 23, tzinfo=UTC)
+        self.cluster: Any = PlayedCluster()
+        nothing: Any = None
+        self.sight = Sight(self.cluster, nothing, AgentImage("mailboat:1"), nothing, lambda: self.now)
+
+    def look(self, gibibytes: int = 8) -> tuple[str | None, list[tuple[str, str]]]:
+        """The refusal that a look reports, and what the API server was asked during it."""
+        before = len(self.cluster.asked)
+        seen: Claims = asyncio.run(
+            self.sight.claims("shop", {ChildKey("StatefulSet", "edge"): WORKLOAD}, "edge", Volume(gibibytes * GIBIBYTE))
+        )
+        return seen.refused, self.cluster.asked[before:]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """The first look was refused."""
+    made = Bench()
+    assert made.look() == ("the class is fixed", [("content-edge-0", "8Gi")])
+    return made
+
+
+def test_a_refused_claim_is_not_asked_for_again_while_nothing_changes(bench: Bench) -> None:
+    for _ in range(3):
+        bench.now += timedelta(minutes=10)
+        assert bench.look() == ("the class is fixed", [])
+
+
+def test_another_size_or_a_changed_claim_is_asked_for_at_once(bench: Bench) -> None:
+    assert bench.look(9) == ("the class is fixed", [("content-edge-0", "9Gi")])
+    bench.cluster.versions[0] = "9"
+    assert bench.look(9) == ("the class is fixed", [("content-edge-0", "9Gi")])
+    assert bench.look(9) == ("the class is fixed", [])
+
+
+def test_after_an_hour_the_class_may_have_changed(bench: Bench) -> None:
+    bench.now += timedelta(hours=1)
+    bench.cluster.is_refusing = False
+    assert bench.look() == (None, [("content-edge-0", "8Gi"), ("content-edge-1", "8Gi")])
