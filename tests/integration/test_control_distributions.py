@@ -27,7 +27,7 @@ from mailboat.errors import (
 )
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset
-from mailboat.model.messages import ReportStart, TopicRole
+from mailboat.model.messages import ReportStart, SubscriberState, TopicRole
 from mailboat.model.paths import ROOT
 from mailboat.model.requests import DistributionRequest, parse_request
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
@@ -276,6 +276,8 @@ class TestDistribution:
         harbour.subscriber("failing").tell(1, FAILED)
         harbour.subscriber("skipping").tell(1, REMOVED, golden=AgentName("golden"))
         harbour.subscriber("elsewhere", publishers=(OTHER,)).announce(1)
+        former = SubscriberState(AUTHOR, 1, reports=ReportStart(Offset(0), is_first=True, until=Offset(2)))
+        harbour.subscriber("leaving", publishers=(OTHER,)).announce(1, former=(former,))
         harbour.subscriber("foreign", reports=None).announce(1)
         harbour.subscriber("later", reports=ReportStart(Offset(9), is_first=True)).announce(1)
         harbour.subscriber("restored", reports=ReportStart(Offset(9))).announce(1)

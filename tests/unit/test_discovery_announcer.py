@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from mailboat.discovery.announcements import states_for
+from mailboat.discovery.announcements import former_states, states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import Edge, ReadLimits, TopicSettings
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
-from mailboat.model.messages import DiscoveryMessage, ReportStart
+from mailboat.model.messages import DiscoveryMessage, ReportStart, SubscriberState
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
@@ -108,3 +109,14 @@ def test_the_states_tell_the_last_offset_done_for_each_publisher() -> None:
 def test_failures_are_told_of_the_publisher_whose_package_failed() -> None:
     states = states_for([AgentName("one"), AgentName("two")], 5, 3, AgentName("one"), {})
     assert [(one.pub_agent_name, one.retries) for one in states] == [("one", 3), ("two", 0)]
+
+
+def test_publishers_that_are_not_followed_any_more_are_announced_and_bounded() -> None:
+    ended = ReportStart(Offset(0), is_first=True, until=Offset(9))
+    states = former_states(
+        {AgentName("a"): ended, None: ReportStart(Offset(3), until=Offset(3)), AgentName("b"): FIRST}
+    )
+    assert [(one.pub_agent_name, one.offset) for one in states] == [("a", 8), ("", 2)]
+    many = former_states({AgentName(str(n)): replace(ended, until=Offset(n + 1)) for n in range(200)})
+    assert (len(many), many[0].pub_agent_name) == (100, "199")
+    assert many[-1] == SubscriberState(AgentName(""), 100, reports=ReportStart(Offset(101), until=Offset(101)))

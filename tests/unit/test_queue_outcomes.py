@@ -20,6 +20,7 @@ from mailboat.subscriber.report_starts import plan_report_starts
 AUTHOR, OTHER, GOLDEN = map(AgentName, ("author", "other", "golden"))
 EDGE = QueueName(SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69"), AgentName("edge"))
 FROM_FIRST, FROM_9 = ReportStart(Offset(0), is_first=True), ReportStart(Offset(9), is_first=True)
+UNTIL_9 = ReportStart(Offset(0), is_first=True, until=Offset(9))
 RESTORED_AT_9 = ReportStart(Offset(9))
 PAST, BEFORE = 6, 5
 IMPORTED, PENDING, DROPPED, GIVEN_UP = map(
@@ -58,8 +59,16 @@ CONFIRMED, FORGOTTEN = QueueReports(first=0, last=8), QueueReports(are_complete=
         (OutcomeFacts(5, BEFORE, start=FROM_FIRST, reports=reported(Report.DROPPED)), PENDING),
         (OutcomeFacts(5, 20, start=RESTORED_AT_9, reports=reported(Report.DROPPED)), DROPPED),
         # publishers that are not followed
-        (OutcomeFacts(5, PAST, follows=False, start=FROM_FIRST), NOT_FOLLOWED),
+        (OutcomeFacts(5, PAST, follows=False), NOT_FOLLOWED),
         (OutcomeFacts(5, BEFORE, follows=False), NOT_FOLLOWED),
+        # publishers that were followed until the offset 9
+        (OutcomeFacts(5, 20, follows=False, start=UNTIL_9), IMPORTED),
+        (OutcomeFacts(5, BEFORE, follows=False, start=UNTIL_9), PENDING),
+        (OutcomeFacts(9, 20, follows=False, start=UNTIL_9), NOT_FOLLOWED),
+        (OutcomeFacts(9, 9, follows=False, start=UNTIL_9), NOT_FOLLOWED),
+        (OutcomeFacts(5, 20, follows=False, start=UNTIL_9, reports=reported(Report.DROPPED)), DROPPED),
+        (OutcomeFacts(5, 20, follows=False, start=UNTIL_9, reports=FORGOTTEN), unknown(OutcomeReason.STATUSES_GONE)),
+        (OutcomeFacts(5, PAST, follows=False, reports=CONFIRMED), unknown(OutcomeReason.NO_REPORTS)),
         (OutcomeFacts(5, PAST, follows=False, reports=reported(Report.SKIPPED)), STAGED),
         # a TEST has no content
         (OutcomeFacts(5, PAST, is_test=True), IMPORTED),
@@ -190,7 +199,7 @@ def play(
     heard_from: int = 0,
     max_ranges: int = 1000,
 ) -> Iterator[tuple[Outcome, set[Outcome]]]:
-    """The outcome of each package that is followed now, and what happened."""
+    """The outcome of each package, and what happened."""
     life = PlayedLife(follow, is_editable)
     life.run(Offset(0))
     for step in steps:
@@ -209,8 +218,7 @@ def play(
             reports=reports.find(publisher, EDGE, offset),
             are_statuses_complete=offset >= heard_from,
         )
-        if facts.follows:
-            yield decide_outcome(facts).outcome, life.truth[offset]
+        yield decide_outcome(facts).outcome, life.truth[offset]
 
 
 STEPS = st.one_of(

@@ -239,6 +239,10 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
             after_calls=HookCalls(
                 2, 1, None, (AfterCall(Offset(5), 2, CAUSE), AfterCall(Offset(3), 4, is_set_aside=True))
             ),
+            former=(
+                SubscriberState(AgentName("author"), 8, reports=ReportStart(Offset(2), is_first=True, until=Offset(9))),
+                SubscriberState(AgentName(""), 3),
+            ),
         ),
         1,
         text(1, OTHER_ID)
@@ -250,7 +254,12 @@ WHOLE: dict[str, tuple[Message, int, bytes]] = {
             + number(2, 1)
             + data(4, number(1, 5) + number(2, 2) + data(3, CAUSE_BYTES))
             + data(4, number(1, 3) + number(2, 4) + number(4, 1)),
-        ),
+        )
+        + data(
+            33,
+            text(1, "author") + number(2, 8) + number(3, 0) + data(20, number(1, 2) + number(2, 1) + number(3, 9)),
+        )
+        + data(33, text(1, "") + number(2, 3) + number(3, 0)),
     ),
     "discovery-not-ready": (
         DiscoveryMessage(OTHER_ID, AgentName("edge-2"), (), is_ready=False, next_offset=Offset(0)),

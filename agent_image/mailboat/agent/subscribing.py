@@ -19,7 +19,7 @@ from mailboat.agent.upkeep import maintenance_worker, sweep_closed_target
 from mailboat.clock import Deadline
 from mailboat.config.document import Expose, HooksConfig
 from mailboat.content.locations import GENERATIONS, parse_target
-from mailboat.discovery.announcements import states_for
+from mailboat.discovery.announcements import former_states, states_for
 from mailboat.discovery.announcer import Announcer, AnnouncerSettings
 from mailboat.errors import MailboatError, RetryableError, UsageError
 from mailboat.frozen import Frozen
@@ -251,6 +251,7 @@ class SubscriberProcess:
             follows_all=not subscription.follow,
             reports=None if subscription.follow else statistics.report_starts.get(None),
             after_calls=self._hook_calls(statistics),
+            former=former_states(statistics.report_starts),
         )
 
     def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:

@@ -181,7 +181,7 @@ class NotImportedView:
 
     Attributes:
         subscriber: The subscriber's name.
-        reason: Of a skipped package `staged` (its golden subscriber did not import it), `not-followed` (it does not
+        reason: Of a skipped package `staged` (its golden subscriber did not import it), `not-followed` (it did not
             follow the publisher) or `joined-later` (it follows the publisher since a later package). Of an unknown one
             `before-reports` (the package is older than its reports, as after a restore), `statuses-gone` (retention
             has removed its statuses, or they were not read) or `no-reports` (it does not report what it skips).

@@ -26,7 +26,7 @@ _QUEUED = "queued"
 _STATES = ("distributed", "incomplete", _QUEUED, "failed")
 _NOT_FOLLOWED = "not-followed"
 _REASON_TEXTS: Final[Mapping[str, str]] = {
-    _NOT_FOLLOWED: "does not follow the publisher",
+    _NOT_FOLLOWED: "did not follow the publisher",
     "joined-later": "follows the publisher since a later package",
     "before-reports": "the package is older than the subscriber's reports: restored, or gap accepted",
     "statuses-gone": "statuses of that time are not kept, or too many to read",

@@ -188,10 +188,12 @@ class ReportStart(Frozen):
     Attributes:
         offset: A package at this offset or beyond that was passed without a status was imported.
         is_first: No earlier package of that publisher was imported.
+        until: Packages at this offset or beyond are not followed; None while the publisher is followed.
     """
 
     offset: Offset
     is_first: bool = False
+    until: Offset | None = None
 
 
 class SubscriberState(Frozen):
@@ -265,6 +267,8 @@ class DiscoveryMessage(Frozen):
         after_calls: Ours. Calls of the hook `after` that are still to be made; None where there are none.
         follows_all: Ours. It imports of every publisher, also of those that no state names yet.
         reports: Ours. From where on packages of publishers that no state names are reported.
+        former: Ours. Publishers that were followed, with the last offset while they were; an empty name stands for all
+            that no other state names.
     """
 
     sub_sling_id: SlingId
@@ -285,6 +289,7 @@ class DiscoveryMessage(Frozen):
     follows_all: bool = False
     reports: ReportStart | None = None
     after_calls: HookCalls | None = None
+    former: tuple[SubscriberState, ...] = ()
 
     @property
     def takes_leave(self) -> bool:

@@ -34,7 +34,7 @@ class OutcomeReason(enum.StrEnum):
     """Skipped: its golden subscriber did not import the package."""
 
     NOT_FOLLOWED = "not-followed"
-    """Skipped: it does not follow the publisher."""
+    """Skipped: it did not follow the publisher then, and does not now."""
 
     JOINED_LATER = "joined-later"
     """Skipped: it follows the publisher since a later package only."""
@@ -86,6 +86,7 @@ class OutcomeFacts(NamedTuple):
 
 
 _IMPORTED: Final = Verdict(Outcome.IMPORTED)
+_STAGED: Final = OutcomeReason.STAGED
 _NOT_FOLLOWED: Final = Verdict(Outcome.SKIPPED, OutcomeReason.NOT_FOLLOWED)
 
 
@@ -94,22 +95,28 @@ def decide_outcome(facts: OutcomeFacts) -> Verdict:
     report, is_past = facts.reports.report, facts.offset < facts.done_to
     if report is Report.GIVEN_UP:
         return Verdict(Outcome.GIVEN_UP)
+    if is_past and report is not None and not facts.is_test:
+        is_dropped = report is Report.DROPPED
+        return Verdict(Outcome.DROPPED) if is_dropped else Verdict(Outcome.SKIPPED, _STAGED, facts.reports.golden)
+    if not facts.follows and not _was_followed(facts):
+        return _NOT_FOLLOWED
     if not is_past:
-        return Verdict(Outcome.PENDING) if facts.follows else _NOT_FOLLOWED
-    if facts.is_test:
-        return _IMPORTED if facts.follows else _NOT_FOLLOWED
-    if report is Report.DROPPED:
-        return Verdict(Outcome.DROPPED)
-    if report is Report.SKIPPED:
-        return Verdict(Outcome.SKIPPED, OutcomeReason.STAGED, facts.reports.golden)
-    return _decide_silence(facts) if facts.follows else _NOT_FOLLOWED
+        return Verdict(Outcome.PENDING)
+    return _IMPORTED if facts.is_test else _decide_silence(facts)
+
+
+def _was_followed(facts: OutcomeFacts) -> bool:
+    """The publisher was followed when the package came; one that does not say so may have sent statuses about it."""
+    if facts.start is None:
+        return 0 <= facts.reports.first <= facts.offset <= facts.reports.last
+    return facts.start.until is not None and facts.offset < facts.start.until
 
 
 def _decide_silence(facts: OutcomeFacts) -> Verdict:
     """It is past the package and reported nothing about it."""
     are_complete = facts.are_statuses_complete and facts.reports.are_complete
     if facts.start is None:
-        is_confirmed = facts.is_editable and facts.reports.first <= facts.offset <= facts.reports.last
+        is_confirmed = facts.follows and facts.is_editable and facts.reports.first <= facts.offset <= facts.reports.last
         return _IMPORTED if is_confirmed and are_complete else Verdict(Outcome.UNKNOWN, OutcomeReason.NO_REPORTS)
     if facts.offset < facts.start.offset:
         if facts.start.is_first:

@@ -10,6 +10,9 @@ it was imported. That holds from an offset on, which is kept for each publisher 
     a publisher that is followed again             from the position on; earlier packages are not known
     a gap in the log that was accepted             from behind the gap on; earlier packages are not known
     a replay of the log                            from where the replay begins, if that is earlier
+    a publisher that is not followed any more      as before, until the position
+
+With this, packages of a publisher that is no longer followed keep what became of them.
 """
 
 from __future__ import annotations
@@ -36,19 +39,29 @@ def plan_report_starts(
     if position is None:
         return dict.fromkeys(named, ReportStart(start, is_first=True))
     if not stored:  # the target may hold packages of any publisher, those that are not followed now included
-        return {None: None, **dict.fromkeys(named, ReportStart(start))}
-    moved = {name: None if one is None else _moved(one, position, start) for name, one in stored.items()}
-    followed = {*named, *(moved if follow is None else ())}
-    starts: dict[AgentName | None, ReportStart | None] = dict.fromkeys(moved)
+        return {None: ReportStart(start, until=start), **dict.fromkeys(named, ReportStart(start))}
+    known = {name: _moved(one, position, start) for name, one in stored.items()}
+    followed = {*named, *(known if follow is None else ())}
+    starts: dict[AgentName | None, ReportStart | None] = {name: _ended(one, start) for name, one in known.items()}
     for name in followed:
-        if name in moved or None in moved:
-            starts[name] = moved.get(name, moved.get(None)) or ReportStart(start)
+        if name in known or None in known:
+            one = known.get(name, known.get(None))
+            starts[name] = ReportStart(start) if one is None or one.until is not None else one
         else:
             starts[name] = ReportStart(start, is_first=True)
     return starts
 
 
-def _moved(one: ReportStart, position: Offset, start: Offset) -> ReportStart:
-    if start > position:
-        return ReportStart(start)
-    return one if start >= one.offset else ReportStart(start, one.is_first)
+def _moved(one: ReportStart | None, position: Offset, start: Offset) -> ReportStart | None:
+    if one is None or (one.until is None and start > position):
+        return None if one is None else ReportStart(start)
+    if start >= one.offset and (one.until is None or start >= one.until):
+        return one
+    return ReportStart(min(one.offset, start), one.is_first, None if one.until is None else min(one.until, start))
+
+
+def _ended(one: ReportStart | None, start: Offset) -> ReportStart:
+    """Of a publisher that is not followed now. Earlier versions stored None: then nothing is known before `start`."""
+    if one is None:
+        return ReportStart(start, until=start)
+    return one if one.until is not None else ReportStart(one.offset, one.is_first, start)

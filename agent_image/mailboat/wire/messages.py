@@ -183,15 +183,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
     return pb.DiscoveryMessage(
         sub_sling_id=message.sub_sling_id,
         sub_agent_name=message.sub_agent_name,
-        subscriber_state=[
-            pb.SubscriberState(
-                pub_agent_name=one.pub_agent_name,
-                offset=one.offset,
-                retries=one.retries,
-                reports=_encode_reports(one.reports),
-            )
-            for one in message.states
-        ],
+        subscriber_state=map(_encode_state, message.states),
         subscriber_configuration=pb.SubscriberConfiguration(editable=message.is_editable, max_retries=retries),
         state=message.state,
         cause=_encode_cause(message.cause),
@@ -206,6 +198,7 @@ def _encode_discovery(message: DiscoveryMessage) -> bytes:
         follows_all=message.follows_all or None,
         reports=_encode_reports(message.reports),
         after_calls=_encode_calls(message.after_calls),
+        former_state=map(_encode_state, message.former),
     ).SerializeToString(deterministic=True)
 
 
@@ -233,6 +226,16 @@ def _decode_discovery(value: bytes) -> DiscoveryMessage:
         wire.follows_all,
         _decode_reports(wire.reports) if wire.HasField("reports") else None,
         _decode_calls(wire.after_calls) if wire.HasField("after_calls") else None,
+        tuple(map(_decode_state, wire.former_state)),
+    )
+
+
+def _encode_state(state: SubscriberState) -> pb.SubscriberState:
+    return pb.SubscriberState(
+        pub_agent_name=state.pub_agent_name,
+        offset=state.offset,
+        retries=state.retries,
+        reports=_encode_reports(state.reports),
     )
 
 
@@ -242,11 +245,16 @@ def _decode_state(wire: pb.SubscriberState) -> SubscriberState:
 
 
 def _encode_reports(reports: ReportStart | None) -> pb.ReportStart | None:
-    return None if reports is None else pb.ReportStart(offset=reports.offset, is_first=reports.is_first or None)
+    return (
+        None
+        if reports is None
+        else pb.ReportStart(offset=reports.offset, is_first=reports.is_first or None, until=reports.until)
+    )
 
 
 def _decode_reports(wire: pb.ReportStart) -> ReportStart:
-    return ReportStart(_offset(wire.offset), wire.is_first)
+    until = _offset(wire.until) if wire.HasField("until") else None
+    return ReportStart(_offset(wire.offset), wire.is_first, until)
 
 
 def _encode_calls(calls: HookCalls | None) -> pb.HookCalls | None:

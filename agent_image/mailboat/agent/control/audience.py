@@ -189,7 +189,9 @@ def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
         is_alive=is_alive,
         after_calls=message.after_calls,
         claims=known.claims,
-        report_starts={one.pub_agent_name: one.reports for one in message.states} | {None: message.reports},
+        report_starts={one.pub_agent_name or None: one.reports for one in message.former}
+        | {one.pub_agent_name: one.reports for one in message.states}
+        | ({} if message.reports is None else {None: message.reports}),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -33,6 +33,7 @@ _BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clo
 _READ: Final = ReadLimits(max_records=500)
 _SHOWN: Final = 80
 _LISTED_RECORDS: Final = 2_000
+_DONE_WHILE_FOLLOWED: Final = frozenset({None, OutcomeReason.STAGED})
 _GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up, and does not say why")
 
 
@@ -137,7 +138,12 @@ class Distributions:
             user_id=message.user_id,
             package_bytes=message.package_length_bytes,
             published_ms=found.record.appended_ms,
-            state=_state({verdict for those in by_outcome.values() for _, verdict in those}),
+            state=_state(
+                verdict.outcome
+                for those in by_outcome.values()
+                for one, verdict in those
+                if one.follows(publisher) or verdict.reason in _DONE_WHILE_FOLLOWED
+            ),
             imported=names[Outcome.IMPORTED],
             waiting=names[Outcome.PENDING],
             removed=names[Outcome.DROPPED],
@@ -239,9 +245,9 @@ def _not_imported(one: Member, verdict: Verdict) -> NotImportedView:
     return NotImportedView(one.name, str(verdict.reason), verdict.golden)
 
 
-def _state(verdicts: Collection[Verdict]) -> str:
-    """Over all subscribers that follow the publisher."""
-    outcomes = {one.outcome for one in verdicts if one.reason is not OutcomeReason.NOT_FOLLOWED}
+def _state(of_subscribers: Iterable[Outcome]) -> str:
+    """Over all subscribers that follow the publisher, and what others are known to have done."""
+    outcomes = set(of_subscribers)
     if Outcome.GIVEN_UP in outcomes:
         return "failed"
     if Outcome.PENDING in outcomes:

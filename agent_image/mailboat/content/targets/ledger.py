@@ -73,7 +73,8 @@ class TargetLedger:
             self._write(_STORE_POSITION, _position_row(position, 0))
             return
         starts = {
-            name or "": None if one is None else [one.offset, one.is_first] for name, one in report_starts.items()
+            name or "": None if one is None else [one.offset, one.is_first, one.until]
+            for name, one in report_starts.items()
         }
         self._write(f"{_STORE_POSITION}, reports = ?", (*_position_row(position, 0), json.dumps(starts)))
 
@@ -83,7 +84,7 @@ class TargetLedger:
         text = self._rows("SELECT reports FROM state")[0][0]
         try:
             return {
-                AgentName(name) if name else None: None if found is None else ReportStart(Offset(found[0]), found[1])
+                AgentName(name) if name else None: None if found is None else ReportStart(*found)
                 for name, found in json.loads(text).items()
             }
         except (ValueError, TypeError, AttributeError, IndexError) as error:

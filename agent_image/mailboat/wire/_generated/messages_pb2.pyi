@@ -332,18 +332,22 @@ class ReportStart(_message.Message):
 
     OFFSET_FIELD_NUMBER: _builtins.int
     IS_FIRST_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     is_first: _builtins.bool
     """no earlier package of that publisher was imported"""
+    until: _builtins.int
+    """packages from here on are not followed; of a publisher that is not followed any more"""
     def __init__(
         self,
         *,
         offset: _builtins.int | None = ...,
         is_first: _builtins.bool | None = ...,
+        until: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_first", b"is_first", "offset", b"offset", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -393,6 +397,7 @@ class DiscoveryMessage(_message.Message):
     FOLLOWS_ALL_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
     AFTER_CALLS_FIELD_NUMBER: _builtins.int
+    FORMER_STATE_FIELD_NUMBER: _builtins.int
     sub_sling_id: _builtins.str
     sub_agent_name: _builtins.str
     state: _builtins.str
@@ -422,6 +427,10 @@ class DiscoveryMessage(_message.Message):
     def after_calls(self) -> Global___HookCalls:
         """of the hook after an import, where some wait or were set aside"""
 
+    @_builtins.property
+    def former_state(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscriberState]:
+        """publishers followed before; without a name: all that no state names"""
+
     def __init__(
         self,
         *,
@@ -442,10 +451,11 @@ class DiscoveryMessage(_message.Message):
         follows_all: _builtins.bool | None = ...,
         reports: Global___ReportStart | None = ...,
         after_calls: Global___HookCalls | None = ...,
+        former_state: _abc.Iterable[Global___SubscriberState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_calls", b"after_calls", "announced_ms", b"announced_ms", "cause", b"cause", "follows_all", b"follows_all", "former_state", b"former_state", "given_up", b"given_up", "is_durable", b"is_durable", "is_ready", b"is_ready", "log_identity", b"log_identity", "next_offset", b"next_offset", "ready_reason", b"ready_reason", "reports", b"reports", "state", b"state", "sub_agent_name", b"sub_agent_name", "sub_sling_id", b"sub_sling_id", "subscriber_configuration", b"subscriber_configuration", "subscriber_state", b"subscriber_state", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
