@@ -285,7 +285,7 @@ class TestDistribution:
         found = room.distribution(AUTHOR, done.package_id)
         assert (found.state, found.imported, found.waiting, found.removed) == (
             "failed",
-            ("importing",),
+            ("importing", "leaving"),
             ("pending",),
             ("dropping",),
         )
@@ -299,7 +299,13 @@ class TestDistribution:
             "foreign": "no-reports",
             "restored": "before-reports",
         }
-        assert room.distribution(AUTHOR, first.package_id).imported == ("dropping", "failing", "importing", "skipping")
+        assert room.distribution(AUTHOR, first.package_id).imported == (
+            "dropping",
+            "failing",
+            "importing",
+            "leaving",
+            "skipping",
+        )
 
     def test_statuses_that_retention_removed_are_never_taken_for_imports(
         self, harbour: Harbour, room: ControlRoom
