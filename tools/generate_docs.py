@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from mailboat.agent.glossary import errors_page
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
+from mailboat.cli.glossary import errors_page
 from mailboat.cli.help_page import argument_name, default_text, value_name
 from mailboat.cli.main import COMMANDS, build_app
 from mailboat.config.pages import configuration_page

@@ -16,11 +16,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import Home, create_home
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, PublisherAgentConfig
+from mailboat.control.service import ControlRoom
 from mailboat.journal.port import Journal, NewRecord
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName

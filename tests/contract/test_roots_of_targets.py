@@ -6,12 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mailboat.agent.snapshots import restore_snapshot, take_snapshot
 from mailboat.clock import SystemClock
 from mailboat.content.locations import TARGET_KINDS, open_target
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.operations.snapshots import restore_snapshot, take_snapshot
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.target_contract import content_of
 from mailboat.testing.trees import a_folder

@@ -16,9 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, recipe_for
 from mailboat.bulk.cutting import Bin, Budget, Cut
 from mailboat.bulk.identity import recipe_fingerprint
@@ -30,6 +27,9 @@ from mailboat.bulk.spark.exchange import CUT_COLUMNS, BuildWork, WorkPlace, cut_
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage, build_work, cut_stage, cut_work
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
+from mailboat.composition.home import Home
+from mailboat.composition.locations import open_source
+from mailboat.composition.workspace import Workspace
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import (
     BlobStoreUnavailableError,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import AppendUncertainError, JournalReplacedError
 from mailboat.journal.port import Edge, NewRecord

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from mailboat.agent.stores import s3_settings
 from mailboat.blobs.s3 import S3BlobStore
 from mailboat.blobs.s3_connection import S3Connection, S3Keys, S3Settings
+from mailboat.composition.stores import s3_settings
 from mailboat.config.storage import S3Config, Secret
 from mailboat.errors import (
     BlobAccessDeniedError,

@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.home import Home, create_home
-from mailboat.agent.inspection import records_of
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
     AgentsConfig,
     Config,
@@ -27,6 +26,7 @@ from mailboat.journal.port import Edge
 from mailboat.model.messages import DiscoveryMessage, Message, PackageStatus, StatusMessage, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.operations.inspection import records_of
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message
 from support.engines import page_source

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mailboat.agent.sweeping import SweepReport, sweep
 from mailboat.failpoints import Failpoint
+from mailboat.maintenance.blob_sweep import SweepReport, sweep
 from mailboat.subscriber.subscription import Until
 from support import upload_scenario
 from support.engines import PACKAGES, Engine, digest_of

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.control.room import ControlRoom
 from mailboat.config.document import PublisherConfig, ThrottleConfig
+from mailboat.control.service import ControlRoom
 from support.control_harbour import Harbour
 
 TESTS = Path(__file__).parents[1]

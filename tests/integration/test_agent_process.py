@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import prepare
-from mailboat.agent.control.archive import JournalArchive
-from mailboat.agent.home import Home
-from mailboat.agent.running import AgentProcess
+from mailboat.agent.process import AgentProcess
 from mailboat.api.client import HttpControl
 from mailboat.clock import Deadline, SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import prepare
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
@@ -24,6 +23,7 @@ from mailboat.config.document import (
     SubscriberConfig,
 )
 from mailboat.config.storage import ConsumptionConfig, ConsumptionPolicy, RetentionConfig
+from mailboat.control.journal_archive import JournalArchive
 from mailboat.http.application import create_app
 from mailboat.http.audit import AuditTrail
 from mailboat.http.ports import ApiPorts
@@ -146,7 +146,7 @@ def test_liveness_watches_every_worker_and_the_log_tells_what_a_stop_waits_for(
         assert "mailboat_sweep_failures_total 0.0" in scraped()
         assert process.stop(process.deadline()) == 0
         assert process.liveness().is_alive
-    lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.running"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "mailboat.agent.process"]
     assert lines[0].startswith("stopping within ")
     assert "mailboat-subscriber-edge" in lines[0]
     assert lines[1].startswith("stopped, with ")

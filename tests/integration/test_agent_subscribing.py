@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mailboat.agent import upkeep
-from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home
-from mailboat.agent.inspection import records_of
-from mailboat.agent.subscribing import SubscriberProcess, Subscription, subscription_of
+from mailboat.agent.subscriber import SubscriberProcess, Subscription, subscription_of
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import (
     Config,
     HooksConfig,
@@ -29,6 +27,7 @@ from mailboat.config.document import (
 )
 from mailboat.errors import MessageUndecodableError
 from mailboat.journal.port import Edge, NewRecord
+from mailboat.maintenance import schedule
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import (
     Action,
@@ -45,6 +44,7 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.operations.inspection import records_of
 from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.running import ImportRun
 from mailboat.subscriber.subscription import Until
@@ -355,7 +355,7 @@ def test_a_process_that_only_subscribes_does_not_sweep_the_shared_store(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(upkeep, "maintain", lambda _, *, is_sweeping=True, **_others: asked.append(is_sweeping))
+    monkeypatch.setattr(schedule, "maintain", lambda _, *, is_sweeping=True, **_others: asked.append(is_sweeping))
     agents.start(edge())
     wait_until(lambda: asked)
     assert asked == [False]

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import prepare
-from mailboat.agent.home import Home
-from mailboat.agent.inspection import records_of
-from mailboat.agent.running import AgentProcess
+from mailboat.agent.process import AgentProcess
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import prepare
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import (
     AgentsConfig,
@@ -30,6 +29,7 @@ from mailboat.config.storage import Secret
 from mailboat.model.messages import Action, TopicRole
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, parse_request
+from mailboat.operations.inspection import records_of
 from mailboat.testing.patience import wait_until
 from mailboat.wire.events import decode_event
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.agent import sweeping
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.stores import open_blobs
-from mailboat.agent.sweeping import References, sweep
-from mailboat.agent.upkeep import maintain
 from mailboat.blobs.sweeping import BlobStoreSharedError
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.stores import open_blobs
+from mailboat.composition.workspace import Workspace
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.journal.port import NewRecord
+from mailboat.maintenance import blob_sweep
+from mailboat.maintenance.blob_sweep import References, sweep
+from mailboat.maintenance.schedule import maintain
 from mailboat.model.identifiers import PackageId, SlingId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.testing.clocks import ManualClock
@@ -97,7 +97,7 @@ def test_an_old_orphan_goes_and_what_a_message_names_stays(home: Home) -> None:
 
 
 def test_while_nothing_is_stored_no_log_is_read_for_it(boat: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "read_references", lambda _: pytest.fail("the log is read"))
+    monkeypatch.setattr(blob_sweep, "read_references", lambda _: pytest.fail("the log is read"))
     with Workspace(Home(boat.home), Later()) as workspace:
         assert sweep(workspace).removed == 0
 
@@ -176,7 +176,7 @@ def test_content_that_is_published_again_while_a_sweep_runs_stays(
             return iter(found)
 
         monkeypatch.setattr(workspace.blobs, "list", list_then_publish)
-        monkeypatch.setattr("mailboat.agent.sweeping._stored_before", lambda _: workspace.clock.now() - GRACE)
+        monkeypatch.setattr("mailboat.maintenance.blob_sweep._stored_before", lambda _: workspace.clock.now() - GRACE)
         report = sweep(workspace)
     assert report.removed == 1
     assert stored(home) == {digest_of(LARGE)}
@@ -327,6 +327,6 @@ def test_a_blob_that_was_young_when_the_log_was_read_stays(boat: Any, monkeypatc
             clock.passed = OLD
             return References()
 
-        monkeypatch.setattr(sweeping, "read_references", read_slowly)
+        monkeypatch.setattr(blob_sweep, "read_references", read_slowly)
         sweep(workspace)
         assert digest_of(LARGE) in {info.digest for info in workspace.blobs.list()}

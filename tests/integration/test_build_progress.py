@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control import build_progress
-from mailboat.agent.control.build_progress import SEARCHED_RECORDS
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import Home, create_home
 from mailboat.cli.main import main
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
+from mailboat.control import build_progress
+from mailboat.control.build_progress import SEARCHED_RECORDS
+from mailboat.control.service import ControlRoom
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import DiscoveryMessage, Message, SubscriberState, TopicRole

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
@@ -19,6 +16,9 @@ from mailboat.bulk.spark.exchange import WorkPlace, cut_of, cut_row
 from mailboat.bulk.spark.pipeline import NEVER_SMALL, SmallBuild, SparkPipeline
 from mailboat.bulk.spark.sink import bins_frame
 from mailboat.bulk.spark.stages import StageRunner
+from mailboat.composition.home import Home
+from mailboat.composition.locations import open_source
+from mailboat.composition.workspace import Workspace
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import Offset

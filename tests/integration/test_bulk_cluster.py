@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.clock import Deadline, SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import PackageMessage
 from mailboat.wire.messages import decode_message

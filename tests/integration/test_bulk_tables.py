@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.bulk.spark.source import NODE_COLUMNS
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.differences import keyed_digests
 from mailboat.content.keys import path_of
 from mailboat.content.sources.folder import FolderSource

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.reports import BuildReport
 from mailboat.bulk.running import BuildOrder, BuildRun
 from mailboat.cli.bulk import parse_size
 from mailboat.cli.bulk_progress import BulkProgress, progress_bar
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import BuildId
 from mailboat.model.paths import ROOT

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.cli.completion import subscriber_names
+from mailboat.composition.home import Home, KnownSubscriber
 from mailboat.model.identifiers import AgentName
 
 

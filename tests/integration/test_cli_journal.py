@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent import upkeep
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.upkeep import maintain
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import StorageFullError
 from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.maintenance import schedule
+from mailboat.maintenance.schedule import maintain
 from mailboat.model.messages import TopicRole
 
 
@@ -238,7 +238,7 @@ def test_a_subscriber_that_can_not_apply_the_retention_goes_on(full: Any, monkey
         asked.append(workspace)
         raise StorageFullError("no space is left")
 
-    monkeypatch.setattr(upkeep, "maintain", refuse)
+    monkeypatch.setattr(schedule, "maintain", refuse)
     full.do("subscribe", "web", "--until", "caught-up")
     assert len(asked) == 1
     assert full.json("status")["subscribers"][0]["next_offset"] == 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home, configured_home
+from mailboat.composition.home import Home, configured_home
+from mailboat.composition.workspace import Workspace, prepare
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker
 
@@ -230,7 +230,7 @@ def test_an_interrupted_measurement_removes_its_topic(either: Any, monkeypatch: 
         made.extend(bench._journal.topics())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mailboat.agent.journal_bench._Bench.run", interrupt)
+    monkeypatch.setattr("mailboat.operations.journal_bench._Bench.run", interrupt)
     assert either.run("journal", "bench").code == 130
     assert any("mailboat-bench-" in one for one in made)
     with Workspace(Home(either.home)) as workspace:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.retaining import retention_worker
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
+from mailboat.maintenance.retention import retention_worker
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 
 

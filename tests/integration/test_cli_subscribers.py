@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import DiscoveryMessage, SubscriberState, TopicRole

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent import snapshots
-from mailboat.agent.snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
 from mailboat.cli.main import main
 from mailboat.clock import SystemClock
 from mailboat.content.locations import open_source, open_target
@@ -41,6 +39,8 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest
+from mailboat.operations import snapshots
+from mailboat.operations.snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.memory_content import MemorySource
 from support.engines import TARGET_KINDS, Engine, digest_of, memory_engine

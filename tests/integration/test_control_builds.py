@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.agent.control.room import ControlRoom
 from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.control.service import ControlRoom
 from mailboat.errors import BuildMissingError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.messages import Action, BulkPart, PackageMessage, ReportStart, TopicRole

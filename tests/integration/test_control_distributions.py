@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mailboat.agent.control.distributions import Distributions
-from mailboat.agent.control.room import ControlRoom
 from mailboat.api.records import DistributionView
 from mailboat.config.document import (
     ThrottleConfig,
 )
+from mailboat.control.distributions import Distributions
+from mailboat.control.service import ControlRoom
 from mailboat.errors import (
     AgentMissingError,
     DistributionMissingError,
@@ -348,7 +348,7 @@ class TestDistribution:
         threading.Event().wait(0.002)  # its id is of a later millisecond
         (done,) = publish(room)
         append_noise()
-        monkeypatch.setattr("mailboat.agent.control.distributions._BUILDING_MS", 0)
+        monkeypatch.setattr("mailboat.control.distributions._BUILDING_MS", 0)
         read = count_records(monkeypatch)
         assert harbour.room().distribution(AUTHOR, done.package_id).offset == 12_000
         assert read["package"] <= 11_000

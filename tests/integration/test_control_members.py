@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.control.audience import audience_of, members_below, position_findings
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import Home, KnownSubscriber
 from mailboat.api.records import SubscriberStatusView
+from mailboat.composition.home import Home, KnownSubscriber
+from mailboat.composition.workspace import Workspace
+from mailboat.control.service import ControlRoom
+from mailboat.control.subscriber_directory import audience_of, members_below, position_findings
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.requests import parse_request

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
-from mailboat.agent.control.room import ControlRoom
+from mailboat.control.service import ControlRoom
 from mailboat.errors import (
     AgentMissingError,
     CommandMissingError,
@@ -189,7 +189,7 @@ class TestClear:
     def test_what_was_published_a_moment_ago_is_cleared_too(
         self, harbour: Harbour, log_is_read: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mailboat.agent.control.room._PATIENCE_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", PATIENCE_SECONDS)
         room = harbour.room(is_running=True)
         wait_until(lambda: bool(room.status().subscribers))
         publish(room)
@@ -203,7 +203,7 @@ class TestClear:
     def test_nothing_is_cleared_while_the_end_of_the_log_can_not_be_seen(
         self, harbour: Harbour, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mailboat.agent.control.room._PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr("mailboat.control.service._PATIENCE_SECONDS", 0.1)
         room = harbour.room(is_running=True)
         wait_until(lambda: bool(room.status().subscribers))
         publish(room)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import create_home
-from mailboat.agent.inspection import readable, records_of
 from mailboat.clock import SystemClock
+from mailboat.composition.home import create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config, PublisherAgentConfig
 from mailboat.config.storage import JournalConfig, KafkaConfig
+from mailboat.control.service import ControlRoom
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import (
@@ -29,6 +28,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
+from mailboat.operations.inspection import readable, records_of
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.wire.messages import encode_message
 

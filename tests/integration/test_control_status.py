@@ -6,13 +6,13 @@ import threading
 from dataclasses import replace
 
 import pytest
-from mailboat.agent.control.room import ControlRoom
 from mailboat.api.records import SubscriberStatusView
 from mailboat.clock import Deadline, SystemClock
 from mailboat.config.document import (
     PublisherConfig,
     Transfer,
 )
+from mailboat.control.service import ControlRoom
 from mailboat.discovery.topology import MAX_SUBSCRIBERS
 from mailboat.errors import (
     JournalUnavailableError,

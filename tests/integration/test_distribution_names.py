@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import create_home
 from mailboat.api.records import DistributionView
+from mailboat.composition.home import create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
+from mailboat.control.service import ControlRoom
 from mailboat.errors import DistributionMissingError
 from mailboat.model.requests import parse_request
 

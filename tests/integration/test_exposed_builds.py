@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mailboat.agent.snapshots import restore_snapshot, take_snapshot
 from mailboat.cli.progress_line import progress_text
 from mailboat.cli.subscriber_run import progress_document
 from mailboat.content.port import Target
@@ -18,6 +17,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandMessage
+from mailboat.operations.snapshots import restore_snapshot, take_snapshot
 from mailboat.subscriber.progress import SubscriberStatistics
 from mailboat.subscriber.settings import ExposureSettings
 from mailboat.subscriber.subscription import Until

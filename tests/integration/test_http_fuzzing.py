@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
-from mailboat.agent.composition import prepare
-from mailboat.agent.home import Home
-from mailboat.agent.running import AgentProcess
+from mailboat.agent.process import AgentProcess
 from mailboat.api.client import HttpControl
 from mailboat.api.records import CauseView
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import prepare
 from mailboat.config.document import AgentsConfig, Config, HttpConfig, PublisherAgentConfig, SubscriberAgentConfig
 from mailboat.http.application import api_description
 from mailboat.http.description import operations

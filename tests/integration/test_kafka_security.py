@@ -25,10 +25,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from mailboat.agent.composition import prepare
-from mailboat.agent.home import Home
-from mailboat.agent.running import AgentProcess
+from mailboat.agent.process import AgentProcess
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import prepare
 from mailboat.config.decoding import decode_config
 from mailboat.errors import (
     JournalAccessDeniedError,

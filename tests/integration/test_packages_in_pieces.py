@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.inspection import summary_of, verify_journal
 from mailboat.clock import SystemClock
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import JournalAccessDeniedError, MailboatError, SourceChangedError, TopicMissingError
@@ -19,6 +18,7 @@ from mailboat.model.messages import PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import add_request
+from mailboat.operations.inspection import summary_of, verify_journal
 from mailboat.publisher.pieces import PieceSettings
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts

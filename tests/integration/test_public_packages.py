@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise, package_limits, package_registry
-from mailboat.agent.home import create_home
-from mailboat.agent.locations import open_source
-from mailboat.agent.package_files import PackageFiles
-from mailboat.agent.subscribing import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.clock import SystemClock
+from mailboat.composition.home import create_home
+from mailboat.composition.locations import open_source
+from mailboat.composition.workspace import Workspace, initialise, package_limits, package_registry
 from mailboat.config.document import (
     Config,
     LimitsConfig,
@@ -35,6 +34,7 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
 from mailboat.model.requests import DistributionRequest
+from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
 from mailboat.subscriber.subscription import Until
 

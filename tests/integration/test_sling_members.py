@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import create_home
-from mailboat.agent.inspection import decode_record, readable, records_of
-from mailboat.agent.subscribing import SubscriberProcess, subscription_of
+from mailboat.agent.subscriber import SubscriberProcess, subscription_of
 from mailboat.clock import Deadline, SystemClock
+from mailboat.composition.home import create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
     Config,
     PackageType,
@@ -33,6 +31,7 @@ from mailboat.config.document import (
 )
 from mailboat.config.storage import JournalConfig, KafkaConfig
 from mailboat.content.sources.folder import FolderSource
+from mailboat.control.service import ControlRoom
 from mailboat.errors import LimitExceededError
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
@@ -61,6 +60,7 @@ from mailboat.model.pieces import PieceMessage
 from mailboat.model.positions import LogIdentity
 from mailboat.model.registrations import RegistryMessage
 from mailboat.model.requests import DistributionRequest, add_request
+from mailboat.operations.inspection import decode_record, readable, records_of
 from mailboat.subscriber.subscription import Until
 from mailboat.testing.patience import PATIENCE_SECONDS
 from mailboat.wire.events import encode_event

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from mailboat.agent.composition import initialise
-from mailboat.agent.home import create_home
+from mailboat.composition.home import create_home
+from mailboat.composition.workspace import initialise
 from mailboat.config.document import Config, PackageType, PublisherConfig, Transfer
 from mailboat.config.storage import JournalConfig, KafkaConfig
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.stored_snapshots import store_snapshot
-from mailboat.agent.sweeping import sweep
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import open_source
+from mailboat.maintenance.blob_sweep import sweep
+from mailboat.operations.stored_snapshots import store_snapshot
 from mailboat.testing.clocks import ManualClock
 from support.engines import digest_of
 from support.s3_server import ADMIN, S3Server

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 import yaml
-from mailboat.agent import upkeep
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.inspection import records_of
-from mailboat.agent.retaining import is_head_moved, retention_keeper, retention_worker
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import JournalUnavailableError
 from mailboat.journal.port import NewRecord
+from mailboat.maintenance import schedule
+from mailboat.maintenance.retention import is_head_moved, retention_keeper, retention_worker
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import PackageMessage, TopicRole
 from mailboat.model.pieces import PieceMessage, PieceRun, parse_run
+from mailboat.operations.inspection import records_of
 from mailboat.retention.borders import whole_package_border
 from mailboat.retention.keeping import RetentionFigures
 from mailboat.retention.plan import Reason
@@ -125,9 +125,9 @@ def test_age_takes_no_part_of_a_package(chunked: tuple[Any, int]) -> None:
         clock.advance(1800)
         workspace.journal.append(workspace.package_topic, [NewRecord(moved, values[-2].headers), values[-1]])
         clock.advance(7 * DAY - 600)
-        assert upkeep.remove_expired(workspace) == 1  # the small one before it
+        assert schedule.remove_expired(workspace) == 1  # the small one before it
         clock.advance(7 * DAY)
-        assert upkeep.remove_expired(workspace) == last
+        assert schedule.remove_expired(workspace) == last
 
 
 def moved_run(value: bytes, by: int) -> bytes:

@@ -13,13 +13,18 @@ CLOCKS = {"agent_image/mailboat/clock.py", "agent_image/mailboat/testing/clocks.
 OPERATOR_SHELL = re.compile(r"operator/mailboat_operator/\w+\.py")
 """What acts and observes for the operator may ask for the time; kinds, plans and manifests below it are told."""
 
-ROOTS = ("agent_image/mailboat/agent/", "agent_image/mailboat/cli/")
+ROOTS = (
+    "agent_image/mailboat/agent/",
+    "agent_image/mailboat/cli/",
+    "agent_image/mailboat/composition/",
+    "agent_image/mailboat/control/",
+)
 """Composition: where clocks, generators and settings are made, to be passed on."""
 
 TESTING = "agent_image/mailboat/testing/"
 """Suites poll with a deadline of real time."""
 
-ENVIRONMENT = {"agent_image/mailboat/agent/settings.py", "operator/mailboat_operator/settings.py"}
+ENVIRONMENT = {"agent_image/mailboat/composition/settings.py", "operator/mailboat_operator/settings.py"}
 """The only modules that read the environment; the command line's options may name variables to their framework."""
 
 MUTATORS = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popitem", "remove", "discard", "clear"}

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.control.room import ControlRoom
-from mailboat.agent.home import create_home
-from mailboat.agent.inspection import records_of
 from mailboat.api.records import DistributionView, QueueView, SubscriberStatusView
 from mailboat.clock import SystemClock
+from mailboat.composition.home import create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import (
     Config,
     PublisherAgentConfig,
     PublisherConfig,
 )
+from mailboat.control.service import ControlRoom
 from mailboat.journal.port import NewRecord
 from mailboat.journal.sqlite_reader import SqliteReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId
@@ -43,6 +42,7 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.requests import parse_request
+from mailboat.operations.inspection import records_of
 from mailboat.queues.claims import SETTLING_SECONDS
 from mailboat.wire.messages import decode_message, encode_message
 

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mailboat.agent.control.archive import MessageView, TopicView
-from mailboat.agent.control.page_tokens import page_of
 from mailboat.agent.health import LivenessView, ReadinessView
 from mailboat.api.records import (
     BuildView,
@@ -34,6 +32,8 @@ from mailboat.api.records import (
     StatusView,
     SubscriberStatusView,
 )
+from mailboat.control.journal_archive import MessageView, TopicView
+from mailboat.control.page_tokens import page_of
 from mailboat.errors import (
     AgentMissingError,
     BuildMissingError,

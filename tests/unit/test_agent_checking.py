@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.checking import check_config, problems_of, shown_document, warnings_of
-from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home, configured_home, note_configuration
+from mailboat.composition.home import Home, configured_home, note_configuration
+from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.decoding import ConfigInvalidError, decode_config
 from mailboat.errors import JournalMissingError
+from mailboat.operations.configuration_check import check_config, problems_of, shown_document, warnings_of
 
 EDGE = {"name": "edge-1", "target": "files:edge-1"}
 

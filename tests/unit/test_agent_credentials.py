@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mailboat.agent.credentials import read_secret
+from mailboat.composition.credentials import read_secret
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.storage import Secret
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mailboat.agent.home import (
+from mailboat.composition.home import (
     Home,
     HomeExistsError,
     HomeMissingError,
@@ -22,7 +22,7 @@ from mailboat.agent.home import (
     parse_config,
     write_text,
 )
-from mailboat.agent.locations import PlaceUnusableError
+from mailboat.composition.locations import PlaceUnusableError
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import TopicRetentionConfig

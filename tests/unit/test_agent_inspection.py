@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mailboat.agent.composition import CodecsOnDemand, codec_names, package_registry
-from mailboat.agent.inspection import summary_of
+from mailboat.composition.workspace import CodecsOnDemand, codec_names, package_registry
 from mailboat.config.document import Config
 from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId
 from mailboat.model.messages import (
@@ -25,6 +24,7 @@ from mailboat.model.messages import (
     SubscriberState,
 )
 from mailboat.model.paths import NodePath
+from mailboat.operations.inspection import summary_of
 
 SLING = SlingId("0" * 36)
 WEB = AgentName("web")

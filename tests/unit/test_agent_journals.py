@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.home import Home
-from mailboat.agent.journals import ClientMissingError, kafka_settings, open_journal, topic_settings
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home
+from mailboat.composition.journals import ClientMissingError, kafka_settings, open_journal, topic_settings
 from mailboat.config.decoding import decode_config
 from mailboat.config.storage import KafkaConfig, RetentionConfig
 from mailboat.errors import UsageError

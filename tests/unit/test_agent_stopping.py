@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mailboat.agent import retaining, upkeep
-from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home
-from mailboat.agent.retaining import retention_worker
-from mailboat.agent.running import AgentProcess
-from mailboat.agent.upkeep import maintenance_worker
+from mailboat.agent.process import AgentProcess
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import AgentsConfig, Config, PublisherAgentConfig, SubscriberConfig
 from mailboat.journal.memory import MemoryJournal
 from mailboat.journal.port import NewRecord, TopicSettings
+from mailboat.maintenance import retention, schedule
+from mailboat.maintenance.retention import retention_worker
+from mailboat.maintenance.schedule import maintenance_worker
 from mailboat.model.identifiers import TopicName
 from mailboat.retention.keeping import RetentionFigures, RetentionKeeper, RetentionSettings, TurnBrokenOffError
 from mailboat.retention.plan import ConsumptionBounds
@@ -64,8 +64,8 @@ def process(tmp_path: Path) -> Iterator[AgentProcess]:
 def test_from_the_signal_to_the_end_it_takes_no_longer_than_was_given(
     process: AgentProcess, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "maintain", stuck)
-    monkeypatch.setattr(retaining, "retention_keeper", lambda *_, **__: Keeper(stuck))
+    monkeypatch.setattr(schedule, "maintain", stuck)
+    monkeypatch.setattr(retention, "retention_keeper", lambda *_, **__: Keeper(stuck))
     process._upkeep.append(retention_worker(process.workspace))
     for worker in process._upkeep:
         worker.start()
@@ -117,7 +117,7 @@ def test_a_defect_does_not_end_the_upkeep_for_good(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     done, workspace = threading.Event(), Workplace()
-    monkeypatch.setattr(upkeep, "maintain", failing_once(done))
+    monkeypatch.setattr(schedule, "maintain", failing_once(done))
     maintainer = maintenance_worker(workspace)  # type: ignore[arg-type]  # it needs no more of it
     maintainer.begin()
     assert done.wait(PATIENCE_SECONDS)
@@ -130,7 +130,7 @@ def test_a_defect_does_not_end_retention_for_good(
 ) -> None:
     done = threading.Event()
     workspace = Workspace(Home(tmp_path / "home", Config()), SkippingClock())
-    monkeypatch.setattr(retaining, "retention_keeper", lambda *_, **__: Keeper(failing_once(done)))
+    monkeypatch.setattr(retention, "retention_keeper", lambda *_, **__: Keeper(failing_once(done)))
     worker = retention_worker(workspace)
     worker.start()
     assert done.wait(PATIENCE_SECONDS)

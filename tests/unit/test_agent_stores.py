@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboat.agent.home import Home, create_home
-from mailboat.agent.journals import ClientMissingError
-from mailboat.agent.stores import open_blobs, s3_settings
 from mailboat.blobs.directory import DirectoryBlobStore
 from mailboat.blobs.s3_connection import new_client
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.journals import ClientMissingError
+from mailboat.composition.stores import open_blobs, s3_settings
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import Config
 from mailboat.config.storage import BlobsConfig, S3Config, Secret

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mailboat.agent import sweeping, upkeep
-from mailboat.agent.composition import Workspace, prepare
-from mailboat.agent.home import Home
-from mailboat.agent.sweeping import SweepReport, TargetSweep
-from mailboat.agent.upkeep import UpkeepFigures, maintain, sweep_closed_target
 from mailboat.blobs.sweeping import Fate, new_figures
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace, prepare
 from mailboat.config.document import Config
 from mailboat.errors import JournalUnavailableError
+from mailboat.maintenance import blob_sweep, schedule
+from mailboat.maintenance.blob_sweep import SweepReport, TargetSweep
+from mailboat.maintenance.schedule import UpkeepFigures, maintain, sweep_closed_target
 from mailboat.model.identifiers import AgentName
 from mailboat.testing.clocks import ManualClock
 
@@ -58,7 +58,7 @@ def test_a_sweep_comes_once_a_day_and_after_a_failure_within_the_hour(
         except JournalUnavailableError:
             return
 
-    monkeypatch.setattr(sweeping, "sweep", sweep)
+    monkeypatch.setattr(blob_sweep, "sweep", sweep)
     with workspace:
         assert hours_of(workspace, look, tried) == [0, 1, 2, 3, 27]
     assert (figures.sweeps, figures.swept_blobs, figures.abandoned_uploads) == (2, 6, 2)
@@ -69,8 +69,8 @@ def test_a_process_that_only_subscribes_removes_nothing_from_the_shared_store(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept: list[int] = []
-    monkeypatch.setattr(sweeping, "sweep", lambda _: swept.append(1))
-    monkeypatch.setattr(upkeep, "remove_expired", lambda _: 0)
+    monkeypatch.setattr(blob_sweep, "sweep", lambda _: swept.append(1))
+    monkeypatch.setattr(schedule, "remove_expired", lambda _: 0)
     with workspace:
         assert hours_of(workspace, lambda: maintain(workspace, is_sweeping=False), swept) == []
 
@@ -84,6 +84,6 @@ def test_a_target_that_was_busy_is_swept_when_it_is_closed_an_hour_later(
         tried.append(1)
         return TargetSweep(name, target, 0, "TargetBusy" if len(tried) == 1 else None)
 
-    monkeypatch.setattr(sweeping, "sweep_target", sweep_target)
+    monkeypatch.setattr(blob_sweep, "sweep_target", sweep_target)
     with workspace:
         assert hours_of(workspace, lambda: sweep_closed_target(workspace, EDGE, "sqlite:edge.db"), tried) == [0, 1, 25]

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.blobs.memory import MemoryBlobStore
 from mailboat.bulk import fencing
 from mailboat.bulk.assembly import BuildWish
@@ -25,6 +23,8 @@ from mailboat.bulk.library import Build, BuildState, Library
 from mailboat.bulk.manifest import ManifestDamagedError
 from mailboat.bulk.records import Problem, Recipe
 from mailboat.bulk.running import BuildOrder
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.keys import ROOT_KEY
 from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PermanentError

@@ -8,8 +8,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.bulk.assembly import BuildWish, recipe_for
 from mailboat.bulk.cutting import Bin, BinKind
 from mailboat.bulk.records import Problem
@@ -26,6 +24,8 @@ from mailboat.bulk.spark.pipeline import (
     SparkPipeline,
 )
 from mailboat.bulk.spark.stages import Gathered, StageRunner
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import MailboatError, StorageFullError
 from mailboat.model.paths import ROOT, NodePath
 from support.engines import write_site

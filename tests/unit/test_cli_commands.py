@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer
 from mailboat import __version__
-from mailboat.agent.glossary import errors_page, explanations
 from mailboat.cli.examples import EXAMPLES
 from mailboat.cli.failures import EXIT_CODES
+from mailboat.cli.glossary import errors_page, explanations
 from mailboat.cli.help_page import TOPICS
 from mailboat.cli.main import COMMANDS, build_app, main, named_command
 

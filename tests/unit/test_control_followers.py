@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from mailboat.agent.control.followers import Followers
 from mailboat.clock import Deadline, SystemClock
+from mailboat.control.followers import Followers
 from mailboat.testing.patience import LONG_WAIT_SECONDS, PATIENCE_SECONDS
 
 

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.agent.control.archive import message_view
-from mailboat.agent.glossary import explanations
 from mailboat.api.client import HttpControl
 from mailboat.api.problems import Problem, error_of, plain_problem, problem_of, read_problem, status_of
+from mailboat.cli.glossary import explanations
 from mailboat.config.document import HttpConfig
+from mailboat.control.journal_archive import message_view
 from mailboat.errors import (
     AgentDefectError,
     JournalUnavailableError,

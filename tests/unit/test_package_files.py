@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from mailboat.agent.package_files import PackageFiles
 from mailboat.content.port import Source
 from mailboat.content.sources.folder import FolderSource
 from mailboat.content.watched import WatchedSource
@@ -15,6 +14,7 @@ from mailboat.errors import UsageError
 from mailboat.model.filters import ImportMode
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.properties import format_properties
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source, open_checkout_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailboat.agent.control.page_tokens import page_of
+from mailboat.control.page_tokens import page_of
 from mailboat.errors import UsageError
 
 ITEMS = st.sets(st.tuples(st.text(st.characters(exclude_categories=("Cs",)), max_size=5), st.integers(0, 9)))

@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 
 import pytest
-from mailboat.agent.control.answers import CommandAnswers
-from mailboat.agent.control.news import News
+from mailboat.control.command_answers import CommandAnswers
+from mailboat.control.news import News
 from mailboat.model.identifiers import AgentName, Offset, SlingId
 from mailboat.model.messages import CommandResult, CommandState, CommandVerb, PingMessage
 from mailboat.queues.names import QueueName

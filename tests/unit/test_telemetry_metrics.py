@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailboat.agent.upkeep import UpkeepFigures
 from mailboat.blobs.sweeping import Fate
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.journal.port import Record
+from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics

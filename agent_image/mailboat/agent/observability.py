@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.credentials import read_secret
-from mailboat.agent.upkeep import UpkeepFigures
 from mailboat.api.records import QueueView, SubscriberStatusView
-from mailboat.clock import Deadline
+from mailboat.clock import Clock, Deadline
+from mailboat.composition.credentials import read_secret
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.failpoints import NoFailpoints
+from mailboat.maintenance.schedule import UpkeepFigures
 from mailboat.model.identifiers import parse_agent_name
 from mailboat.model.messages import TopicRole
 from mailboat.publisher.distributed_memory import EventMemory
@@ -35,8 +35,10 @@ from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.tracing import NoTracer, Tracer
 
 if TYPE_CHECKING:
-    from mailboat.agent.composition import Workspace
     from mailboat.api.control import Control
+    from mailboat.composition.home import Home
+    from mailboat.composition.workspace import Workspace
+    from mailboat.journal.port import Journal
     from mailboat.subscriber.processors import Processors
     from mailboat.subscriber.progress import SubscriberStatistics
     from mailboat.workers import Worker
@@ -51,10 +53,11 @@ class Observability:
         tracer: Records spans.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, home: Home, clock: Clock) -> None:
         """Nothing is started. Raises: ConfigInvalidError when traces are wanted and can't be sent."""
-        self._workspace = workspace
-        self._metrics = AgentMetrics(workspace.clock)
+        self._home = home
+        self._clock = clock
+        self._metrics = AgentMetrics(clock)
         self._publishers: dict[str, PublisherMetrics] = {}
         self._running: list[DistributedNotifier | Webhook] = []
         self._opened = ExitStack()
@@ -83,7 +86,7 @@ class Observability:
 
     def measured(self, processors: Processors, meter: SubscriberMetrics) -> Processors:
         """The same hooks, with the time that they take measured."""
-        return measured(processors, meter, self._workspace.clock)
+        return measured(processors, meter, self._clock)
 
     def publisher_meter(self, name: str) -> PublisherMetrics:
         """The meter of a publisher, the same one each time."""
@@ -97,15 +100,15 @@ class Observability:
         if retention is not None:
             self._upkeep.retention_failures = lambda: retention.failures
 
-    def start(self, control: Control) -> None:
+    def start(self, control: Control, workspace: Workspace) -> None:
         """Raise the events of the configured publishers, and tell scrapers what the control room sees.
 
         Raises: ConfigInvalidError for the webhook; the journal's errors, and those of the publishers' states.
         """
-        names = tuple(one.name for one in self._workspace.home.config.agents.publishers)
+        names = tuple(one.name for one in self._home.config.agents.publishers)
         for name in names:
-            self._start_events(name)
-        self._metrics.watch(lambda: fleet_figures(control, self._workspace, names))
+            self._start_events(name, workspace)
+        self._metrics.watch(lambda: fleet_figures(control, self._clock, names))
 
     def stop(self, deadline: Deadline) -> None:
         """End the threads within the deadline; the last spans are sent, if there is time."""
@@ -114,8 +117,8 @@ class Observability:
         self._running.clear()
         self._opened.close()
 
-    def _start_events(self, name: str) -> None:
-        workspace, meter = self._workspace, self.publisher_meter(name)
+    def _start_events(self, name: str, workspace: Workspace) -> None:
+        meter = self.publisher_meter(name)
         memory = EventMemory(workspace.home.publishers_path / f"{name}.db")
         self._opened.callback(memory.close)
         settings = EventSettings(
@@ -126,7 +129,7 @@ class Observability:
             workspace.topic(TopicRole.EVENT),
             workspace.home.config.events.silent_seconds,
         )
-        webhook = self._webhook(settings, memory)
+        webhook = self._webhook(settings, memory, workspace.journal)
         if webhook is not None:
             meter.webhook = lambda: webhook.statistics
             webhook.start()  # before the first event is raised: it posts what comes from now on
@@ -138,16 +141,16 @@ class Observability:
         notifier.start()
         self._running.append(notifier)
 
-    def _webhook(self, events: EventSettings, memory: EventMemory) -> Webhook | None:
-        config, home = self._workspace.home.config.events.webhook, self._workspace.home
+    def _webhook(self, events: EventSettings, memory: EventMemory, journal: Journal) -> Webhook | None:
+        config, home = self._home.config.events.webhook, self._home
         if config is None:
             return None
         token = None if config.token is None else read_secret(config.token, "events.webhook.token", home.path)
         settings = WebhookSettings(events.publisher, config.url, token, config.timeout_seconds, events.event_topic)
-        return Webhook(settings, WebhookPorts(self._workspace.journal, memory, self._workspace.clock))
+        return Webhook(settings, WebhookPorts(journal, memory, self._clock))
 
     def _open_tracer(self) -> Tracer:
-        endpoint = self._workspace.home.config.tracing.otlp_endpoint
+        endpoint = self._home.config.tracing.otlp_endpoint
         if endpoint is None:
             return NoTracer()
         try:
@@ -163,10 +166,10 @@ class Observability:
         return tracer
 
 
-def fleet_figures(control: Control, workspace: Workspace, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:
+def fleet_figures(control: Control, clock: Clock, publishers: tuple[str, ...]) -> Iterator[FleetFigures]:
     """What each of the publishers sees, from the answers of the control port. Raises: as `Control.status`."""
     status = control.status()
-    now_ms = int(workspace.clock.now().timestamp() * 1000)
+    now_ms = int(clock.now().timestamp() * 1000)
     delays = {one.name: one.delay_seconds for one in status.publishers}
     for name in publishers:
         queues = control.queues(name)

@@ -18,7 +18,7 @@ from mailboat.clock import Clock
 from mailboat.errors import BlobStoreUnavailableError, JournalUnavailableError
 
 if TYPE_CHECKING:
-    from mailboat.agent.running import AgentProcess
+    from mailboat.agent.process import AgentProcess
     from mailboat.config.document import AgentsConfig
 
 _LOG: Final = logging.getLogger(__name__)

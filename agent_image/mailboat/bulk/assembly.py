@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mailboat.agent.composition import Workspace, are_pieces_cut, package_type_of
-from mailboat.agent.locations import absolute_source, open_source
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.fencing import this_driver
 from mailboat.bulk.listing import outermost
 from mailboat.bulk.records import Recipe
 from mailboat.bulk.reports import Progress, SilentProgress
 from mailboat.bulk.running import BuildStages, DriverPorts
+from mailboat.composition.locations import absolute_source, open_source
+from mailboat.composition.workspace import Workspace, are_pieces_cut, package_type_of
 from mailboat.config.document import Transfer
 from mailboat.content.port import Source
 from mailboat.errors import UsageError

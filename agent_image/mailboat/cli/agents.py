@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mailboat.agent.health import AgentView
-    from mailboat.agent.home import Home
-    from mailboat.agent.running import AgentProcess
+    from mailboat.agent.process import AgentProcess
     from mailboat.agent.startup import Startup
+    from mailboat.composition.home import Home
     from mailboat.config.document import AgentsConfig, HttpConfig
     from mailboat.http.server import HttpServer
 
@@ -102,9 +102,9 @@ def run(
 
 def _started(startup: Startup, home: Home, config: Path | None, opened: ExitStack) -> AgentProcess | None:
     """The process, closed with `opened`; None if a signal came first. Probes are answered while it has to wait."""
-    from mailboat.agent.composition import prepare
-    from mailboat.agent.home import note_configuration
-    from mailboat.agent.running import AgentProcess
+    from mailboat.agent.process import AgentProcess
+    from mailboat.composition.home import note_configuration
+    from mailboat.composition.workspace import prepare
     from mailboat.http.serving import probes_during
 
     def attempt() -> AgentProcess:

@@ -13,9 +13,9 @@ from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, cou
 from mailboat.cli.session import Session
 
 if TYPE_CHECKING:
-    from mailboat.agent.sweeping import SweepReport, TargetSweep
     from mailboat.blobs.port import BlobInfo
     from mailboat.blobs.sweeping import Fate
+    from mailboat.maintenance.blob_sweep import SweepReport, TargetSweep
 
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
 
@@ -35,8 +35,8 @@ def list_blobs(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of blobs.")] = None,
 ) -> None:
     """List blobs: digest, size, when they were stored or renewed, what a sweep would do with them."""
-    from mailboat.agent.sweeping import blobs_with_fates
     from mailboat.blobs.sweeping import Fate
+    from mailboat.maintenance.blob_sweep import blobs_with_fates
 
     with session.workspace() as workspace:
         found = blobs_with_fates(workspace)
@@ -81,8 +81,8 @@ def sweep(
 
     Also those of targets that no node names. A publisher may be storing at the same time: what it needs stays.
     """
-    from mailboat.agent.sweeping import sweep as sweep_store
-    from mailboat.agent.sweeping import sweep_targets
+    from mailboat.maintenance.blob_sweep import sweep as sweep_store
+    from mailboat.maintenance.blob_sweep import sweep_targets
 
     with session.workspace() as workspace:
         if forget_journal is not None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from mailboat.agent.settings import variable
 from mailboat.cli.bulk_progress import BulkProgress
 from mailboat.cli.bulk_reports import build_report, differences_report, plan_report, status_report
 from mailboat.cli.declaring import PublisherOption, command, remote_command
@@ -19,16 +18,17 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.publishing import SourceArgument, content_paths
 from mailboat.cli.rendering import Report
 from mailboat.cli.session import Session
+from mailboat.composition.settings import variable
 from mailboat.errors import UsageError
 from mailboat.model.identifiers import FileIdentity
 from mailboat.model.paths import ROOT, NodePath
 
 if TYPE_CHECKING:
-    from mailboat.agent.composition import Workspace
     from mailboat.bulk.cutting import Budget
     from mailboat.bulk.library import Build
     from mailboat.bulk.records import Problem
     from mailboat.bulk.spark.stages import StageRunner
+    from mailboat.composition.workspace import Workspace
 
 LEFT_OUT_EXIT_CODE: Final = 1
 """Built and published, but not all: what could not be read is named, and nobody takes it for removed."""
@@ -108,9 +108,9 @@ def register(app: typer.Typer) -> None:
 @command
 def plan(session: Session, cutting: Cutting, source: SourceArgument, paths: RootsArgument = None) -> None:
     """Show how a tree would be cut into packages. Needs no Spark, reads no content, changes nothing."""
-    from mailboat.agent.locations import open_source
     from mailboat.bulk.listing import cut_whole, outermost
     from mailboat.bulk.plan import NameCollisions, plan_of
+    from mailboat.composition.locations import open_source
 
     collisions = NameCollisions()
     with closing(open_source(source, identity=cutting.file_identity)) as opened:
@@ -187,8 +187,8 @@ def verify(
     ] = None,
 ) -> None:
     """Compare targets with a source node by node, on Spark. Exit code 1 when they differ."""
-    from mailboat.agent.locations import absolute_source
     from mailboat.bulk.listing import outermost
+    from mailboat.composition.locations import absolute_source
 
     with _spark_installed():
         from mailboat.bulk.spark.verification import Comparison, find_differences
@@ -245,8 +245,8 @@ def _unfinished(session: Session) -> Sequence[Build]:
 @contextmanager
 def _workspace(session: Session, into: Path | None) -> Iterator[Workspace]:
     """What is published with: the session's home, another one, or a configuration with its state in the home."""
-    from mailboat.agent.composition import Workspace, prepare
-    from mailboat.agent.home import Home, configured_home
+    from mailboat.composition.home import Home, configured_home
+    from mailboat.composition.workspace import Workspace, prepare
 
     if into is not None and into.is_file():
         home = configured_home(into, session.home_path if session.is_home_given else None)
@@ -295,7 +295,7 @@ def _setting_of(text: str) -> tuple[str, str]:
 
 def _roots_of(source: str, paths: Sequence[str] | None) -> tuple[NodePath, ...]:
     """What is meant: the paths that are given, else those of a FileVault filter, else all."""
-    from mailboat.agent.locations import open_source, own_roots
+    from mailboat.composition.locations import open_source, own_roots
 
     given = content_paths(paths or ())
     if given:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mailboat.agent.settings import current_settings
 from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.composition.settings import current_settings
 from mailboat.errors import MailboatError
 
 

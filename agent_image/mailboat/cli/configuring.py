@@ -18,7 +18,7 @@ from mailboat.errors import UsageError
 from mailboat.model.identifiers import parse_agent_name
 
 if TYPE_CHECKING:
-    from mailboat.agent.home import Home
+    from mailboat.composition.home import Home
     from mailboat.config.document import Config
 
 
@@ -41,7 +41,7 @@ def check(
 
     A FILE is refused where `agent run --config FILE` would refuse it. The home's own may name no agents.
     """
-    from mailboat.agent.checking import shown_document, warnings_of
+    from mailboat.operations.configuration_check import shown_document, warnings_of
 
     home, where = checked_configuration(session, file, needs_agents=file is not None)
     for warning in warnings_of(home.config):
@@ -55,7 +55,7 @@ def check(
 
 def configuration(session: Session, file: Path | None) -> Home:
     """The home with the configuration of a file, or with its own. Raises: HomeMissingError, ConfigInvalidError."""
-    from mailboat.agent.home import configured_home
+    from mailboat.composition.home import configured_home
 
     return (
         session.home() if file is None else configured_home(file, session.home_path if session.is_home_given else None)
@@ -77,8 +77,8 @@ def checked_configuration(
 
     Raises: HomeMissingError, ConfigInvalidError, UsageError.
     """
-    from mailboat.agent.checking import check_config
     from mailboat.http.access import check_access
+    from mailboat.operations.configuration_check import check_config
 
     home = configuration(session, file)
     if subscriber is not None:

@@ -55,7 +55,7 @@ def list_nodes(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of nodes.")] = None,
 ) -> None:
     """List nodes: type, size of their binaries, path."""
-    from mailboat.agent.locations import open_source
+    from mailboat.composition.locations import open_source
 
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
@@ -90,7 +90,7 @@ def node_document(node: Node) -> dict[str, Any]:
 @command
 def cat(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print a file's bytes, or the properties of any other node (and of a file with -o)."""
-    from mailboat.agent.locations import open_source
+    from mailboat.composition.locations import open_source
 
     (where,) = content_paths([path])
     with closing(open_source(location)) as source:
@@ -136,7 +136,7 @@ def _value(value: str | Binary) -> str:
 @command
 def digest(session: Session, location: LocationArgument, path: PathArgument = "/") -> None:
     """Print the canonical digest of a subtree: equal for equal content, wherever it is."""
-    from mailboat.agent.locations import open_source, source_digest
+    from mailboat.composition.locations import open_source, source_digest
 
     (root,) = content_paths([path])
     with closing(open_source(location)) as source:
@@ -161,7 +161,7 @@ def diff(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of differences to print.")] = 1000,
 ) -> None:
     """Compare two trees. Exit code 1 when they differ."""
-    from mailboat.agent.locations import open_source
+    from mailboat.composition.locations import open_source
     from mailboat.content.differences import differences
 
     (root,) = content_paths([path])

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import BROKEN_PIPE_EXIT_CODE, leave_broken_pipe
 from mailboat.cli.rendering import Output
 from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.composition.settings import current_settings
 from mailboat.errors import UsageError
 
 P = ParamSpec("P")

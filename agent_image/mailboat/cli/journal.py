@@ -20,9 +20,9 @@ from mailboat.model.messages import TopicRole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mailboat.agent.composition import Workspace
-    from mailboat.agent.control.audience import Member
-    from mailboat.agent.inspection import Finding, Verification
+    from mailboat.composition.workspace import Workspace
+    from mailboat.control.subscriber_directory import Member
+    from mailboat.operations.inspection import Finding, Verification
 
 TopicOption = Annotated[TopicRole, typer.Option("--topic", help="Which topic.")]
 
@@ -121,14 +121,14 @@ def _start(workspace: Workspace, topic: TopicName, offset: int | None, limit: in
 def _records(workspace: Workspace, topic: TopicName, start: Start, limit: int) -> list[Record]:
     from itertools import islice
 
-    from mailboat.agent.inspection import records_of
+    from mailboat.operations.inspection import records_of
 
     return list(islice(records_of(workspace.journal, topic, start), limit))
 
 
 def _message(record: Record, *, is_event: bool) -> dict[str, Any]:
-    from mailboat.agent.inspection import decode_record, summary_of
     from mailboat.errors import MailboatError
+    from mailboat.operations.inspection import decode_record, summary_of
 
     try:
         message = decode_record(record, is_event=is_event)
@@ -150,9 +150,9 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte of every blob as well.")] = False,
 ) -> None:
     """Check the whole journal: identity, order, digests, blobs referred to. Exit code 1 when something does not fit."""
-    from mailboat.agent.control.audience import position_findings
-    from mailboat.agent.inspection import verify_journal
-    from mailboat.agent.upkeep import journal_damage
+    from mailboat.control.subscriber_directory import position_findings
+    from mailboat.maintenance.schedule import journal_damage
+    from mailboat.operations.inspection import verify_journal
 
     with session.workspace() as workspace:
         found = verify_journal(
@@ -191,7 +191,7 @@ def truncate(
     topic: TopicOption = TopicRole.PACKAGE,
 ) -> None:
     """Remove the oldest messages, after listing the subscribers that would lose packages and asking."""
-    from mailboat.agent.upkeep import remove_expired
+    from mailboat.maintenance.schedule import remove_expired
 
     if (before is None) is not expired:
         raise UsageError("either --before OFFSET or --expired says what to remove")
@@ -206,7 +206,7 @@ def truncate(
 
 
 def _truncate(session: Session, workspace: Workspace, role: TopicRole, before: Offset, *, is_sure: bool) -> None:
-    from mailboat.agent.control.audience import members_below
+    from mailboat.control.subscriber_directory import members_below
     from mailboat.retention.borders import whole_package_border
 
     name = workspace.topic(role)

@@ -34,7 +34,7 @@ def retention(
     apply: Annotated[bool, typer.Option("--apply", help="Move the head there now.")] = False,
 ) -> None:
     """Show the subscribers that hold packages back, and where retention by consumption would put the head."""
-    from mailboat.agent.retaining import is_retention_by_consumption, retention_turn
+    from mailboat.maintenance.retention import is_retention_by_consumption, retention_turn
 
     with session.workspace() as workspace:
         turn = retention_turn(workspace, is_applied=apply)

@@ -13,8 +13,8 @@ from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_t
 from mailboat.cli.session import Session
 
 if TYPE_CHECKING:
-    from mailboat.agent.journal_bench import JournalFigures, Latency
-    from mailboat.agent.topic_care import TopicReport
+    from mailboat.maintenance.topic_check import TopicReport
+    from mailboat.operations.journal_bench import JournalFigures, Latency
 
 
 def register(group: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def ensure(
     check: Annotated[bool, typer.Option("--check", help="Report differences; change nothing.")] = False,
 ) -> None:
     """Create the five topics, or correct their retention. Exit code 1 if something still differs."""
-    from mailboat.agent.topic_care import check_topics, ensure_topics
+    from mailboat.maintenance.topic_check import check_topics, ensure_topics
 
     with session.workspace() as workspace:
         found = check_topics(workspace) if check else ensure_topics(workspace)
@@ -82,7 +82,7 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.05, help="Duration per batch size.")] = 1.0,
 ) -> None:
     """Measure the journal, on a topic of its own that is removed afterwards: latency, wake-up, throughput."""
-    from mailboat.agent.journal_bench import BenchPlan, measure_journal
+    from mailboat.operations.journal_bench import BenchPlan, measure_journal
 
     with session.workspace() as workspace:
         prefix = workspace.home.config.journal.topic_prefix

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from mailboat.agent.settings import current_settings
 from mailboat.cli.failures import (
     BROKEN_PIPE_EXIT_CODE,
     INTERRUPTED_EXIT_CODE,
@@ -26,6 +25,7 @@ from mailboat.cli.failures import (
 )
 from mailboat.cli.quick import run_quickly
 from mailboat.cli.session import Defaults
+from mailboat.composition.settings import current_settings
 from mailboat.errors import MailboatError, OutputFailedError, UsageError
 
 if TYPE_CHECKING:

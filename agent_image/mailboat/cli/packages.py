@@ -21,7 +21,7 @@ from mailboat.content.watched import WatchedSource
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mailboat.agent.package_files import PackageFacts, PackageFiles
+    from mailboat.operations.package_files import PackageFacts, PackageFiles
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A package: a FileVault zip, or a tree package.")]
 TypeOption = Annotated[PackageType, typer.Option("--type", help="The format to write.")]
@@ -40,10 +40,10 @@ def register(app: typer.Typer) -> None:
 @contextmanager
 def _package_files(session: Session) -> Iterator[PackageFiles]:
     """With the blobs and limits of the home, where there is one."""
-    from mailboat.agent.composition import Workspace, namespaces_of, package_limits, package_registry
-    from mailboat.agent.home import Home, HomeMissingError
-    from mailboat.agent.package_files import PackageFiles
+    from mailboat.composition.home import Home, HomeMissingError
+    from mailboat.composition.workspace import Workspace, namespaces_of, package_limits, package_registry
     from mailboat.config.document import LimitsConfig
+    from mailboat.operations.package_files import PackageFiles
 
     try:
         home = Home(session.home_path)
@@ -68,9 +68,9 @@ def build(
     ] = None,
 ) -> None:
     """Write paths of a source into a package that carries everything it needs."""
-    from mailboat.agent.locations import check_file_place, open_source
-    from mailboat.agent.package_files import parse_properties
+    from mailboat.composition.locations import check_file_place, open_source
     from mailboat.model.requests import add_request
+    from mailboat.operations.package_files import parse_properties
 
     named = {"name": into.stem, "group": "mailboat", "version": "1.0", **parse_properties(properties or ())}
     request = add_request(content_paths(paths), is_deep=not shallow)
@@ -123,7 +123,7 @@ def install(
     into: Annotated[str, typer.Option("--into", metavar="TARGET", help="files:DIR, generations:DIR or sqlite:FILE.")],
 ) -> None:
     """Import a package into a target that belongs to no subscriber."""
-    from mailboat.agent.locations import open_target
+    from mailboat.composition.locations import open_target
 
     with _package_files(session) as files, closing(open_target(into)) as target, Transfer(sys.stderr) as transfer:
         transfer.begin("installing")

@@ -29,8 +29,8 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import ROOT, NodePath, parse_path
 
 if TYPE_CHECKING:
-    from mailboat.agent.composition import Workspace
     from mailboat.api.records import PublicationPlan, SubscriberStatusView
+    from mailboat.composition.workspace import Workspace
     from mailboat.content.port import Source
     from mailboat.model.requests import DistributionRequest
     from mailboat.publisher.publication import Publisher
@@ -133,8 +133,8 @@ def plan(session: Session, selected: Selection, publisher: PublisherOption = Non
 
 
 def _plan_here(session: Session, selected: Selection, publisher: str | None) -> None:
-    from mailboat.agent.composition import known_publisher
-    from mailboat.agent.locations import open_source
+    from mailboat.composition.locations import open_source
+    from mailboat.composition.workspace import known_publisher
 
     changed = selected.changed
     source, given = selected.source_and_paths()
@@ -210,7 +210,7 @@ def publish(
     if session.url is not None:
         _publish_own(session, selected, delivery, each=each)
         return
-    from mailboat.agent.locations import open_source
+    from mailboat.composition.locations import open_source
 
     source, given = selected.source_and_paths()
     with (
@@ -299,7 +299,7 @@ def _content_path(text: str) -> NodePath:
 
 def _roots_of(source: Source) -> tuple[NodePath, ...]:
     """What a source says itself that it is of. Raises: UsageError when it says nothing: all is never just assumed."""
-    from mailboat.agent.locations import own_roots
+    from mailboat.composition.locations import own_roots
 
     roots = own_roots(source)
     if roots:
@@ -356,7 +356,7 @@ def _publish(
     session: Session, workspace: Workspace, ship: Callable[[Publisher], Iterator[Receipt]], delivery: Delivery
 ) -> None:
     """Ship, print, wait when asked to, and say by the exit code whether every subscriber has it."""
-    from mailboat.agent.composition import known_publisher
+    from mailboat.composition.workspace import known_publisher
 
     name = known_publisher(workspace, delivery.publisher, is_new=delivery.new_publisher)
     clock = workspace.clock
@@ -390,7 +390,7 @@ def _note_stopped(session: Session, packages: Sequence[Published]) -> None:
 
 def _maintain(session: Session, workspace: Workspace) -> None:
     """Do the upkeep whose turn has come. Its failure is no failure to publish, or people would publish again."""
-    from mailboat.agent.upkeep import maintain
+    from mailboat.maintenance.schedule import maintain
 
     try:
         maintain(workspace)

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from mailboat.agent.settings import current_settings
 from mailboat.cli.rendering import Output
 from mailboat.cli.session import Defaults, Given, Session, session_from
+from mailboat.composition.settings import current_settings
 
 if TYPE_CHECKING:
     from mailboat.cli.subscriber_run import AskedSubscription

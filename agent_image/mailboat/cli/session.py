@@ -12,15 +12,15 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mailboat.agent.settings import Settings
 from mailboat.cli.rendering import Output, Report, printable, show
+from mailboat.composition.settings import Settings
 from mailboat.errors import UsageError
 from mailboat.frozen import Frozen
 
 if TYPE_CHECKING:
-    from mailboat.agent.composition import Workspace
-    from mailboat.agent.home import Home
     from mailboat.api.control import Control
+    from mailboat.composition.home import Home
+    from mailboat.composition.workspace import Workspace
 
 
 class Session(Frozen):
@@ -44,13 +44,13 @@ class Session(Frozen):
 
     def home(self) -> Home:
         """The home. Raises: HomeMissingError."""
-        from mailboat.agent.home import Home
+        from mailboat.composition.home import Home
 
         return Home(self.home_path)
 
     def workspace(self) -> Workspace:
         """The home with its journal and blobs opened; to be used as a context manager."""
-        from mailboat.agent.composition import Workspace
+        from mailboat.composition.workspace import Workspace
 
         return Workspace(self.home())
 
@@ -70,11 +70,11 @@ class Session(Frozen):
             with closing(HttpControl(self.url, self.token)) as client:
                 yield client
             return
-        from mailboat.agent.control.room import ControlRoom
+        from mailboat.control.service import ControlRoom
 
         with self.workspace() as workspace:
             if publishing is not None:
-                from mailboat.agent.composition import known_publisher
+                from mailboat.composition.workspace import known_publisher
 
                 workspace.publisher(known_publisher(workspace, publishing, is_new=is_new))
             with closing(ControlRoom(workspace)) as room:
@@ -146,7 +146,7 @@ def session_from(settings: Settings, defaults: Defaults, given: Given) -> Sessio
 
 
 def _read_token(file: Path) -> str:
-    from mailboat.agent.credentials import read_secret
+    from mailboat.composition.credentials import read_secret
     from mailboat.config.storage import Secret
 
     return read_secret(Secret(file=str(file)), "--token-file", Path())

@@ -16,10 +16,10 @@ from mailboat.cli.transfer import Transfer, file_bytes, folder_bytes
 from mailboat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mailboat.agent.composition import Workspace
-    from mailboat.agent.home import Home
-    from mailboat.agent.snapshots import Taken
-    from mailboat.agent.stored_snapshots import StoredSnapshot
+    from mailboat.composition.home import Home
+    from mailboat.composition.workspace import Workspace
+    from mailboat.operations.snapshots import Taken
+    from mailboat.operations.stored_snapshots import StoredSnapshot
 
 _STORED: Final = "blob:"
 
@@ -58,9 +58,9 @@ def snapshot(
     A files: target can't be copied while a subscriber runs on it; it says so. In the blob store, a name is moved on
     only: when what it stands for is as new, nothing is stored, and the exit code is 0.
     """
-    from mailboat.agent.locations import check_file_place
-    from mailboat.agent.snapshots import take_snapshot
     from mailboat.clock import SystemClock
+    from mailboat.composition.locations import check_file_place
+    from mailboat.operations.snapshots import take_snapshot
 
     if place.startswith(_STORED):
         _store(session, (target, place), config, is_forced=force)
@@ -114,7 +114,7 @@ def snapshots(
     config: ConfigOption = None,
 ) -> None:
     """List the snapshots in the blob store."""
-    from mailboat.agent.stored_snapshots import snapshot_missing, stored_snapshots
+    from mailboat.operations.stored_snapshots import snapshot_missing, stored_snapshots
 
     with _workspace(session, config) as workspace:
         if remove is not None:
@@ -163,7 +163,7 @@ def _size_of(target: str) -> int | None:
 
 
 def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_forced: bool) -> None:
-    from mailboat.agent.stored_snapshots import store_snapshot
+    from mailboat.operations.stored_snapshots import store_snapshot
 
     target, place = what
     with _workspace(session, config) as workspace:
@@ -179,7 +179,7 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
 
 
 def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
-    from mailboat.agent.stored_snapshots import seed
+    from mailboat.operations.stored_snapshots import seed
 
     place, into = what
     with _workspace(session, config) as workspace:
@@ -192,7 +192,7 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
 
 
 def _restore_stored(session: Session, what: tuple[str, str], config: Path | None, *, is_checked: bool) -> None:
-    from mailboat.agent.stored_snapshots import restore_stored
+    from mailboat.operations.stored_snapshots import restore_stored
 
     place, into = what
     with _workspace(session, config) as workspace:
@@ -201,9 +201,9 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
 
 
 def _restore_file(session: Session, what: tuple[Path, str], config: Path | None, *, is_checked: bool) -> None:
-    from mailboat.agent.composition import Workspace
-    from mailboat.agent.roots import roots_of_target
-    from mailboat.agent.snapshots import restore_snapshot
+    from mailboat.composition.roots import roots_of_target
+    from mailboat.composition.workspace import Workspace
+    from mailboat.operations.snapshots import restore_snapshot
 
     file, into = what
     home = _home_if_any(session, config)
@@ -231,16 +231,16 @@ def _show_restored(session: Session, taken: Taken, place: str, into: str) -> Non
 
 def _workspace(session: Session, config: Path | None) -> Workspace:
     """The home, or what the configuration says; to be used as a context manager."""
-    from mailboat.agent.composition import Workspace
     from mailboat.cli.configuring import configuration
+    from mailboat.composition.workspace import Workspace
 
     return Workspace(configuration(session, config))
 
 
 def _home_if_any(session: Session, config: Path | None) -> Home | None:
     """The home, or what the configuration says; None without either, unless one was named."""
-    from mailboat.agent.home import HomeMissingError
     from mailboat.cli.configuring import configuration
+    from mailboat.composition.home import HomeMissingError
 
     try:
         return configuration(session, config)

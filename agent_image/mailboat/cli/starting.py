@@ -14,7 +14,7 @@ from mailboat.config.pages import commented_yaml
 from mailboat.config.storage import JournalConfig, KafkaConfig
 
 if TYPE_CHECKING:
-    from mailboat.agent.home import Home
+    from mailboat.composition.home import Home
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +53,9 @@ def init(
     if only_print:
         typer.echo(commented_yaml(config), nl=False)
         return
-    from mailboat.agent.composition import initialise
-    from mailboat.agent.home import create_home, home_without_journal
-    from mailboat.agent.locations import check_folder_place
+    from mailboat.composition.home import create_home, home_without_journal
+    from mailboat.composition.locations import check_folder_place
+    from mailboat.composition.workspace import initialise
 
     check_folder_place(session.home_path)
     home = home_without_journal(session.home_path) if new_journal else create_home(session.home_path, config)

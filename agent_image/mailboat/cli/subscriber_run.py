@@ -10,15 +10,15 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mailboat.agent.home import Home, KnownSubscriber
-from mailboat.agent.locations import absolute_target
-from mailboat.agent.roots import configured_roots
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscriber import SubscriberProcess, Subscription
 from mailboat.cli.progress_line import ProgressLine, cause_text
 from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.signals import stopped_by_signals
 from mailboat.clock import SystemClock
+from mailboat.composition.home import Home, KnownSubscriber
+from mailboat.composition.locations import absolute_target
+from mailboat.composition.roots import configured_roots
 from mailboat.content.locations import parse_target
 from mailboat.errors import (
     FollowWidenedError,
@@ -34,7 +34,7 @@ from mailboat.subscriber.subscription import Until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mailboat.agent.composition import Workspace
+    from mailboat.composition.workspace import Workspace
     from mailboat.config.document import Expose
     from mailboat.model.messages import BulkPart
     from mailboat.subscriber.progress import SubscriberStatistics

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mailboat.agent.credentials import read_secret
-from mailboat.agent.settings import expanded_path
 from mailboat.clock import Clock, SystemClock
+from mailboat.composition.credentials import read_secret
+from mailboat.composition.settings import expanded_path
 from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import HttpConfig, TokenConfig, Verb
 from mailboat.errors import PathForbiddenError, PathRefusedError

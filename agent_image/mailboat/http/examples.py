@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from mailboat.agent.control.archive import BinaryView, MessageView, TopicView
 from mailboat.api.problems import PLAIN_TYPE, Problem, problem_of
 from mailboat.api.records import (
     BuildFollowerView,
@@ -29,6 +28,7 @@ from mailboat.api.records import (
     StatusView,
     SubscriberStatusView,
 )
+from mailboat.control.journal_archive import BinaryView, MessageView, TopicView
 from mailboat.errors import (
     DistributionMissingError,
     LimitExceededError,

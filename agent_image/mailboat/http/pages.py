@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import Query, Request, Response
 
-from mailboat.agent.control.page_tokens import Key, page_of
+from mailboat.control.page_tokens import Key, page_of
 from mailboat.http.ports import MAX_PAGE
 
 MAX_TOKEN: Final = 4_000

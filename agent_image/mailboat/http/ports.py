@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 
-from mailboat.agent.control.archive import LogArchive
 from mailboat.agent.health import Health
 from mailboat.api.control import Control
 from mailboat.api.problems import MEDIA_TYPE, PLAIN_TYPE, Problem
 from mailboat.clock import Clock
 from mailboat.config.document import Verb
+from mailboat.control.journal_archive import LogArchive
 from mailboat.errors import AccessDeniedError, UsageError
 from mailboat.http.access import Caller
 from mailboat.http.audit import AuditTrail, Call

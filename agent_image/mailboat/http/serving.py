@@ -19,8 +19,8 @@ from mailboat.telemetry.exposition import AgentMetrics
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from mailboat.agent.home import Home
-    from mailboat.agent.running import AgentProcess
+    from mailboat.agent.process import AgentProcess
+    from mailboat.composition.home import Home
 
 _FAREWELL_SECONDS: Final = 1.0
 """How long a probe that is being answered may take when the process is about to listen at the same port."""
@@ -59,7 +59,7 @@ def _app_of(process: AgentProcess) -> ASGIApp:
     config, folder, clock = process.config.http, process.workspace.home.path, SystemClock()
     if process.room is None:
         return create_probe_app(Probes(process, process.observability), config, folder, clock)
-    from mailboat.agent.control.archive import JournalArchive
+    from mailboat.control.journal_archive import JournalArchive
     from mailboat.http.application import create_app
     from mailboat.http.audit import AuditTrail
     from mailboat.http.ports import ApiPorts

@@ -18,8 +18,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.bulk.assembly import BuildWish, ports_for, recipe_for
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.records import BinResult, Recipe
@@ -28,6 +26,8 @@ from mailboat.bulk.spark.exchange import WorkPlace
 from mailboat.bulk.spark.pipeline import SmallBuild, SparkPipeline
 from mailboat.bulk.spark.session import SessionSettings, open_session
 from mailboat.bulk.spark.stages import StageRunner
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.model.paths import ROOT
 from support.page_forest import change_some
 

@@ -9,9 +9,9 @@ import threading
 import time
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import NodePath

@@ -12,8 +12,8 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace, initialise
-from mailboat.agent.home import Home, create_home
+from mailboat.composition.home import Home, create_home
+from mailboat.composition.workspace import Workspace, initialise
 from mailboat.config.document import Config
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, PackageId, SlingId

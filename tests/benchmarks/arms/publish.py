@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.content.sources.folder import FolderSource
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request

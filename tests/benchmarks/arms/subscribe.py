@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import TopicRole
 from mailboat.subscriber.progress import SubscriberStatistics

@@ -10,19 +10,20 @@ import sys
 import time
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
 from mailboat.agent.observability import Observability
-from mailboat.agent.subscribing import SubscriberProcess, Subscription
+from mailboat.agent.subscriber import SubscriberProcess, Subscription
+from mailboat.composition.home import Home
+from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName
 from mailboat.subscriber.subscription import Until
 
 with Workspace(Home(Path(sys.argv[1]))) as workspace:
-    observed = Observability(workspace)
-    if sys.argv[4] == "on":
-        workspace.observability = observed
+    observed = Observability(workspace.home, workspace.clock)
     process = SubscriberProcess(
-        workspace, Subscription(AgentName(sys.argv[2]), sys.argv[3], max_retries=0), lambda _: None
+        workspace,
+        Subscription(AgentName(sys.argv[2]), sys.argv[3], max_retries=0),
+        lambda _: None,
+        observed if sys.argv[4] == "on" else None,
     )
     begin = time.process_time()
     statistics = process.run(Until.CAUGHT_UP)

@@ -9,13 +9,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home
-from mailboat.agent.locations import open_source
 from mailboat.bulk.assembly import BuildWish, recipe_for
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Budget
 from mailboat.bulk.listing import cut_whole
+from mailboat.composition.home import Home
+from mailboat.composition.locations import open_source
+from mailboat.composition.workspace import Workspace
 from mailboat.model.paths import ROOT
 
 home, source, max_bytes, max_nodes = sys.argv[1:5]

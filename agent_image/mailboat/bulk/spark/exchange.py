@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, assert_never
 
 import pyarrow as pa
 
-from mailboat.agent.home import Home
 from mailboat.api.problems import error_class
 from mailboat.bulk.cutting import Bin, BinKind, Cut, SkeletonNode, Unit
 from mailboat.bulk.listing import Branch
 from mailboat.bulk.manifest import ROW_SCHEMA, built_of, row_of
 from mailboat.bulk.records import BinResult, BuiltBin, Problem, Recipe
 from mailboat.bulk.spark.columns import Column, batches
+from mailboat.composition.home import Home
 from mailboat.config.decoding import decode_config, encode_config
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import MailboatError, RetryableError, UsageError

@@ -13,9 +13,9 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.home import Home, read_config
 from mailboat.bulk.spark.options import number_of, positive_of
+from mailboat.composition.home import Home, read_config
+from mailboat.composition.workspace import Workspace
 from mailboat.errors import UsageError
 from mailboat.journal.port import Journal, ReadLimits, Record
 from mailboat.model.identifiers import Offset, TopicName

@@ -17,8 +17,6 @@ from contextlib import closing
 from itertools import chain
 from typing import Final, NamedTuple
 
-from mailboat.agent.composition import CodecsOnDemand, codec_names, namespaces_of
-from mailboat.agent.stores import open_blobs
 from mailboat.bulk.assembly import source_of
 from mailboat.bulk.building import BinBuilder, BuildPorts
 from mailboat.bulk.cutting import Bin, Loose, finish_cut
@@ -42,6 +40,8 @@ from mailboat.bulk.spark.exchange import (
 )
 from mailboat.bulk.spark.stages import Gathered, Stage, StageRunner, even_groups, runs_of
 from mailboat.clock import SystemClock
+from mailboat.composition.stores import open_blobs
+from mailboat.composition.workspace import CodecsOnDemand, codec_names, namespaces_of
 from mailboat.content.listing import Unlisted
 from mailboat.errors import MailboatError, RetryableError, StorageFullError, StorageReadOnlyError
 

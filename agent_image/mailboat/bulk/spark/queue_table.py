@@ -15,8 +15,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mailboat.agent.composition import Workspace
-from mailboat.agent.control.audience import audience_of
 from mailboat.bulk.spark.columns import Column, batches, chosen, default_ddl
 from mailboat.bulk.spark.history import time_of
 from mailboat.bulk.spark.log_reading import (
@@ -29,6 +27,8 @@ from mailboat.bulk.spark.log_reading import (
     stretches,
 )
 from mailboat.bulk.spark.options import BatchFormat, check_options
+from mailboat.composition.workspace import Workspace
+from mailboat.control.subscriber_directory import audience_of
 from mailboat.journal.port import Record
 from mailboat.model.identifiers import AgentName
 from mailboat.queues.entries import Entry, decode_entries

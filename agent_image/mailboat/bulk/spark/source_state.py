@@ -6,8 +6,8 @@ see one state of a source.
 
 from __future__ import annotations
 
-from mailboat.agent.locations import absolute_target, opened_ledger
-from mailboat.agent.settings import expanded_path
+from mailboat.composition.locations import absolute_target, opened_ledger
+from mailboat.composition.settings import expanded_path
 from mailboat.content.locations import TARGET_KINDS
 from mailboat.content.sources.folder_entries import signature_of
 from mailboat.errors import SourceMissingError

@@ -28,9 +28,9 @@ from mailboat.errors import SourceMissingError, UsageError
 from mailboat.model.paths import ROOT
 
 if TYPE_CHECKING:
-    from mailboat.agent.home import Home
     from mailboat.cli.demo.board import Troupe
     from mailboat.cli.demo.portions import Survey
+    from mailboat.composition.home import Home
 
 
 PACKAGES: Final = 40
@@ -89,7 +89,7 @@ def demo(
 
 def _storage(file: Path) -> dict[str, Any]:
     """The sections `journal` and `blobs` of a configuration file. Raises: ConfigInvalidError, UsageError."""
-    from mailboat.agent.home import parse_config
+    from mailboat.composition.home import parse_config
     from mailboat.config.decoding import encode_changes
 
     storage = encode_changes(parse_config(file))
@@ -127,9 +127,9 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def _new_home(session: Session, storage: dict[str, Any]) -> Home:
     """An empty home, in place of an earlier demo's. Raises: UsageError if the folder or the journal is in use."""
-    from mailboat.agent.composition import initialise
-    from mailboat.agent.home import create_home
-    from mailboat.agent.locations import check_folder_place
+    from mailboat.composition.home import create_home
+    from mailboat.composition.locations import check_folder_place
+    from mailboat.composition.workspace import initialise
     from mailboat.config.decoding import decode_config
     from mailboat.model.messages import TopicRole
 
@@ -155,13 +155,13 @@ def _new_home(session: Session, storage: dict[str, Any]) -> Home:
 
 
 def _play(session: Session, source: Path, home: Home, cast: Cast) -> Outcome:
-    from mailboat.agent.locations import open_source
     from mailboat.api.client import HttpControl
     from mailboat.cli.demo.cast import agent_command
     from mailboat.cli.demo.configurations import Setting, configuration_file, write_configurations
     from mailboat.cli.demo.portions import cut, survey
     from mailboat.cli.demo.screen import screen_for
     from mailboat.cli.demo.stage import Script, Stage
+    from mailboat.composition.locations import open_source
 
     folder, odd = stage(source, home.path / "source")
     with closing(open_source(str(folder))) as opened:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from mailboat.agent.control.archive import MessageView, TopicView
 from mailboat.api.records import JournalView
 from mailboat.config.document import Verb
+from mailboat.control.journal_archive import MessageView, TopicView
 from mailboat.errors import DistributionMissingError
 from mailboat.http.examples import JOURNAL, MESSAGE, TOPIC
 from mailboat.http.ports import MAX_OFFSET, ApiPorts, Ports, operation

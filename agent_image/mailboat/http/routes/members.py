@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.page_tokens import Key
 from mailboat.api.records import ForgottenView, PublisherView, StatusView, SubscriberStatusView
 from mailboat.config.document import Verb
+from mailboat.control.page_tokens import Key
 from mailboat.errors import AgentMissingError
 from mailboat.http.examples import FORGOTTEN, PUBLISHER, STATUS, SUBSCRIBER
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link

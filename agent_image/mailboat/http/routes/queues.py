@@ -11,9 +11,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field, with_config
 from starlette.concurrency import run_in_threadpool
 
-from mailboat.agent.control.page_tokens import Key
 from mailboat.api.records import CommandView, QueuePage, QueueView
 from mailboat.config.document import Verb
+from mailboat.control.page_tokens import Key
 from mailboat.http.examples import COMMAND, QUEUE, QUEUE_PAGE
 from mailboat.http.pages import WHOLE_LIST, MaxItems, PageToken, page_and_link
 from mailboat.http.ports import (

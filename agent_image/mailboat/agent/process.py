@@ -1,0 +1,228 @@
+"""What `mailboat agent run` runs: the publishers and subscribers of a configuration, as threads of one process.
+
+A subscriber that stops in a named state does not take the others along: it is shown as stopped, the process is not
+ready, and its exit code tells in the end. When no agent is left that runs, the process ends by itself. Told to stop,
+everything ends within one deadline. The HTTP server stands above and is not known here; it
+shows `liveness` and `readiness`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from mailboat.agent.health import AgentView, LivenessView, ReadinessView
+from mailboat.agent.observability import Observability
+from mailboat.agent.pulse import PulsingClock
+from mailboat.agent.tasks import RunnableSubscriber, SubscriberTask
+from mailboat.clock import Clock, Deadline, SystemClock
+from mailboat.composition.workspace import Workspace, topic_roles
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
+from mailboat.maintenance.retention import is_head_moved, retention_worker
+from mailboat.maintenance.schedule import maintenance_worker
+from mailboat.subscriber.progress import SubscriberStatistics
+
+if TYPE_CHECKING:
+    from mailboat.composition.home import Home
+    from mailboat.control.service import ControlRoom
+
+_LOG: Final = logging.getLogger(__name__)
+_OPEN_SECONDS: Final = 30.0
+Listener = Callable[[SubscriberStatistics], None]
+
+
+class AgentProcess:
+    """The agents of one process. A context manager; leaving it stops what still runs and closes what was opened."""
+
+    _stop_by: Deadline | None = None
+
+    def __init__(self, home: Home, clock: Clock | None = None, listener: Listener | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            home: Where the state is kept, with the configuration that says which agents to run.
+            clock: Time.
+            listener: Hears of every subscriber's progress.
+
+        Raises:
+            ConfigInvalidError: No agent is named, or two have one name.
+        """
+        self.config = home.config
+        check_agents(home.config.agents)
+        self._pulse = PulsingClock(SystemClock() if clock is None else clock)
+        self.observability = Observability(home, self._pulse)
+        self.workspace = Workspace(home, self._pulse, self.observability)
+        self.stopping = threading.Event()
+        self._listener: Listener = _silent if listener is None else listener
+        self._changed = threading.Event()
+        self._has_started = False
+        self._room: ControlRoom | None = None
+        self._tasks = [
+            SubscriberTask(one.name, self._opener(one), self._pulse, self._heed_end)
+            for one in home.config.agents.subscribers
+        ]
+        self._upkeep = [maintenance_worker(self.workspace, figures=self.observability.upkeep)]
+
+    @property
+    def room(self) -> ControlRoom | None:
+        """The control room of the publishers; None before `start`, and where there are none."""
+        return self._room
+
+    def start(self) -> None:
+        """Start every agent. Raises: as opening the journal: nothing can run without it."""
+        self.workspace.have_topics(topic_roles(self.config.agents))
+        _ = self.workspace.blobs  # opened once, before threads would race for it
+        if self.config.agents.publishers:
+            self._start_publishers()
+        for task in self._tasks:
+            task.worker.start()
+        self._has_started = True
+
+    def _start_publishers(self) -> None:
+        """The control room, and what looks after the journal: retention by age, and by consumption."""
+        from mailboat.control.service import ControlRoom
+
+        self._room = ControlRoom(self.workspace, self.config.agents.publishers)
+        self._room.catch_up()
+        self._room.start()
+        self.observability.start(self._room, self.workspace)
+        if is_head_moved(self.workspace):
+            self._upkeep.append(retention_worker(self.workspace, self.observability.retention))
+        self.observability.watch_upkeep(self._upkeep[0], self._upkeep[1] if len(self._upkeep) > 1 else None)
+        for worker in self._upkeep:
+            worker.start()
+
+    def await_opened(self) -> Sequence[AgentView]:
+        """Wait until every subscriber holds its locks, ended, or has to try again, and return those that ended."""
+        deadline = Deadline(self._pulse, _OPEN_SECONDS)
+        for task in self._tasks:
+            task.await_opened(deadline.remaining_seconds())
+        return [task.view() for task in self._tasks if task.is_over]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `wait` returns at once: no agent is left that runs, or it was told to stop."""
+        return self._changed.is_set()
+
+    def ask_to_stop(self) -> None:
+        """Let `wait` return. From any thread, or a signal's handler."""
+        self.stopping.set()
+        self._changed.set()
+
+    def wait(self) -> None:
+        """Wait until told to stop, or until no agent is left that runs."""
+        self._changed.wait()
+
+    def deadline(self) -> Deadline:
+        """The time that stopping everything may take, from now on."""
+        return Deadline(self._pulse, self.config.subscriber.shutdown_seconds)
+
+    def stop(self, deadline: Deadline) -> int:
+        """End all agents within the deadline; again, within the first one. Returns: the process's exit code."""
+        is_told = self._stop_by is None and self._has_started  # an attempt to start that failed is told by `Startup`
+        self._stop_by = self._stop_by or deadline
+        self.ask_to_stop()
+        workers = [*(task.worker for task in self._tasks), *self._upkeep]
+        if is_told:
+            running = ", ".join(worker.name for worker in workers if worker.is_running) or "nobody"
+            _LOG.info("stopping within %.3g seconds; waiting for %s", self._stop_by.remaining_seconds(), running)
+        for worker in workers:
+            worker.ask_to_stop()
+        self.observability.stop(self._stop_by)
+        if self._room is not None:
+            self._room.stop(self._stop_by)
+        late = [worker.name for worker in workers if not worker.join(self._stop_by.remaining_seconds())]
+        if is_told:
+            self._tell_end(self._stop_by, late)
+        return self.exit_code
+
+    def _tell_end(self, deadline: Deadline, late: Sequence[str]) -> None:
+        if late:
+            _LOG.warning("did not end in time: %s; what they were at is found again at the next start", ", ".join(late))
+        else:
+            _LOG.info("stopped, with %.3g seconds to spare", deadline.remaining_seconds())
+
+    @property
+    def exit_code(self) -> int:
+        """0 unless an agent stopped in a named state or failed; then that of the first one."""
+        return next((task.exit_code for task in self._tasks if task.exit_code), 0)
+
+    def liveness(self) -> LivenessView:
+        """See `Health`: the workers that should have moved, and did not."""
+        stuck = () if self.stopping.is_set() else tuple(self._pulse.stuck())
+        return LivenessView(not stuck, stuck)
+
+    def readiness(self) -> ReadinessView:
+        """See `Health`: not ready while stopping, so that nobody is sent here any more."""
+        agents = (*self._publishers(), *(task.view() for task in self._tasks))
+        is_ready = not self.stopping.is_set() and all(one.is_ready for one in agents)
+        return ReadinessView(is_ready, agents)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(self.deadline())
+        if self._room is not None:
+            self._room.close()
+        self.workspace.__exit__(kind, error, trace)
+
+    def _publishers(self) -> Sequence[AgentView]:
+        is_ready = self._room is not None
+        state = "running" if is_ready else "starting"
+        names = [one.name for one in self.config.agents.publishers]
+        return [AgentView(name, "publisher", state, is_ready) for name in names]
+
+    def _opener(self, config: SubscriberAgentConfig) -> Callable[[], RunnableSubscriber]:
+        """What opens a subscriber: its target, claimed, and remembered for the commands on the home."""
+        workspace = self.workspace
+
+        def open_subscriber() -> RunnableSubscriber:
+            from mailboat.agent.subscriber import SubscriberProcess, subscription_of
+            from mailboat.composition.home import KnownSubscriber
+
+            wanted = subscription_of(workspace.home, config)
+            process = SubscriberProcess(workspace, wanted, self._listener, self.observability)
+            try:
+                process.claim()
+                known = KnownSubscriber(wanted.name, wanted.target, wanted.follow, wanted.max_retries, config.expose)
+                workspace.home.remember_subscriber(known)
+                unknown, _ = process.unknown_publishers()
+                if unknown:
+                    _LOG.warning("%s follows %s: no package of it was found so far", wanted.name, ", ".join(unknown))
+            except BaseException:
+                process.close()
+                raise
+            return process
+
+        return open_subscriber
+
+    def _heed_end(self) -> None:
+        """End the process when nobody is left: it would only look as if it worked."""
+        if not self.config.agents.publishers and all(task.is_over for task in self._tasks):
+            self._changed.set()
+
+
+def check_agents(agents: AgentsConfig) -> None:
+    """Refuse what can't be run. Raises: ConfigInvalidError."""
+    for kind, names in (
+        ("publishers", [one.name for one in agents.publishers]),
+        ("subscribers", [one.name for one in agents.subscribers]),
+    ):
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigInvalidError(f"agents.{kind} names {name} twice", key=f"agents.{kind}")
+    if not agents.publishers and not agents.subscribers:
+        raise ConfigInvalidError(
+            "the configuration names no agents", next_step="name some under agents.publishers or agents.subscribers"
+        )
+
+
+def _silent(statistics: SubscriberStatistics) -> None:
+    """Nobody listens."""

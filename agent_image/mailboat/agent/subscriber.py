@@ -1,0 +1,388 @@
+"""Runs one subscriber in this process: target, engine, hooks, announcements, and the stop that SIGTERM asks for.
+
+The subscriber's thread is the caller's; announcements, commands and the journal's upkeep have threads of their own.
+Several may run in one process. Used by `mailboat subscribe` and by `mailboat agent run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final
+
+from mailboat.agent.holding import SubscriberHold
+from mailboat.agent.hooks import Hooks
+from mailboat.clock import Deadline
+from mailboat.composition.locations import open_target
+from mailboat.composition.workspace import Workspace
+from mailboat.config.document import Expose, HooksConfig
+from mailboat.content.locations import GENERATIONS, parse_target
+from mailboat.discovery.announcements import former_states, states_for
+from mailboat.discovery.announcer import Announcer, AnnouncerSettings
+from mailboat.errors import MailboatError, RetryableError, UsageError
+from mailboat.frozen import Frozen
+from mailboat.journal.port import ReadLimits
+from mailboat.maintenance.schedule import maintenance_worker, sweep_closed_target
+from mailboat.model.identifiers import AgentName, parse_agent_name
+from mailboat.model.messages import (
+    MAX_ANNOUNCED_CALLS,
+    AfterCall,
+    DiscoveryMessage,
+    FailureCause,
+    HookCalls,
+    TopicRole,
+)
+from mailboat.model.paths import NodePath, parse_path
+from mailboat.subscriber.pieces import PieceLimits
+from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.readiness import ReadinessPolicy
+from mailboat.subscriber.retries import RetryPolicy
+from mailboat.subscriber.settings import (
+    ExposureSettings,
+    StagingSettings,
+    SubscriberPorts,
+    SubscriberSettings,
+    UndecodablePolicy,
+)
+from mailboat.subscriber.subscription import Subscriber, Until
+
+if TYPE_CHECKING:
+    from mailboat.agent.observability import Observability
+    from mailboat.composition.home import Home
+    from mailboat.config.document import ReadinessConfig, SubscriberAgentConfig, SubscriberConfig
+    from mailboat.content.hook_calls import HookCallLedger
+    from mailboat.telemetry.narration import Narrator
+    from mailboat.telemetry.subscribers import SubscriberMetrics
+
+Listener = Callable[[SubscriberStatistics], None]
+
+_FAREWELL_SHARE: Final = 0.2
+"""This part of the time to stop is kept for what comes after the last batch: confirmations and the last words."""
+
+_LEAST_FAREWELL_SECONDS: Final = 1.0
+_ANNOUNCED_CAUSE_CHARACTERS: Final = 300
+
+
+class Subscription(Frozen):
+    """What a subscriber is to do.
+
+    Attributes:
+        name: Its name.
+        target: Where it imports into, such as `files:DIR`.
+        follow: The publishers that it follows; empty follows all.
+        roots: The only paths that packages may change; empty: all.
+        max_retries: Attempts after the first before a package is given up; None is without end.
+        is_gap_accepted: Go on over a gap, once.
+        is_editable: Take clear commands, and confirm every package.
+        is_durable: Registered: packages are kept for it also while it is away.
+        staging: Wait for a golden subscriber; None waits for nobody.
+        expose: When readers see what was imported; None is what the configuration says.
+        hooks: Commands around an import.
+    """
+
+    name: AgentName
+    target: str
+    follow: tuple[AgentName, ...] = ()
+    max_retries: int | None = None
+    is_gap_accepted: bool = False
+    is_editable: bool = False
+    is_durable: bool = False
+    staging: StagingSettings | None = None
+    expose: Expose | None = None
+    hooks: HooksConfig = field(default_factory=HooksConfig)
+    roots: tuple[NodePath, ...] = ()
+
+
+class SubscriberProcess:
+    """One subscriber, from opening its target to closing it."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        subscription: Subscription,
+        listener: Listener,
+        observed: Observability | None = None,
+    ) -> None:
+        """Open the target. Raises: TargetBusyError, SubscriberBusyError, TargetCorruptError, UsageError."""
+        settings = subscriber_settings(workspace, subscription)
+        self._workspace = workspace
+        self._subscription = subscription
+        self._listener = listener
+        self._target = open_target(subscription.target)
+        self._hooks = Hooks(subscription.hooks, subscription.name, workspace.clock)
+        self._deadline: Deadline | None = None
+        self._publishers: frozenset[AgentName] = frozenset()
+        self._announced: tuple[object, ...] = ()
+        self._given_up: tuple[tuple[int, int], int] | None = None
+        self._meter: SubscriberMetrics | None = None
+        self._narrator: Narrator | None = None
+        try:
+            ports = SubscriberPorts(
+                workspace.journal, workspace.blobs, workspace.codecs, self._target, workspace.clock, observer=self
+            )
+            ports = replace(ports, processors=self._hooks.processors)
+            if observed is not None:
+                self._meter = observed.subscriber_meter(subscription.name, self.statistics)
+                self._narrator = observed.narrator(subscription.name)
+                processors = observed.measured(self._hooks.processors, self._meter)
+                ports = replace(ports, meter=self._meter, tracer=observed.tracer, processors=processors)
+            self._subscriber = Subscriber(settings, ports)
+            self._hold = SubscriberHold(workspace.home.lock_file(subscription.name), subscription.name)
+        except BaseException:
+            self._target.close()
+            raise
+        self._maintainer = maintenance_worker(workspace, subscription.name, is_sweeping=False)
+        self._announcer = Announcer(
+            workspace.journal,
+            self._announcement,
+            AnnouncerSettings(
+                workspace.topic(TopicRole.DISCOVERY),
+                subscription.name,
+                workspace.home.config.subscriber.announce_seconds,
+            ),
+            workspace.clock,
+        )
+        if self._meter is not None:
+            self._meter.failed_announcements = lambda: self._announcer.failures
+
+    def claim(self) -> None:
+        """Make the target this subscriber's before anybody hears of it. Raises: TargetOwnedError."""
+        self._target.ledger.claim(self._subscription.name)
+
+    def run(self, until: Until) -> SubscriberStatistics:
+        """Import until caught up, or until stopped. Raises: as `Subscriber.run`."""
+        with suppress(RetryableError):  # `Subscriber.run` waits for the journal
+            self._subscriber.prepare()
+            self._publishers = self._known_publishers()
+        self._announcer.start()
+        try:
+            statistics = self._subscriber.run(until)
+            if statistics.next_offset == statistics.log_next_offset:
+                self._maintainer.begin()  # also where there was nothing to import
+            return statistics
+        finally:
+            deadline = Deadline(self._workspace.clock, self._farewell_seconds())
+            self._announcer.stop(deadline.remaining_seconds())
+            self._maintainer.stop(deadline.remaining_seconds())
+
+    def unknown_publishers(self) -> tuple[Sequence[AgentName], frozenset[AgentName]]:
+        """The followed publishers of which neither home nor recent messages know, and those that they know."""
+        follow = self._subscription.follow
+        known = self._publishers_found() if follow else frozenset[AgentName]()
+        return [one for one in follow if one not in known], known
+
+    def passed_over(self) -> Sequence[str]:
+        """The publishers whose packages were not imported, as they are not followed."""
+        return sorted(self._target.ledger.passed_over)
+
+    def stop(self) -> None:
+        """Finish the batch at hand within the time that the configuration gives, and return from `run`."""
+        clock, seconds = self._workspace.clock, self._workspace.home.config.subscriber.shutdown_seconds
+        self._deadline = Deadline(clock, seconds)
+        deadline = Deadline(clock, seconds * (1 - _FAREWELL_SHARE))
+        self._hooks.stop(deadline)
+        self._subscriber.stop(deadline)
+
+    def close(self) -> None:
+        """Release the target, and now and then remove the blobs of its own that no node names any more."""
+        self._hooks.close()
+        self._hold.release()
+        self._target.close()
+        sweep_closed_target(self._workspace, self._subscription.name, self._subscription.target)
+
+    def on_progress(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""
+        if statistics.phase is SubscriberPhase.CURRENT:
+            self._maintainer.begin()
+        if self._meter is not None and self._narrator is not None:
+            self._meter.progressed(statistics)
+            self._narrator.progressed(statistics)
+        self._announce_news(statistics)
+        self._listener(statistics)
+
+    def on_given_up(self, statistics: SubscriberStatistics) -> None:
+        """See `Observer`."""
+        if self._meter is not None and self._narrator is not None:
+            self._meter.given_up(statistics)
+            self._narrator.given_up(statistics)
+        self._announcer.announce_soon()
+        self._listener(statistics)
+
+    def statistics(self) -> SubscriberStatistics:
+        """The figures of this moment, from any thread."""
+        return self._subscriber.statistics()
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether it may serve, and why or why not; from any thread."""
+        statistics = self._subscriber.statistics()
+        return statistics.is_ready, statistics.ready_reason
+
+    def _announce_news(self, statistics: SubscriberStatistics) -> None:
+        """Announce a new state, and a queue that was emptied; all else comes with the next regular announcement."""
+        emptied_at = statistics.stored_offset if statistics.phase is SubscriberPhase.CURRENT else None
+        cause = None if statistics.cause is None else statistics.cause.code
+        figures = statistics.attempts, statistics.redriven, statistics.after.set_aside, statistics.after.cause is None
+        news = (statistics.state, cause, statistics.is_ready, emptied_at, *figures)
+        if news != self._announced:
+            self._announced = news
+            self._announcer.announce_soon()
+
+    def _announcement(self) -> DiscoveryMessage:
+        statistics = self._subscriber.statistics()
+        subscription = self._subscription
+        publishers = subscription.follow or self._publishers | statistics.publishers
+        return DiscoveryMessage(
+            sub_sling_id=self._workspace.home.sling_id,
+            sub_agent_name=subscription.name,
+            states=states_for(
+                publishers,
+                statistics.next_offset,
+                statistics.attempts,
+                statistics.failing_publisher,
+                statistics.report_starts,
+            ),
+            is_editable=subscription.is_editable,
+            max_retries=subscription.max_retries,
+            state=statistics.state,
+            cause=statistics.cause,
+            announced_ms=int(self._workspace.clock.now().timestamp() * 1000),
+            target=subscription.target,
+            is_ready=statistics.is_ready,
+            ready_reason=statistics.ready_reason,
+            is_durable=subscription.is_durable,
+            given_up=self._given_up_count(statistics),
+            next_offset=statistics.stored_offset,  # what is below it may be removed, and a kill forgets the rest
+            log_identity=statistics.identity,
+            follows_all=not subscription.follow,
+            reports=None if subscription.follow else statistics.report_starts.get(None),
+            after_calls=self._hook_calls(statistics),
+            former=former_states(statistics.report_starts),
+        )
+
+    def _given_up_count(self, statistics: SubscriberStatistics) -> int | None:
+        """How many packages are in the error queue, counted when it may have changed."""
+        figures = statistics.failed, statistics.redriven
+        if self._given_up is None or self._given_up[0] != figures:
+            with suppress(MailboatError):
+                self._given_up = figures, self._target.ledger.given_up_count
+        return None if self._given_up is None else self._given_up[1]
+
+    def _hook_calls(self, statistics: SubscriberStatistics) -> HookCalls | None:
+        calls = statistics.after
+        if not calls.waiting and not calls.set_aside:
+            return None
+        failed: tuple[AfterCall, ...] = ()
+        if calls.set_aside or calls.cause is not None:
+            with suppress(MailboatError):
+                failed = failed_calls(self._target.ledger.hook_calls)
+        return HookCalls(calls.waiting, calls.set_aside, calls.cause, failed)
+
+    def _known_publishers(self) -> frozenset[AgentName]:
+        """Whom one that follows all may hear of, before it does."""
+        return frozenset() if self._subscription.follow else self._publishers_found()
+
+    def _publishers_found(self) -> frozenset[AgentName]:
+        known = frozenset(self._workspace.publisher_names())
+        try:
+            from mailboat.operations.inspection import recent_publishers
+
+            return known | frozenset(recent_publishers(self._workspace.journal, self._workspace.package_topic))
+        except MailboatError:  # what is wrong with the log, the import tells
+            return known
+
+    def _farewell_seconds(self) -> float:
+        if self._deadline is None:
+            return self._workspace.home.config.subscriber.shutdown_seconds * _FAREWELL_SHARE
+        return max(_LEAST_FAREWELL_SECONDS, self._deadline.remaining_seconds())
+
+
+def subscription_of(home: Home, config: SubscriberAgentConfig) -> Subscription:
+    """What a subscriber of the configuration is to do. Raises: UsageError for a name that is none."""
+    staging = config.staging
+    return Subscription(
+        name=parse_agent_name(config.name),
+        target=home.resolve(config.target),
+        follow=tuple(map(parse_agent_name, config.follow)),
+        max_retries=home.config.subscriber.max_retries,
+        is_editable=config.is_editable,
+        is_durable=config.is_durable,
+        staging=None if staging is None else StagingSettings(parse_agent_name(staging.golden), staging.timeout_seconds),
+        expose=config.expose,
+        hooks=config.hooks,
+        roots=tuple(map(parse_path, config.roots)),
+    )
+
+
+def subscriber_settings(workspace: Workspace, subscription: Subscription) -> SubscriberSettings:
+    """What the engine is told, from the configuration and the command line.
+
+    Raises: UsageError where builds are to be shown as a whole in a target that can't do so.
+    """
+    config = workspace.home.config.subscriber
+    return SubscriberSettings(
+        name=subscription.name,
+        sling_id=workspace.home.sling_id,
+        follow=frozenset(subscription.follow) or None,
+        roots=subscription.roots,
+        package_topic=workspace.topic(TopicRole.PACKAGE),
+        status_topic=workspace.topic(TopicRole.STATUS),
+        command_topic=workspace.topic(TopicRole.COMMAND),
+        discovery_topic=workspace.topic(TopicRole.DISCOVERY),
+        is_editable=subscription.is_editable,
+        staging=subscription.staging,
+        exposure=exposure_settings(config, subscription),
+        readiness=readiness_policy(config.readiness),
+        retry=retry_policy(config, subscription.max_retries),
+        read=ReadLimits(config.max_batch_records, config.max_batch_bytes),
+        limits=workspace.limits,
+        package_timeout_seconds=config.package_timeout_seconds,
+        undecodable=UndecodablePolicy(config.undecodable),
+        pieces=PieceLimits(config.pieces.max_packages, config.pieces.max_bytes, config.pieces.expire_seconds),
+        is_gap_accepted=subscription.is_gap_accepted,
+    )
+
+
+def exposure_settings(config: SubscriberConfig, subscription: Subscription) -> ExposureSettings | None:
+    """When readers see what was imported. Raises: UsageError for a target that shows each commit."""
+    if (subscription.expose or config.expose) is Expose.PACKAGE:
+        return None
+    check_exposable(subscription.name, subscription.target)
+    return ExposureSettings(config.expose_seconds)
+
+
+def check_exposable(name: str, target: str) -> None:
+    """See that a target can hold a build back from readers until it is whole. Raises: UsageError."""
+    location = parse_target(target)
+    if location.kind != GENERATIONS:
+        raise UsageError(
+            f"{name} can't expose builds as a whole: {location.kind}: targets show every package when it is imported",
+            next_step=f"import into generations:DIR, which shows whole versions, or say expose: {Expose.PACKAGE}",
+        )
+
+
+def failed_calls(ledger: HookCallLedger) -> tuple[AfterCall, ...]:
+    """The calls of the hook `after` that failed, as they are announced: a few, without their traces."""
+    waiting = [one for one in ledger.calls(MAX_ANNOUNCED_CALLS) if one.attempts]
+    failed = [*waiting, *ledger.calls(MAX_ANNOUNCED_CALLS, is_set_aside=True)][:MAX_ANNOUNCED_CALLS]
+    return tuple(replace(one, cause=_announced_cause(one.cause)) for one in failed)
+
+
+def _announced_cause(cause: FailureCause | None) -> FailureCause | None:
+    if cause is None:
+        return None
+    message = cause.message[:_ANNOUNCED_CAUSE_CHARACTERS]
+    is_cut = cause.is_truncated or cause.trace_excerpt is not None or message != cause.message
+    return FailureCause(cause.code, message, cause.path, None, is_cut)
+
+
+def retry_policy(config: SubscriberConfig, max_retries: int | None) -> RetryPolicy:
+    """When a failed package is tried again."""
+    return RetryPolicy(max_retries, config.first_pause_seconds, config.longest_pause_seconds)
+
+
+def readiness_policy(config: ReadinessConfig) -> ReadinessPolicy:
+    """When a subscriber counts as ready to serve."""
+    return ReadinessPolicy(
+        config.max_latency_seconds, config.force_seconds, config.idle_seconds, config.max_lag_seconds
+    )

@@ -1,0 +1,116 @@
+"""Every named error and state with its explanation: the docstrings of the classes, collected.
+
+`mailboat explain` prints them, `docs/errors.md` is made of them. The names are the same in log lines, exit messages,
+problem documents, conditions and metrics. Importing all of Mailboat is what makes the list complete.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from mailboat.api.problems import NOT_FOR_USERS, import_all_modules
+from mailboat.errors import MailboatError, PermanentError, RetryableError, StopError, UntrustedInputError, UsageError
+
+_FAMILIES: Final = (MailboatError, PermanentError, StopError, UntrustedInputError)
+"""What other errors derive from, and nothing raises itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One name.
+
+    Attributes:
+        name: As it appears everywhere.
+        kind: What it asks of the reader: `passing`, `usage`, `refused`, `decision`, `permanent`; or `state`.
+        exit_code: With which a command ends; None for a state.
+        summary: The first sentence.
+        text: All of it.
+    """
+
+    name: str
+    kind: str
+    exit_code: int | None
+    summary: str
+    text: str
+
+    def document(self) -> dict[str, Any]:
+        """For JSON and YAML."""
+        return asdict(self)
+
+
+def explanations() -> Mapping[str, Explanation]:
+    """All names, sorted."""
+    import_all_modules()
+    from mailboat.control.subscriber_directory import Absence
+    from mailboat.subscriber.progress import SubscriberPhase
+
+    found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
+    found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]
+    return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+
+def errors_page() -> str:
+    """`docs/errors.md`."""
+    lines = [
+        "# Errors and named states",
+        "",
+        "Generated from the docstrings of the classes by `make docs`; `mailboat explain NAME` prints the same.",
+        "*passing*: temporary, retry. *decision*: going on could lose content, an operator decides.",
+        "*refused*: the input broke a rule or a limit, nothing was written.",
+        "*usage*: invalid command line, configuration or request.",
+        "*permanent*: retrying will not help.",
+        "",
+        "| name | kind | exit code |",
+        "|---|---|---|",
+    ]
+    known = explanations().values()
+    lines += [f"| [{one.name}](#{one.name.lower()}) | {one.kind} | {one.exit_code or '-'} |" for one in known]
+    for one in known:
+        lines += ["", f"## {one.name}", "", one.text]
+    return "\n".join(lines) + "\n"
+
+
+def _explain_states(kind: type[enum.StrEnum]) -> Iterator[Explanation]:
+    """The members of an enumeration with the texts below them, which Python itself forgets."""
+    (declared,) = ast.parse(inspect.getsource(kind)).body
+    body = declared.body if isinstance(declared, ast.ClassDef) else []
+    for member, after in pairwise(body):
+        match member, after:
+            case ast.Assign(value=ast.Constant(value=str(name))), ast.Expr(value=ast.Constant(value=str(text))):
+                cleaned = inspect.cleandoc(text)
+                yield Explanation(name, "state", None, _summary_of(cleaned), cleaned)
+
+
+def _summary_of(text: str) -> str:
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split()).split(". ")[0].rstrip(".") + "."
+
+
+def _explain_error(kind: type[MailboatError]) -> Explanation:
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return Explanation(kind.__name__.removesuffix("Error"), _kind_of(kind), kind.exit_code, _summary_of(text), text)
+
+
+def _kind_of(kind: type[MailboatError]) -> str:
+    for ancestor, word in (
+        (StopError, "decision"),
+        (RetryableError, "passing"),
+        (UsageError, "usage"),
+        (UntrustedInputError, "refused"),
+    ):
+        if issubclass(kind, ancestor):
+            return word
+    return "permanent"
+
+
+def _descendants(kind: type[MailboatError]) -> Iterator[type[MailboatError]]:
+    """The class and all below it that users can meet: others, such as those of tests, are not ours."""
+    if kind.__module__.startswith("mailboat.") and not kind.__module__.startswith(NOT_FOR_USERS):
+        yield kind
+    for child in kind.__subclasses__():
+        yield from _descendants(child)

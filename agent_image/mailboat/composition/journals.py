@@ -1,0 +1,193 @@
+"""Which journal a home has, and how its topics are kept: what the configuration's `journal` and `retention` come to.
+
+`open_journal` is the only place that knows the adapters; everybody else has the port. A home on Kafka keeps the rest of
+its state as any other: identity, what publishers remember, who subscribes. Called by the composition.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mailboat.clock import Clock
+from mailboat.composition.settings import expanded_path
+from mailboat.config.storage import KafkaConfig, RetentionConfig, SaslMechanism, TopicRetentionConfig
+from mailboat.errors import UsageError
+from mailboat.journal.port import TopicSettings
+from mailboat.model.messages import TopicRole
+
+if TYPE_CHECKING:
+    from mailboat.composition.home import Home
+    from mailboat.journal.kafka_settings import KafkaSettings, KafkaTls, PasswordLogin, TokenLogin
+    from mailboat.journal.port import Journal
+
+_SMALL_MESSAGE_BYTES: Final = 256 * 1024  # of statuses, commands and announcements, which hold no content
+_LARGE_MESSAGE_BYTES: Final = 1_000_000
+_ANNOUNCEMENTS_BYTES: Final = 64 * 1024 * 1024  # only the newest of each subscriber counts
+_SLACK_SECONDS: Final = 3600.0  # no publisher takes longer from a package's first piece to its message
+_SLACK_SHARE: Final = 4  # a package larger than that share of all that is kept would be cut by the brokers
+_SECTION: Final = "journal.kafka"
+
+
+class ClientMissingError(UsageError):
+    """The configuration names a system whose client library is not installed. The message says what to install."""
+
+
+def open_journal(home: Home, clock: Clock) -> Journal:
+    """The journal of a home: its SQLite file, or Kafka where the configuration names brokers.
+
+    Raises:
+        JournalMissingError, JournalCorruptError, JournalTooNewError: Of the file.
+        ClientMissingError: The extra `kafka` is not installed.
+        ConfigInvalidError, SecretMissingError: A login can't be put together.
+    """
+    kafka = home.config.journal.kafka
+    return _open_file(home, clock) if kafka is None else _open_kafka(home, kafka, clock)
+
+
+def make_journal(home: Home, clock: Clock) -> None:
+    """Make the file of an embedded journal, unless it is there; on Kafka there is nothing to make but topics."""
+    if home.config.journal.kafka is None:
+        from mailboat.composition.locations import check_folder_place
+        from mailboat.journal.sqlite import SqliteJournal
+
+        check_folder_place(home.journal_path.parent)
+        SqliteJournal.create(home.journal_path, clock).close()
+
+
+def topic_settings(role: TopicRole, retention: RetentionConfig, *, is_head_kept: bool = False) -> TopicSettings:
+    """How a topic is kept, as fits what it carries.
+
+    Args:
+        role: Of the topic.
+        retention: What the configuration says.
+        is_head_kept: Whether agents move the head of the package topic to borders of whole packages, so that a log
+            that removes by itself has to come after them.
+    """
+    kept = topic_retention(role, retention)
+    return TopicSettings(
+        retention_seconds=_later(kept.seconds) if is_head_kept and role is TopicRole.PACKAGE else kept.seconds,
+        retention_bytes=_larger(kept.bytes) if is_head_kept and role is TopicRole.PACKAGE else kept.bytes,
+        max_message_bytes=_LARGE_MESSAGE_BYTES
+        if role in {TopicRole.PACKAGE, TopicRole.EVENT}
+        else _SMALL_MESSAGE_BYTES,
+    )
+
+
+def topic_retention(role: TopicRole, retention: RetentionConfig) -> TopicRetentionConfig:
+    """How long a topic keeps its messages."""
+    own = {
+        TopicRole.PACKAGE: TopicRetentionConfig(retention.package_seconds, retention.package_bytes),
+        TopicRole.STATUS: retention.status,
+        TopicRole.DISCOVERY: retention.discovery,
+        TopicRole.COMMAND: retention.command,
+        TopicRole.EVENT: retention.event,
+    }[role]
+    if own is not None:
+        return own
+    return TopicRetentionConfig(retention.status_seconds, _ANNOUNCEMENTS_BYTES if role is TopicRole.DISCOVERY else None)
+
+
+def _later(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds + _SLACK_SECONDS
+
+
+def _larger(size_bytes: int | None) -> int | None:
+    return None if size_bytes is None else size_bytes + size_bytes // _SLACK_SHARE
+
+
+def kafka_settings(kafka: KafkaConfig, folder: Path) -> KafkaSettings:
+    """The adapter's settings; secrets are read now. `folder` is the home, which relative files belong to.
+
+    Raises: UsageError, SecretMissingError.
+    """
+    from mailboat.journal.kafka_settings import KafkaSecurity, KafkaSettings
+
+    if not kafka.bootstrap_servers:
+        raise UsageError("`journal.kafka.bootstrap_servers` names no broker", key="journal.kafka.bootstrap_servers")
+    return KafkaSettings(
+        bootstrap_servers=",".join(kafka.bootstrap_servers),
+        security=KafkaSecurity(tls=_tls(kafka, folder), login=_login(kafka, folder)),
+        replication_factor=kafka.replicas,
+        min_insync_replicas=kafka.min_insync_replicas,
+        append_seconds=kafka.append_seconds,
+        request_seconds=kafka.request_seconds,
+    )
+
+
+def _open_file(home: Home, clock: Clock) -> Journal:
+    from mailboat.errors import JournalMissingError
+    from mailboat.journal.sqlite import SqliteJournal
+
+    try:
+        return SqliteJournal(home.journal_path, clock)
+    except JournalMissingError as error:
+        if not home.is_made:
+            error.next_step = f"mailboat --home {home.path} init"
+            raise
+        anew = f"mailboat --home {home.path} init --new-journal"
+        error.next_step = f"put the journal back, or, when it is lost:\n{anew}"
+        raise
+
+
+def _open_kafka(home: Home, kafka: KafkaConfig, clock: Clock) -> Journal:
+    try:
+        from mailboat.journal.kafka import KafkaJournal
+    except ImportError as error:
+        raise ClientMissingError(
+            "the configuration names Kafka brokers, but the client library confluent-kafka is not installed",
+            next_step='pip install "mailboat[kafka]"',
+        ) from error
+    return KafkaJournal(kafka_settings(kafka, home.path), clock)
+
+
+def _tls(kafka: KafkaConfig, folder: Path) -> KafkaTls | None:
+    from mailboat.composition.credentials import read_secret
+    from mailboat.journal.kafka_settings import KafkaTls
+
+    tls = kafka.tls
+    if tls is None:
+        return None
+    if (tls.certificate_file is None) is not (tls.key_file is None):
+        raise UsageError(
+            "`journal.kafka.tls` has a certificate without its key, or a key without its certificate",
+            key="journal.kafka.tls",
+        )
+    ca_file, certificate_file, key_file = (
+        None if file is None else _file(folder / expanded_path(file), key)
+        for key, file in (
+            ("ca_file", tls.ca_file),
+            ("certificate_file", tls.certificate_file),
+            ("key_file", tls.key_file),
+        )
+    )
+    password = (
+        None if tls.key_password is None else read_secret(tls.key_password, f"{_SECTION}.tls.key_password", folder)
+    )
+    return KafkaTls(ca_file, certificate_file, key_file, password, tls.is_host_checked)
+
+
+def _file(file: Path, key: str) -> Path:
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}", key=f"journal.kafka.tls.{key}")
+    return file
+
+
+def _login(kafka: KafkaConfig, folder: Path) -> PasswordLogin | TokenLogin | None:
+    from mailboat.composition.credentials import read_secret
+    from mailboat.journal.kafka_settings import PasswordLogin, PasswordMechanism, TokenLogin
+
+    sasl = kafka.sasl
+    if sasl is None:
+        return None
+    user = sasl.user
+    if sasl.user_from is not None:
+        user = read_secret(sasl.user_from, f"{_SECTION}.sasl.user_from", folder)
+    if user is None or sasl.password is None:
+        raise UsageError("`journal.kafka.sasl` needs `user` and `password`", key="journal.kafka.sasl")
+    password = read_secret(sasl.password, f"{_SECTION}.sasl.password", folder)
+    if sasl.mechanism is not SaslMechanism.OAUTHBEARER:
+        return PasswordLogin(PasswordMechanism(sasl.mechanism), user, password)
+    if sasl.token_url is None:
+        raise UsageError("OAUTHBEARER needs `token_url`", key="journal.kafka.sasl.token_url")
+    return TokenLogin(sasl.token_url, user, password, sasl.scope)

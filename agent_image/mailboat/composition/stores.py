@@ -1,0 +1,136 @@
+"""Which blob store a home has: its folder, or a bucket where the configuration names one.
+
+`open_blobs` is the only place that knows the adapters; everybody else has the port. Called by the composition.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from mailboat.clock import Clock
+from mailboat.composition.journals import ClientMissingError
+from mailboat.composition.settings import expanded_path
+from mailboat.config.decoding import ConfigInvalidError
+from mailboat.config.storage import S3Config
+
+if TYPE_CHECKING:
+    from mailboat.blobs.port import BlobStore, UserNamed
+    from mailboat.blobs.s3_connection import S3Keys, S3Settings
+    from mailboat.composition.home import Home
+
+_SECTION: Final = "blobs.s3"
+_HOST_NAME: Final = re.compile(
+    r"(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?"
+)  # as botocore takes it
+
+
+def open_blobs(home: Home, clock: Clock, user: UserNamed | None = None) -> BlobStore:
+    """The blob store of a home. No request is sent to a bucket before it is needed.
+
+    Args:
+        home: Its configuration says which.
+        clock: For stamps and pauses.
+        user: Whose packages are stored: the identity of the home's log; None for who stores none.
+
+    Raises:
+        ClientMissingError: The extra `s3` is not installed.
+        ConfigInvalidError: See `s3_mistakes`; or a secret can't be read.
+        PlaceUnusableError, StorageFullError, StorageReadOnlyError, RetryableError: Of the folder.
+    """
+    s3 = home.config.blobs.s3
+    if s3 is not None:
+        return _open_bucket(home, s3, clock, user)
+    from mailboat.blobs.directory import DirectoryBlobStore
+    from mailboat.composition.locations import check_folder_place
+
+    check_folder_place(home.blobs_path)
+    return DirectoryBlobStore(home.blobs_path.resolve(), clock, user)
+
+
+def s3_mistakes(s3: S3Config, folder: Path) -> Iterator[ConfigInvalidError]:
+    """What of a bucket's section can't be meant, as far as can be told without its server and its client library."""
+    if (s3.access_key_id is None) is not (s3.secret_access_key is None):
+        yield ConfigInvalidError(
+            f"{_SECTION} has one of access_key_id and secret_access_key, and needs both or neither", key=_SECTION
+        )
+    if s3.endpoint_url is not None and not _is_endpoint(s3.endpoint_url):
+        told = s3.endpoint_url.rpartition("@")[2]  # there may be a password before it
+        yield ConfigInvalidError(
+            f"{_SECTION}.endpoint_url is {told!r}, which is no address of a server: https://HOST or http://HOST:PORT",
+            key=f"{_SECTION}.endpoint_url",
+        )
+    if s3.ca_file is not None and not _file(s3.ca_file, folder).is_file():
+        yield ConfigInvalidError(
+            f"{_SECTION}.ca_file refers to {_file(s3.ca_file, folder)}, which is no file", key=f"{_SECTION}.ca_file"
+        )
+
+
+def s3_settings(s3: S3Config, folder: Path) -> S3Settings:
+    """The adapter's settings. `folder` is the home, which relative files belong to. Raises: see `s3_mistakes`."""
+    from mailboat.blobs.s3_connection import S3Settings
+
+    for mistake in s3_mistakes(s3, folder):
+        raise mistake
+    return S3Settings(
+        bucket=s3.bucket,
+        prefix=s3.prefix,
+        endpoint_url=s3.endpoint_url,
+        region=s3.region,
+        is_path_style=s3.is_path_style,
+        ca_file=None if s3.ca_file is None else str(_file(s3.ca_file, folder)),
+        part_bytes=s3.multipart_bytes,
+        max_attempts=s3.max_attempts,
+        read_keys=None if s3.access_key_id is None else lambda: _read_keys(s3, folder),
+    )
+
+
+def _open_bucket(home: Home, s3: S3Config, clock: Clock, user: UserNamed | None) -> BlobStore:
+    try:
+        from mailboat.blobs.s3 import S3BlobStore
+        from mailboat.blobs.s3_connection import S3Connection
+    except ImportError as error:
+        raise ClientMissingError(
+            "the configuration names an S3 bucket, but the client library boto3 is not installed",
+            next_step='pip install "mailboat[s3]"',
+        ) from error
+    settings = s3_settings(s3, home.path)
+    if settings.read_keys is not None:
+        settings.read_keys()  # a secret that can't be read is told now, not by the first package
+    jitter = random.Random()  # noqa: S311  # pauses need no secrecy
+    return S3BlobStore(S3Connection(settings, clock, jitter), clock, user)
+
+
+def _read_keys(s3: S3Config, folder: Path) -> S3Keys:
+    from mailboat.blobs.s3_connection import S3Keys
+    from mailboat.composition.credentials import read_secret
+
+    if s3.access_key_id is None or s3.secret_access_key is None:
+        raise ConfigInvalidError(f"{_SECTION} names no credentials", key=_SECTION)
+    return S3Keys(
+        read_secret(s3.access_key_id, f"{_SECTION}.access_key_id", folder),
+        read_secret(s3.secret_access_key, f"{_SECTION}.secret_access_key", folder),
+    )
+
+
+def _file(name: str, folder: Path) -> Path:
+    return folder / expanded_path(name)
+
+
+def _is_endpoint(url: str) -> bool:
+    """Whether it has a scheme and a host, and nothing that a store has no use for."""
+    try:
+        parts = urlsplit(url)
+        host, is_port_fine = parts.hostname or "", parts.port != 0
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    is_host_fine = ":" in host or _HOST_NAME.fullmatch(host) is not None
+    is_plain = not (parts.query or parts.fragment or re.search(r"\s", url))
+    return parts.scheme in {"http", "https"} and is_host_fine and is_port_fine and is_plain

@@ -1,0 +1,194 @@
+"""Bulk builds as the log tells them: how much of each is published, and how much of it every subscriber has imported.
+
+Nothing is asked of who builds: the packages of a build say which part they are of how many. What was read of the log is
+kept, so a later look reads only what is new; the first one goes back a long way, and not to the beginning of time.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from mailboat.api.records import BuildFollowerView, BuildView
+from mailboat.composition.workspace import Workspace
+from mailboat.control.journal_state import Picture
+from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.errors import BuildMissingError
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import AgentName, BuildId, Offset
+from mailboat.model.messages import BulkPart, PackageMessage
+from mailboat.operations.inspection import readable
+from mailboat.queues.outcomes import Outcome, OutcomeFacts, decide_outcome
+from mailboat.wire.bulk import may_be_part
+
+MAX_SEARCHED_RECORDS: Final = 500_000
+"""How far back from its end the log is searched for builds by the first look."""
+
+MAX_BUILDS: Final = 50
+_READ: Final = ReadLimits(max_records=1_000)
+
+
+@dataclass(slots=True)
+class _Build:
+    build_id: BuildId
+    publisher: AgentName
+    total: int
+    published: int = 0
+    package_bytes: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    earliest_ms: int = 0
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+
+    def take(self, record: Record, part: BulkPart, message: PackageMessage) -> None:
+        if part.sequence < self.published:
+            return  # the same package once more
+        self.total = part.total
+        self.published = part.sequence + 1
+        self.package_bytes += message.package_length_bytes
+        self.first_ms = self.first_ms or record.appended_ms
+        self.earliest_ms = min(self.earliest_ms or record.appended_ms, record.appended_ms)
+        self.last_ms = record.appended_ms
+        self.offsets.append(record.offset)
+
+    def trim(self, before: int) -> None:
+        """Forget packages that the log holds no more."""
+        del self.offsets[: bisect_left(self.offsets, before)]
+
+
+class BuildsSeen:
+    """The builds in the log of one workspace. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+        """Read nothing yet."""
+        self._workspace = workspace
+        self._picture = picture
+        self._audience = audience
+        self._lock = threading.Lock()
+        self._builds: dict[tuple[AgentName, BuildId], _Build] = {}
+        self._next: Offset | None = None
+
+    def list(self) -> Sequence[BuildView]:
+        """All builds, the newest first."""
+        with self._lock:
+            self._hear()
+            heard_at, members = self._picture.statuses_heard_at_seconds(), self._audience.members()
+            return [self._view(one, members, heard_at) for one in reversed(self._builds.values())]
+
+    def find(self, build_id: str) -> BuildView:
+        """One of them. Raises: BuildMissingError."""
+        found = next((one for one in self.list() if one.build_id == build_id), None)
+        if found is None:
+            raise BuildMissingError(f"the log holds no package of a build {build_id[:80]!r}", build=build_id[:80])
+        return found
+
+    def _hear(self) -> None:
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds = journal.bounds(topic)
+        for key, build in list(self._builds.items()):
+            build.trim(bounds.earliest_offset)
+            if not build.offsets:
+                del self._builds[key]
+        earliest = max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS)
+        start = Offset(earliest if self._next is None else max(earliest, self._next))
+        if self._next is not None and self._next > bounds.next_offset:  # the log is another one
+            self._builds.clear()
+            start = Offset(earliest)
+        with closing(journal.reader(topic, start)) as reader:
+            while reader.next_offset < bounds.next_offset:
+                batch = reader.read(_READ, 0.0)
+                for record in batch.records:
+                    self._take(record)
+                if batch.is_at_end and not batch.records:
+                    break
+            self._next = reader.next_offset
+
+    def _take(self, record: Record) -> None:
+        message = readable(record) if may_be_part(record.value) else None
+        if not isinstance(message, PackageMessage) or message.bulk is None or message.pub_agent_name is None:
+            return
+        key = message.pub_agent_name, message.bulk.build_id
+        if key not in self._builds:
+            self._builds[key] = _Build(message.bulk.build_id, message.pub_agent_name, message.bulk.total)
+            if len(self._builds) > MAX_BUILDS:
+                del self._builds[next(iter(self._builds))]
+        self._builds[key].take(record, message.bulk, message)
+
+    def _view(self, one: _Build, members: Sequence[Member], heard_at: float) -> BuildView:
+        are_complete = self._picture.status_follower.are_complete_since(one.earliest_ms)
+        subscribers = tuple(
+            self._follower(one, member, heard_at, are_statuses_complete=are_complete)
+            for member in members
+            if member.follows(one.publisher)
+        )
+        return BuildView(
+            build_id=one.build_id,
+            publisher=one.publisher,
+            state=_state(subscribers, is_whole=one.published >= one.total),
+            published=one.published,
+            total=one.total,
+            package_bytes=one.package_bytes,
+            first_offset=one.offsets[0],
+            last_offset=one.offsets[-1],
+            first_published_ms=one.first_ms,
+            last_published_ms=one.last_ms,
+            subscribers=subscribers,
+        )
+
+    def _follower(
+        self, one: _Build, member: Member, heard_at: float, *, are_statuses_complete: bool
+    ) -> BuildFollowerView:
+        """Count outcomes by stretches of packages that have the same one: a build has up to millions of packages."""
+        publisher, queue_name, reports = one.publisher, member.queue_name, self._picture.reports
+        first, last = one.offsets[0], one.offsets[-1]
+        done_to = member.claims.done_to(reports.last(publisher, queue_name), heard_at)
+        start = member.report_start(publisher)
+        edges = {
+            first,
+            done_to,
+            0 if start is None else start.offset,
+            *reports.edges(publisher, queue_name, first, last),
+        }
+        begins = [*sorted(edge for edge in edges if first <= edge <= last), last + 1]
+        counts = Counter[Outcome]()
+        for begin, end in pairwise(begins):
+            count = bisect_left(one.offsets, end) - bisect_left(one.offsets, begin)
+            if not count:
+                continue
+            facts = OutcomeFacts(
+                offset=begin,
+                done_to=done_to,
+                is_editable=member.is_editable,
+                start=start,
+                reports=reports.find(publisher, queue_name, begin),
+                are_statuses_complete=are_statuses_complete,
+            )
+            counts[decide_outcome(facts).outcome] += count
+        return BuildFollowerView(
+            name=member.name,
+            imported=counts[Outcome.IMPORTED],
+            state=str(member.state),
+            pending=counts[Outcome.PENDING],
+            skipped=counts[Outcome.SKIPPED],
+            dropped=counts[Outcome.DROPPED],
+            given_up=counts[Outcome.GIVEN_UP],
+            unknown=counts[Outcome.UNKNOWN],
+        )
+
+
+def _state(subscribers: Sequence[BuildFollowerView], *, is_whole: bool) -> str:
+    if any(one.given_up for one in subscribers):
+        return "failed"
+    if not is_whole:
+        return "publishing"
+    if not subscribers or any(one.pending for one in subscribers):
+        return "published"
+    has_missed = any(one.skipped or one.dropped or one.unknown for one in subscribers)
+    return "incomplete" if has_missed else "distributed"

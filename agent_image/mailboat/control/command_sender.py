@@ -1,0 +1,156 @@
+"""Commands to subscribers: durable when they are sent, and found again with what the subscriber answered."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, TypeGuard
+
+from mailboat.api.records import CommandView
+from mailboat.composition.workspace import Workspace
+from mailboat.control.journal_state import Picture
+from mailboat.errors import CommandMissingError
+from mailboat.journal.port import NewRecord, ReadLimits
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import CommandMessage, CommandState, CommandVerb, Message, RedriveMessage, TopicRole
+from mailboat.operations.inspection import readable
+from mailboat.queues.names import QueueName
+from mailboat.wire.messages import encode_message
+
+MAX_SEARCHED_RECORDS: Final = 20_000
+MAX_REMEMBERED: Final = 10_000
+_READ: Final = ReadLimits(max_records=500)
+_SHOWN: Final = 80
+
+Command = CommandMessage | RedriveMessage
+
+
+class CommandOffice:
+    """Sends commands, and knows what became of them. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, chance: random.Random | None = None) -> None:
+        """Send nothing yet; `chance` makes the ids."""
+        self._workspace = workspace
+        self._picture = picture
+        self._chance = random.SystemRandom() if chance is None else chance
+        self._lock = threading.Lock()
+        self._remembered: OrderedDict[tuple[str, str], Command] = OrderedDict()
+
+    def clear(self, publisher: AgentName, queue_name: QueueName, up_to_offset: Offset) -> Command:
+        """Tell a subscriber to drop one publisher's packages up to an offset, inclusive."""
+        sling_id, name, _ = queue_name
+        command = CommandMessage(sling_id, name, up_to_offset, publisher, self._new_id(), self._now_ms())
+        self._send([command])
+        return command
+
+    def redrive(self, wanted: Sequence[tuple[AgentName | None, QueueName, Offset]]) -> list[Command]:
+        """Tell subscribers to import packages after all that they gave up; all of it in one append."""
+        commands: list[Command] = [
+            RedriveMessage(queue.sling_id, queue.agent_name, offset, publisher, self._new_id(), self._now_ms())
+            for publisher, queue, offset in wanted
+        ]
+        self._send(commands)
+        return commands
+
+    def find(self, publisher: AgentName, command_id: str) -> Command:
+        """A command that was sent; the topic is read for one that is not known yet. Raises: CommandMissingError."""
+        with self._lock:
+            known = self._remembered.get((publisher, command_id))
+        return self._search(publisher, command_id) if known is None else known
+
+    def _search(self, publisher: AgentName, command_id: str) -> Command:
+        journal, topic = self._workspace.journal, self._workspace.topic(TopicRole.COMMAND)
+        bounds, wanted = journal.bounds(topic), command_id.encode()
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
+        with closing(journal.reader(topic, start)) as reader:
+            is_at_end = not wanted
+            while not is_at_end:
+                batch = reader.read(_READ, 0.0)
+                for record in batch.records:
+                    message = readable(record) if wanted in record.value else None
+                    if _is_command(message, publisher, command_id):
+                        self._remember(message)
+                        return message
+                is_at_end = batch.is_at_end
+        raise CommandMissingError(f"no command {command_id[:_SHOWN]!r} to a subscriber of {publisher} is known")
+
+    def view(self, command: Command) -> CommandView:
+        """A command, with its answer if there is one."""
+        is_clear = isinstance(command, CommandMessage)
+        view = CommandView(
+            id=command.command_id or "",
+            verb=str(CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE),
+            publisher=command.pub_agent_name or "",
+            subscriber=command.sub_agent_name,
+            offset=_offset_of(command),
+        )
+        queue_name = QueueName(command.sub_sling_id, command.sub_agent_name)
+        answer = self._picture.answers.find(command.command_id or "", queue_name)
+        if answer is None and self._picture.answers.dropped_count:
+            dropped = f"{self._picture.answers.dropped_count} answers were dropped to bound the agent's memory"
+            return replace(view, message=f"no answer is known; {dropped}, perhaps this one")
+        if answer is None:
+            return view
+        return replace(view, state=str(answer.state), removed=answer.removed, message=answer.message)
+
+    def views_of(self, commands: Sequence[Command]) -> Callable[[], list[CommandView]]:
+        """Looks at some commands, again and again."""
+        return lambda: [self.view(one) for one in commands]
+
+    def _send(self, commands: Sequence[Command]) -> None:
+        self._workspace.journal.append(self._workspace.topic(TopicRole.COMMAND), [_record_of(one) for one in commands])
+        for one in commands:
+            self._remember(one)
+
+    def _remember(self, command: Command) -> None:
+        with self._lock:
+            self._remembered[command.pub_agent_name or "", command.command_id or ""] = command
+            if len(self._remembered) > MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+
+    def _now_ms(self) -> int:
+        return int(self._workspace.clock.now().timestamp() * 1000)
+
+
+def nothing_to_clear(publisher: AgentName, queue_name: QueueName) -> CommandView:
+    """The answer where no command is needed."""
+    return CommandView(
+        "",
+        str(CommandVerb.CLEAR),
+        publisher,
+        queue_name.agent_name,
+        -1,
+        str(CommandState.DONE),
+        0,
+        "the queue was empty",
+    )
+
+
+def _record_of(command: Command) -> NewRecord:
+    headers, value = encode_message(command)
+    return NewRecord(value, headers, f"{command.sub_sling_id}-{command.sub_agent_name}".encode())
+
+
+def are_answered(commands: Sequence[CommandView]) -> bool:
+    """Whether none of them waits for its subscriber any more."""
+    return all(one.state != "sent" for one in commands)
+
+
+def _offset_of(command: Command) -> Offset:
+    return command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
+
+
+def _is_command(message: Message | None, publisher: AgentName, command_id: str) -> TypeGuard[Command]:
+    return (
+        isinstance(message, CommandMessage | RedriveMessage)
+        and message.command_id == command_id
+        and message.pub_agent_name == publisher
+    )

@@ -1,0 +1,255 @@
+"""What became of a request: its package is found in the log, and everybody's position says who has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from mailboat.api.records import CauseView, DistributionPage, DistributionView, FailureView, NotImportedView
+from mailboat.composition.workspace import Workspace
+from mailboat.control.journal_state import Picture
+from mailboat.control.portraits import cause_view
+from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.errors import DistributionMissingError
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import Action, PackageMessage
+from mailboat.model.paths import first_paths
+from mailboat.model.requests import DistributionRequest
+from mailboat.operations.inspection import readable
+from mailboat.publisher.receipts import Receipt
+from mailboat.queues.failures import FailurePlace
+from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
+
+MAX_SEARCHED_RECORDS: Final = 10_000
+"""How many records are looked at for an id that this publisher does not remember."""
+
+_OUR_ID: Final = re.compile(r"dstrpck-([0-9]{1,15})-")
+_OFFSET: Final = re.compile(r"(?:(.+)-0@)?([0-9]{1,18})")
+_BUILDING_MS: Final = 60_000  # the id is made before the package, the log's clock may be another
+_READ: Final = ReadLimits(max_records=500)
+_SHOWN: Final = 80
+_LISTED_RECORDS: Final = 2_000
+_DONE_WHILE_FOLLOWED: Final = frozenset({None, OutcomeReason.STAGED})
+_GIVEN_UP: Final = CauseView("GivenUp", "the subscriber gave the package up, and does not say why")
+
+
+class Found(NamedTuple):
+    """A package in the log."""
+
+    record: Record
+    message: PackageMessage
+
+
+class Distributions:
+    """The requests of all publishers of a process. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, audience: Audience) -> None:
+        """Read nothing yet."""
+        self._workspace = workspace
+        self._picture = picture
+        self._audience = audience
+
+    def find(self, publisher: AgentName, identifier: str, place: Offset | None) -> Found:
+        """The package of that id or request id, at the place where its publisher remembers it, else by a search.
+
+        A queue item's id (`package-0@5`) and an offset (`5`) name a package too, unless it is somebody's request id.
+
+        Raises:
+            DistributionMissingError: The log does not hold it, or it is too far back for a search.
+        """
+        for record in self._candidates(identifier, place):
+            message = readable(record)
+            if not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+                continue
+            if identifier in {message.package_id, message.request_id}:
+                return Found(record, message)
+        found = self._at_offset(publisher, identifier)
+        if found is not None:
+            return found
+        raise DistributionMissingError(
+            f"the log holds nothing of {publisher} with the package id, request id or offset {identifier[:_SHOWN]!r}",
+            publisher=publisher,
+        )
+
+    def page(self, publisher: AgentName, before: int | None, max_items: int) -> DistributionPage:
+        """The newest requests that stand before an offset, as far as `_LISTED_RECORDS` records go back."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds = journal.bounds(topic)
+        end = bounds.next_offset if before is None else max(bounds.earliest_offset, min(before, bounds.next_offset))
+        lowest, found = max(bounds.earliest_offset, end - _LISTED_RECORDS), list[Found]()
+        stride = max_items
+        while end > lowest and len(found) < max_items:
+            begin = Offset(max(lowest, end - stride))
+            found += reversed(list(self._between(publisher, begin, Offset(end))))
+            end, stride = begin, stride * 2  # where others' packages stand between: few long looks, not many short ones
+        shown = found[:max_items]
+        last = shown[-1].record.offset if len(found) >= max_items else end
+        views = tuple(_with_shown_paths(self.view(publisher, one)) for one in shown)
+        return DistributionPage(views, last if last > bounds.earliest_offset else None)
+
+    def _between(self, publisher: AgentName, begin: Offset, end: Offset) -> Iterator[Found]:
+        with closing(self._workspace.journal.reader(self._workspace.package_topic, begin)) as reader:
+            while reader.next_offset < end:
+                batch = reader.read(ReadLimits(end - reader.next_offset), 0.0)
+                for record in batch.records:
+                    message = readable(record)
+                    if isinstance(message, PackageMessage) and message.pub_agent_name == publisher:
+                        yield Found(record._replace(value=b""), message._replace(payload=None))
+                if batch.is_at_end or not batch.records:
+                    return
+
+    def _at_offset(self, publisher: AgentName, identifier: str) -> Found | None:
+        named = _OFFSET.fullmatch(identifier)
+        topic = self._workspace.package_topic
+        if named is None or named[1] not in {None, topic}:
+            return None
+        record = self._workspace.journal.record_at(topic, Offset(int(named[2])))
+        message = None if record is None else readable(record)
+        if record is None or not isinstance(message, PackageMessage) or message.pub_agent_name != publisher:
+            return None
+        return Found(record, message)
+
+    def view(self, publisher: AgentName, found: Found) -> DistributionView:
+        """What became of a package; who may have something to say about it that was not heard yet is waited for."""
+        message, offset = found.message, found.record.offset
+        by_outcome: dict[Outcome, list[tuple[Member, Verdict]]] = {one: [] for one in Outcome}
+        heard_at = self._picture.statuses_heard_at_seconds()
+        for one in self._audience.members():
+            verdict = decide_outcome(self._facts(publisher, found, one, heard_at))
+            by_outcome[verdict.outcome].append((one, verdict))
+        names = {outcome: tuple(one.name for one, _ in those) for outcome, those in by_outcome.items()}
+        reasons = {outcome: tuple(_not_imported(*one) for one in those) for outcome, those in by_outcome.items()}
+        failed = tuple(
+            FailureView(one.name, self._failure(FailurePlace(publisher, one.queue_name, offset)))
+            for one, _ in by_outcome[Outcome.GIVEN_UP]
+        )
+        return DistributionView(
+            publisher=publisher,
+            package_id=message.package_id,
+            offset=offset,
+            action=str(message.action),
+            paths=message.paths,
+            deep_paths=message.deep_paths,
+            request_id=message.request_id,
+            user_id=message.user_id,
+            package_bytes=message.package_length_bytes,
+            published_ms=found.record.appended_ms,
+            state=_state(
+                verdict.outcome
+                for those in by_outcome.values()
+                for one, verdict in those
+                if one.follows(publisher) or verdict.reason in _DONE_WHILE_FOLLOWED
+            ),
+            imported=names[Outcome.IMPORTED],
+            waiting=names[Outcome.PENDING],
+            removed=names[Outcome.DROPPED],
+            failed=failed,
+            skipped=reasons[Outcome.SKIPPED],
+            unknown=reasons[Outcome.UNKNOWN],
+            path_count=len(message.paths),
+        )
+
+    def _facts(self, publisher: AgentName, found: Found, one: Member, heard_at: float) -> OutcomeFacts:
+        offset, reports = (
+            found.record.offset,
+            self._picture.reports.find(publisher, one.queue_name, found.record.offset),
+        )
+        return OutcomeFacts(
+            offset=offset,
+            done_to=one.claims.done_to(reports.last, heard_at),
+            is_test=found.message.action is Action.TEST,
+            follows=one.follows(publisher),
+            is_editable=one.is_editable,
+            start=one.report_start(publisher),
+            reports=reports,
+            are_statuses_complete=self._picture.status_follower.are_complete_since(found.record.appended_ms),
+        )
+
+    def _failure(self, place: FailurePlace) -> CauseView:
+        failed = self._picture.failed.find(place)
+        return (None if failed is None else cause_view(failed.cause)) or _GIVEN_UP
+
+    @staticmethod
+    def published(publisher: AgentName, request: DistributionRequest, receipt: Receipt) -> DistributionView:
+        """What is known of a request the moment it is durable: nobody can have it yet."""
+        return DistributionView(
+            publisher=publisher,
+            package_id=receipt.package_id,
+            offset=receipt.offset,
+            action=str(request.action),
+            paths=request.paths,
+            deep_paths=tuple(one for one in request.paths if one in request.deep_paths),
+            request_id=receipt.request_id,
+            is_repeat=receipt.is_repeat,
+            user_id=request.user_id,
+            package_bytes=receipt.package_bytes,
+            path_count=len(request.paths),
+        )
+
+    def _candidates(self, identifier: str, place: Offset | None) -> Iterator[Record]:
+        """Where its publisher remembers it; then, as the log may have changed since, what a search finds."""
+        if place is not None:
+            known = self._workspace.journal.record_at(self._workspace.package_topic, place)
+            yield from () if known is None else (known,)
+        if identifier:
+            yield from self._search(identifier)
+
+    def _search(self, identifier: str) -> Iterator[Record]:
+        """Records that may be meant, from where the id says that it was made, else from the end of the log."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds, wanted = journal.bounds(topic), identifier.encode()
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - MAX_SEARCHED_RECORDS))
+        ours = _OUR_ID.match(identifier)
+        if ours is not None:
+            start = self._first_since(int(ours[1]) - _BUILDING_MS)
+        with closing(journal.reader(topic, start)) as reader:
+            seen = 0
+            while seen < MAX_SEARCHED_RECORDS:
+                batch = reader.read(_READ, 0.0)
+                yield from (one for one in batch.records if wanted in one.value)
+                seen += len(batch.records)
+                if batch.is_at_end:
+                    return
+
+    def _first_since(self, since_ms: int) -> Offset:
+        """About the first record that the log took at that time or later, by bisection."""
+        journal, topic = self._workspace.journal, self._workspace.package_topic
+        bounds = journal.bounds(topic)
+        low, high = bounds.earliest_offset, bounds.next_offset
+        while high - low > _READ.max_records:
+            middle = Offset((low + high) // 2)
+            record = journal.record_at(topic, middle)
+            if record is not None and record.appended_ms >= since_ms:
+                high = middle
+            else:
+                low = middle
+        return low
+
+
+def _with_shown_paths(view: DistributionView) -> DistributionView:
+    """For a list: a message may have megabytes of paths, and anybody may write one."""
+    paths = first_paths(view.paths)
+    if len(paths) == len(view.paths):
+        return view
+    known = frozenset(paths)
+    return replace(
+        view, paths=paths, deep_paths=tuple(one for one in view.deep_paths if one in known), are_paths_cut=True
+    )
+
+
+def _not_imported(one: Member, verdict: Verdict) -> NotImportedView:
+    return NotImportedView(one.name, str(verdict.reason), verdict.golden)
+
+
+def _state(of_subscribers: Iterable[Outcome]) -> str:
+    """Over all subscribers that follow the publisher, and what others are known to have done."""
+    outcomes = set(of_subscribers)
+    if Outcome.GIVEN_UP in outcomes:
+        return "failed"
+    if Outcome.PENDING in outcomes:
+        return "queued"
+    return "distributed" if outcomes <= {Outcome.IMPORTED} else "incomplete"

@@ -1,0 +1,87 @@
+"""The threads that keep a picture current: the log's end, its past, announcements and statuses.
+
+Each has a reader of its own and touches the picture only with what it has read, so none waits for another. A journal
+that can't be reached is no reason to end: it is tried again with growing pauses, where the picture was left.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from mailboat.clock import Clock, Deadline
+from mailboat.control.journal_state import Follower, Picture
+from mailboat.workers import Care, Worker
+
+_LOG: Final = logging.getLogger(__name__)
+_WAIT_SECONDS: Final = 5.0
+"""How long a read of nothing lasts; after that, retention and the past are looked at again."""
+
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+
+
+class Followers:
+    """The threads of one picture."""
+
+    def __init__(self, picture: Picture, clock: Clock) -> None:
+        """Nothing runs before `start`."""
+        self._picture = picture
+        self._clock = clock
+        self._workers: list[Worker] = []
+
+    @property
+    def are_running(self) -> bool:
+        """Whether the threads keep the picture current."""
+        return bool(self._workers)
+
+    def start(self, *, with_log: bool = True) -> None:
+        """Follow from now on: announcements, statuses, and the log unless it is of no interest. Again does nothing."""
+        if self.are_running:
+            return
+        picture = self._picture
+        workers = [
+            self._following("topology", "following announcements", picture.roster_follower),
+            self._following("statuses", "following statuses", picture.status_follower),
+        ]
+        if with_log:
+            workers.append(self._following("log", "following the log", picture.log_follower))
+            workers.append(Worker("log-past", self._count, self._clock, _care("counting the past of the log")))
+        self._workers = workers  # a thread that was late to stop keeps its own, and is not revived
+        for worker in workers:
+            worker.start()
+
+    def stop(self, deadline: Deadline) -> None:
+        """End the threads within the deadline; those that do not end are daemons, and do no harm."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.ask_to_stop()
+        late = [worker.name for worker in workers if not worker.join(deadline.remaining_seconds())]
+        if late:
+            _LOG.warning("threads that did not end in time: %s", ", ".join(late))
+
+    def _following(self, name: str, purpose: str, follower: Follower) -> Worker:
+        def turn() -> float:
+            if follower.follow(_WAIT_SECONDS):
+                self._picture.news.ring()
+            return 0.0
+
+        return Worker(name, turn, self._clock, _care(purpose, follower))
+
+    def _count(self) -> float:
+        """Count all of the past, and again when the view began anew; forget what concerns removed packages."""
+        if self._picture.count_past():
+            return 0.0
+        earliest = self._picture.view.bounds.earliest_offset
+        self._picture.failed.trim(earliest)
+        self._picture.reports.trim(earliest)
+        return _WAIT_SECONDS
+
+
+def _care(purpose: str, follower: Follower | None = None) -> Care:
+    return Care(
+        purpose,
+        _FIRST_PAUSE_SECONDS,
+        _LONGEST_PAUSE_SECONDS,
+        interrupt=None if follower is None else follower.interrupt,
+    )

@@ -1,0 +1,166 @@
+"""What the topics say: the log of packages, who subscribes, what was given up or dropped, and answers to commands.
+
+One picture serves all publishers of a process. Commands on a home bring it up to date when they ask; in an agent
+threads keep it current (`followers.py`). Nobody who looks at it waits for a thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Collection
+from functools import cached_property
+from typing import Final, Protocol
+
+from mailboat.composition.workspace import Workspace
+from mailboat.control.command_answers import CommandAnswers
+from mailboat.control.news import News
+from mailboat.discovery.roster import Roster, RosterFollower
+from mailboat.errors import JournalUnavailableError
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import TopicRole
+from mailboat.queues.failures import FailedPackages
+from mailboat.queues.following import LogFollower, count_past
+from mailboat.queues.log_view import LogView
+from mailboat.queues.pages import PageReader
+from mailboat.queues.publisher_queues import QueueSources
+from mailboat.queues.reports import PackageReports
+from mailboat.queues.statuses import StatusFollower
+
+RETAINED_STATUSES: Final = 100_000
+"""How many of the last statuses are read at the start; what was given up before that is known to the targets only."""
+
+
+class Follower(Protocol):
+    """What brings the picture one topic."""
+
+    def follow(self, wait_seconds: float) -> int:
+        """Read once, waiting at most so long; how many records came."""
+
+    def interrupt(self) -> None:
+        """End the current or the next `follow`, from any thread."""
+
+    def close(self) -> None:
+        """Release the reader."""
+
+
+class Picture:
+    """What is known of one journal. Safe to use from several threads, but for the followers: one thread each."""
+
+    def __init__(self, workspace: Workspace, publishers: Collection[AgentName]) -> None:
+        """Read nothing yet."""
+        self._workspace = workspace
+        self._publishers = frozenset(publishers)
+        self.news = News(workspace.clock)
+        self.roster = Roster(workspace.clock)
+        self.failed = FailedPackages()
+        self.reports = PackageReports()
+        self.answers = CommandAnswers()
+        self._mark = (-math.inf, Offset(0))
+        self._heard_at_seconds = -math.inf
+        self._mark_lock = threading.Lock()
+
+    @cached_property
+    def view(self) -> LogView:
+        """The log of packages, from where it ends when this is first asked for."""
+        topic = self._workspace.package_topic
+        bounds = self._workspace.journal.bounds(topic)
+        return LogView(topic, self._publishers, bounds, self._workspace.home.config.publisher.queue_cache_bytes)
+
+    @cached_property
+    def pages(self) -> PageReader:
+        """Reads what the view does not have."""
+        return PageReader(self.view, self._workspace.journal)
+
+    @property
+    def sources(self) -> QueueSources:
+        """What queues are made of."""
+        return QueueSources(self.view, self.pages, self.failed)
+
+    @cached_property
+    def log_follower(self) -> LogFollower:
+        """Brings the view what is appended."""
+        return LogFollower(self.view, self._workspace.journal)
+
+    @cached_property
+    def roster_follower(self) -> RosterFollower:
+        """Brings the roster announcements."""
+        return RosterFollower(self.roster, self._workspace.journal, self._workspace.topic(TopicRole.DISCOVERY))
+
+    @cached_property
+    def status_follower(self) -> StatusFollower:
+        """Brings what subscribers say of packages and commands; at most the last `RETAINED_STATUSES` of the past."""
+        topic = self._workspace.topic(TopicRole.STATUS)
+        bounds = self._workspace.journal.bounds(topic)
+        start = Offset(max(bounds.earliest_offset, bounds.next_offset - RETAINED_STATUSES))
+        listeners = (self.failed, self.reports, self.answers)
+        return StatusFollower(listeners, self._workspace.journal, topic, self._workspace.clock, start)
+
+    def open(self) -> None:
+        """Make all of the picture, before several threads look at it. Raises: the journal's errors."""
+        for part in ("view", "pages", "log_follower", "roster_follower", "status_follower"):
+            getattr(self, part)
+
+    def hear_announcements(self) -> None:
+        """Read what is new on the discovery topic. Not while a thread does."""
+        _read_all(self.roster_follower)
+
+    def hear_statuses(self) -> None:
+        """Read what is new on the status topic. Not while a thread does."""
+        _read_all(self.status_follower)
+        earliest = self._workspace.journal.bounds(self._workspace.package_topic).earliest_offset
+        self.failed.trim(earliest)
+        self.reports.trim(earliest)
+
+    def statuses_heard_at_seconds(self) -> float:
+        """A time, in seconds since 1970: all statuses that the log held then are heard."""
+        now_seconds = self._workspace.clock.now().timestamp()
+        end = self._workspace.journal.bounds(self._workspace.topic(TopicRole.STATUS)).next_offset
+        heard = self.status_follower.next_offset
+        with self._mark_lock:
+            if heard >= end:
+                self._heard_at_seconds = now_seconds
+            elif heard >= self._mark[1]:  # the topic grows while it is read: so it is marked, and asked again
+                self._heard_at_seconds, self._mark = max(self._heard_at_seconds, self._mark[0]), (now_seconds, end)
+            return self._heard_at_seconds
+
+    def hear_packages(self) -> None:
+        """Read what is new on the package topic. Not while a thread does."""
+        _read_all(self.log_follower)
+
+    def await_packages(self, seconds: float) -> None:
+        """While a thread follows the log: wait until the view has what the log has now.
+
+        Raises:
+            JournalUnavailableError: It has not within so many seconds.
+        """
+        topic = self._workspace.package_topic
+        end = self._workspace.journal.bounds(topic).next_offset
+        known_to = self.news.wait_until(lambda: self.view.known_to, lambda known_to: known_to >= end, seconds)
+        if known_to < end:
+            raise JournalUnavailableError(
+                f"the queues end at offset {known_to} after {seconds:g} seconds, and the log at {end}",
+                next_step="try again; `mailboat status` tells whether the journal answers",
+                topic=topic,
+            )
+
+    def close(self) -> None:
+        """Release the readers. Not while a thread reads."""
+        for name in ("log_follower", "roster_follower", "status_follower"):
+            follower = self.__dict__.pop(name, None)  # only what was made
+            if follower is not None:
+                follower.close()
+
+    def count_past(self) -> bool:
+        """Count one step of the past; whether there is more."""
+        return count_past(self.view, self._workspace.journal)
+
+    def count_down_to(self, offset: int) -> None:
+        """Count the past as far down as the queues of somebody at that offset need it."""
+        while self.view.known_from > max(offset, self.view.bounds.earliest_offset) and self.count_past():
+            pass
+
+
+def _read_all(follower: Follower) -> None:
+    while follower.follow(0.0):
+        pass

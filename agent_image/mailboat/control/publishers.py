@@ -1,0 +1,148 @@
+"""One publisher agent of the control room: its counter, its throttle, and its line in the status."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mailboat.api.records import PublicationPlan, PublisherView
+from mailboat.composition.locations import open_source
+from mailboat.composition.workspace import Workspace
+from mailboat.config.document import PublisherAgentConfig
+from mailboat.content.port import Source
+from mailboat.control.journal_state import Picture
+from mailboat.control.subscriber_directory import Member
+from mailboat.errors import MailboatError, UsageError
+from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.messages import Action
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
+from mailboat.publisher.counter import PublishingCounter
+from mailboat.publisher.publication import Publisher
+from mailboat.publisher.receipts import Receipt
+from mailboat.publisher.throttle import Throttle, ThrottleSettings
+from mailboat.queues.offsets import QueueSize
+from mailboat.queues.standing import QueueState, decide_agent_state, decide_queue_state
+
+_ANONYMOUS: Final = "anonymous"
+_LOOK_SECONDS: Final = 0.25
+"""Who is slowest is decided at most so often, so that a hundred chatty subscribers cost a publisher nothing."""
+
+
+class PublisherRoom:
+    """One publisher. Safe to use from several threads."""
+
+    def __init__(self, workspace: Workspace, picture: Picture, config: PublisherAgentConfig) -> None:
+        """Open nothing yet."""
+        self.name = parse_agent_name(config.name)
+        self._workspace = workspace
+        self._picture = picture
+        self._config = config
+        settings = workspace.home.config.publisher.throttle
+        self._throttle = Throttle(
+            ThrottleSettings(settings.max_queue_entries, settings.max_delay_seconds), workspace.clock
+        )
+        self._opening = threading.Lock()
+        self._opened: PublishingCounter | None = None
+        self._slowest: tuple[int, float, Offset | None] = (-1, 0.0, None)
+
+    def publish(self, request: DistributionRequest) -> Receipt:
+        """Publish in the turn of the request's user. Raises: as `Control.distribute`."""
+        caller = request.user_id or _ANONYMOUS
+        if request.request_id is None or self.locate(request.request_id) is None:  # a repeat appends nothing
+            self._throttle.admit(caller, self.backlog())
+        return self._counter().publish(request, caller)
+
+    def publish_changed(self, paths: Sequence[NodePath], user_id: str | None) -> list[Receipt]:
+        """Publish what changed below paths of the source. Raises: as `Control.publish_changed`."""
+        self._throttle.admit(user_id or _ANONYMOUS, self.backlog())
+
+        def work(agent: Publisher, source: Source) -> list[Receipt]:
+            done: list[Receipt] = []
+            try:
+                done.extend(agent.publish_changed(source, paths, user_id=user_id))
+            except MailboatError as error:
+                raise error.with_facts(published_before=len(done) or None) from None
+            return done
+
+        return self._counter().alone(work)
+
+    def plan(self, request: DistributionRequest) -> PublicationPlan:
+        """A dry run of a request. Raises: as `Control.plan`."""
+        if request.action is not Action.ADD:
+            raise UsageError(f"a plan is of an ADD, not of {request.action}")
+        return self._counter().alone(lambda agent, source: agent.plan(request, source))
+
+    def plan_changed(self, paths: Sequence[NodePath]) -> PublicationPlan:
+        """A dry run of `publish_changed`. Raises: as `Control.plan_changed`."""
+        return self._counter().alone(lambda agent, source: agent.plan_changed(source, paths))
+
+    def locate(self, identifier: str) -> Offset | None:
+        """Where the package of that id, or of that request id, stands, if this publisher remembers."""
+        return self._counter().locate(identifier)
+
+    def backlog(self) -> int:
+        """Packages before the slowest alive subscriber whose queue can be cleared, as far as they are counted."""
+        next_offset = self._slowest_position()
+        if next_offset is None:
+            return 0
+        view = self._picture.view
+        return view.size_after(self.name, max(next_offset, view.known_from) - 1).count
+
+    def view(self, members: Iterable[Member], last_published_ms: int | None, next_of_log: Offset) -> PublisherView:
+        """Its line in the status. `running` is said also where only other publishers' packages may be waiting."""
+        followers = [one for one in members if one.has_queues and one.follows(self.name)]
+        return PublisherView(
+            name=self.name,
+            state=str(decide_agent_state(_queue_states(followers, next_of_log))),
+            source=self._config.source,
+            last_published_ms=last_published_ms,
+            delay_seconds=self._throttle.delay_seconds(self.backlog()),
+        )
+
+    def _slowest_position(self) -> Offset | None:
+        """What the slowest alive subscriber whose queue can be cleared reads next; None when there is none."""
+        version, decided_at, slowest = self._slowest
+        roster, now = self._picture.roster, self._workspace.clock.monotonic()
+        if version < 0 or (roster.version != version and now - decided_at >= _LOOK_SECONDS) or now - decided_at >= 1.0:
+            slowest = self._decide_slowest()
+            self._slowest = (roster.version, now, slowest)
+        return slowest
+
+    def _decide_slowest(self) -> Offset | None:
+        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        reading = [
+            known.announcement.reads_next_of(self.name)
+            for known in self._picture.roster.subscribers()
+            if known.announcement.is_editable and known.is_alive(now_ms) and known.announcement.follows(self.name)
+        ]
+        return min(reading, default=None)
+
+    def _counter(self) -> PublishingCounter:
+        """The counter, opened with the first request: a publisher's state is one connection."""
+        with self._opening:
+            if self._opened is None:
+                open_source = None if self._config.source is None else self._open_source
+                self._opened = PublishingCounter(self.name, self._workspace.publisher(self.name), open_source)
+            return self._opened
+
+    def _open_source(self) -> Source:
+        home = self._workspace.home
+        return open_source(home.resolve_source(self._config.source or ""), home.known_files_path)
+
+
+def _queue_states(followers: Sequence[Member], next_of_log: Offset) -> Iterable[QueueState]:
+    for one in followers:
+        lag = QueueSize(next_of_log - (one.next_offset or 0), is_exact=False)
+        yield decide_queue_state(max(0, lag.count), one.attempts)
+
+
+def publishers_of(
+    workspace: Workspace, configured: Sequence[PublisherAgentConfig] | None
+) -> dict[AgentName, PublisherAgentConfig]:
+    """The publishers that are meant: those given, else all that a home knows."""
+    if configured is not None:
+        return {parse_agent_name(one.name): one for one in configured}
+    known = {name: PublisherAgentConfig(name) for name in workspace.publisher_names()}
+    return known | {parse_agent_name(one.name): one for one in workspace.home.config.agents.publishers}

@@ -1,0 +1,96 @@
+"""Queues for the control port: what a publisher's queues are at this moment, and what a person may ask of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from mailboat.api.records import QueuePage, QueueView
+from mailboat.clock import Clock
+from mailboat.control.journal_state import Picture
+from mailboat.control.portraits import error_item_view, item_view, queue_view
+from mailboat.control.subscriber_directory import Audience
+from mailboat.errors import QueueNotClearableError
+from mailboat.model.identifiers import AgentName
+from mailboat.queues.failures import ErrorQueue
+from mailboat.queues.names import parse_entry_id
+from mailboat.queues.publisher_queues import PublisherQueues
+from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+
+MAX_PAGE_ITEMS: Final = 1000
+_MOMENT_SECONDS: Final = 0.25
+
+
+class QueueDesk:
+    """The queues of all publishers of a process. Safe to use from several threads."""
+
+    def __init__(self, picture: Picture, audience: Audience, clock: Clock) -> None:
+        """Read nothing yet."""
+        self._picture = picture
+        self._audience = audience
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[AgentName, tuple[int, float, PublisherQueues]] = {}
+
+    def of(self, publisher: AgentName, *, is_counted: bool) -> PublisherQueues:
+        """The queues of a publisher at this moment; where threads don't, what they need of the past is counted now."""
+        if is_counted:
+            return self._recent(publisher)
+        standings = self._audience.standings(publisher)
+        self._picture.count_down_to(min((one.last_done_offset + 1 for one in standings), default=2**63))
+        return PublisherQueues(publisher, self._picture.sources, lambda: standings)
+
+    def _recent(self, publisher: AgentName) -> PublisherQueues:
+        """Those of a moment ago, if no announcement came since: who lists all queues asks for each of them in turn."""
+        version, now = self._picture.roster.version, self._clock.monotonic()
+        with self._lock:
+            known = self._known.get(publisher)
+        if known is not None and known[0] == version and now - known[1] < _MOMENT_SECONDS:
+            return known[2]
+        standings = self._audience.standings(publisher)
+        made = PublisherQueues(publisher, self._picture.sources, lambda: standings)
+        with self._lock:
+            self._known[publisher] = version, now, made
+        return made
+
+    def list(self, queues: PublisherQueues) -> Sequence[QueueView]:
+        """All queues with their heads, each error queue after its subscriber's."""
+        return [self._with_head(one, queues.publisher) for one in queues.all()]
+
+    def page(self, queues: PublisherQueues, name: str, from_offset: int, max_items: int) -> QueuePage:
+        """A piece of a queue. Raises: QueueMissingError."""
+        queue = queues.find(name)
+        wanted = max(1, min(max_items, MAX_PAGE_ITEMS))
+        whole = self._with_head(queue, queues.publisher)
+        if isinstance(queue, ErrorQueue):
+            found = queue.page(self._picture.pages, from_offset, wanted + 1)
+            shown = (error_item_view(one) for one in found[:wanted])
+            following = found[wanted].id.offset if len(found) > wanted else None
+            return QueuePage(whole, tuple(one for one in shown if one is not None), following)
+        page = queue.page(from_offset, wanted)
+        return QueuePage(whole, tuple(map(item_view, page.items)), None if page.is_last else page.next_offset)
+
+    def _with_head(self, queue: SubscriberQueue | ErrorQueue, publisher: AgentName) -> QueueView:
+        if isinstance(queue, ErrorQueue):
+            first = queue.page(self._picture.pages, 0, 1)
+            return queue_view(queue, publisher, error_item_view(first[0]) if first else None)
+        head = queue.head()
+        return queue_view(queue, publisher, None if head is None else item_view(head))
+
+
+def clearable(queues: PublisherQueues, name: str) -> SubscriberQueue:
+    """The queue of that name, to clear it. Raises: QueueMissingError, QueueNotClearableError for an error queue."""
+    queue = queues.find(name)
+    if isinstance(queue, ErrorQueue):
+        raise QueueNotClearableError(
+            f"{queue.name} holds what was given up, which can only be driven again",
+            next_step=f"mailboat errors redrive {queue.queue_name.agent_name} OFFSET",
+            queue=queue.name,
+        )
+    return queue
+
+
+def plan_removal(queue: SubscriberQueue, item_ids: Sequence[str]) -> ClearPlan | None:
+    """What removes these items, and all before the last of them. Raises: as `plan_remove`; UsageError for no id."""
+    return queue.plan_remove([parse_entry_id(one) for one in item_ids])

@@ -1,0 +1,316 @@
+"""The control room: answers the control port from the journal itself.
+
+On a home it is one-shot: each verb first reads what is new on the topics that it needs. In an agent `start` makes
+threads that keep the picture current, and no verb waits for any of them but those that drop what is in a queue. Called
+by the command line and the HTTP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from mailboat.api.records import (
+    BuildView,
+    CommandView,
+    DistributionPage,
+    DistributionView,
+    ForgottenView,
+    GivenUpPage,
+    JournalView,
+    PublicationPlan,
+    PublisherView,
+    QueuePage,
+    QueueView,
+    StatusView,
+)
+from mailboat.clock import Deadline
+from mailboat.composition.workspace import Workspace, are_pieces_cut
+from mailboat.config.document import PublisherAgentConfig
+from mailboat.control.build_progress import BuildProgress
+from mailboat.control.builds import BuildsSeen
+from mailboat.control.command_sender import Command, CommandOffice, are_answered, nothing_to_clear
+from mailboat.control.distributions import Distributions
+from mailboat.control.failed_packages import GivenUpPackages
+from mailboat.control.followers import Followers
+from mailboat.control.forgetting import forget_subscriber
+from mailboat.control.journal_state import Picture
+from mailboat.control.portraits import status_view
+from mailboat.control.publishers import PublisherRoom, publishers_of
+from mailboat.control.queue_service import QueueDesk, clearable, plan_removal
+from mailboat.control.subscriber_directory import Audience, Member
+from mailboat.errors import AgentMissingError, UsageError
+from mailboat.model.identifiers import AgentName, Offset, parse_agent_name
+from mailboat.model.messages import Action, TopicRole
+from mailboat.model.paths import NodePath
+from mailboat.model.requests import DistributionRequest
+from mailboat.operations.inspection import recent_publishers
+from mailboat.publisher.receipts import Receipt
+from mailboat.queues.publisher_queues import PublisherQueues
+from mailboat.queues.subscriber_queue import ClearPlan, SubscriberQueue
+
+MAX_WAIT_SECONDS: Final = 600.0
+MAX_REDRIVEN: Final = 1_000
+MAX_LISTED: Final = 100
+MAX_ERRORS: Final = 1_000
+_CLOSE_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 10.0
+"""How long a clear waits for the thread that follows the log, which is milliseconds behind it."""
+
+_MOST_COUNTED: Final = 5_000
+"""A command on a home reads so much of the log at most, to tell packages from pieces of packages."""
+
+_T = TypeVar("_T")
+
+
+class ControlRoom:
+    """See `Control`. Close it when done. Safe to use from several threads once it is started."""
+
+    def __init__(self, workspace: Workspace, publishers: Sequence[PublisherAgentConfig] | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            workspace: The home, or what an agent runs in.
+            publishers: The publishers of this agent; None takes all that the home knows, which is for commands on it.
+        """
+        self._workspace = workspace
+        configs = publishers_of(workspace, publishers)
+        self._picture = Picture(workspace, configs)
+        self._audience = Audience(workspace, self._picture.roster)
+        self._followers = Followers(self._picture, workspace.clock)
+        self._rooms = {name: PublisherRoom(workspace, self._picture, one) for name, one in configs.items()}
+        self._queues = QueueDesk(self._picture, self._audience, workspace.clock)
+        self._distributions = Distributions(workspace, self._picture, self._audience)
+        self._progress = BuildProgress(workspace)
+        self._builds = BuildsSeen(workspace, self._picture, self._audience)
+        self._commands = CommandOffice(workspace, self._picture)
+        self._given_up = GivenUpPackages(workspace, self._picture, self._audience)
+
+    def start(self) -> None:
+        """Keep everything current from now on. Raises: as opening the journal."""
+        self._picture.open()
+        self._followers.start()
+
+    def stop(self, deadline: Deadline) -> None:
+        """End the threads within the deadline."""
+        self._followers.stop(deadline)
+
+    def catch_up(self) -> None:
+        """Read what is new on all topics. Verbs do so by themselves as far as they need it, unless threads do."""
+        if not self._followers.are_running:
+            self._picture.hear_announcements()
+            self._picture.hear_statuses()
+            self._picture.hear_packages()
+
+    def close(self) -> None:
+        """End what was started, and release the readers."""
+        self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+        self._picture.close()
+
+    def status(self) -> StatusView:
+        """See `Control`."""
+        self._hear_announcements()
+        members, journal = self._audience.members(), self._journal_view()
+        end = Offset(journal.next_offset)
+        progress = self._progress.of(members)
+        published = recent_publishers(self._workspace.journal, self._workspace.package_topic)
+        ours = [room.view(members, published.get(name), end) for name, room in self._rooms.items()]
+        others = [
+            PublisherView(name, last_published_ms=at) for name, at in published.items() if name not in self._rooms
+        ]
+        return StatusView(
+            journal=journal,
+            publishers=tuple(sorted([*ours, *others], key=lambda one: one.name)),
+            subscribers=tuple(status_view(one, self._lag(one, end), progress.get(one.key)) for one in members),
+            unreadable_announcements=self._picture.roster.unreadable,
+            dropped_subscribers=self._picture.roster.dropped,
+        )
+
+    def distribute(self, publisher: str, request: DistributionRequest) -> DistributionView:
+        """See `Control`."""
+        room = self._room(publisher)
+        self._hear_announcements()
+        return self._distributions.published(room.name, request, room.publish(request))
+
+    def publish_changed(
+        self, publisher: str, paths: Sequence[NodePath], user_id: str | None = None
+    ) -> Sequence[DistributionView]:
+        room = self._room(publisher)
+        self._hear_announcements()
+        receipts = room.publish_changed(paths, user_id)
+        return [self._distributions.published(room.name, _request_of(one, user_id), one) for one in receipts]
+
+    def plan(self, publisher: str, request: DistributionRequest) -> PublicationPlan:
+        return self._room(publisher).plan(request)
+
+    def plan_changed(self, publisher: str, paths: Sequence[NodePath]) -> PublicationPlan:
+        return self._room(publisher).plan_changed(paths)
+
+    def distribution(self, publisher: str, package_id: str, wait_seconds: float = 0.0) -> DistributionView:
+        """See `Control`."""
+        room = self._room(publisher)
+        found = self._distributions.find(room.name, package_id, room.locate(package_id))
+
+        def look() -> DistributionView:
+            return self._distributions.view(room.name, found)
+
+        return self._await(look, lambda one: not one.waiting, wait_seconds)
+
+    def distributions(self, publisher: str, before: int | None = None, max_items: int = 20) -> DistributionPage:
+        """See `Control`."""
+        room = self._room(publisher)
+        self._hear_announcements()
+        self._hear_statuses()
+        return self._distributions.page(room.name, before, max(1, min(max_items, MAX_LISTED)))
+
+    def builds(self, build_id: str | None = None) -> Sequence[BuildView]:
+        """See `Control`."""
+        self._hear_announcements()
+        self._hear_statuses()
+        return self._builds.list() if build_id is None else [self._builds.find(build_id)]
+
+    def queues(self, publisher: str) -> Sequence[QueueView]:
+        """See `Control`."""
+        return self._queues.list(self._queues_of(publisher))
+
+    def queue(self, publisher: str, name: str, from_offset: int = 0, max_items: int = 100) -> QueuePage:
+        """See `Control`."""
+        return self._queues.page(self._queues_of(publisher), name, from_offset, max_items)
+
+    def clear(self, publisher: str, name: str, max_items: int | None = None, wait_seconds: float = 0.0) -> CommandView:
+        """See `Control`."""
+        if max_items is not None and max_items < 1:
+            raise UsageError(f"a clear drops at least one package, not {max_items}")
+        queue = clearable(self._whole_queues_of(publisher), name)
+        return self._clear(queue, queue.plan_clear(max_items), wait_seconds)
+
+    def remove(self, publisher: str, name: str, item_ids: Sequence[str], wait_seconds: float = 0.0) -> CommandView:
+        """See `Control`."""
+        if not item_ids:
+            raise UsageError("a removal names at least one item")
+        queue = clearable(self._whole_queues_of(publisher), name)
+        return self._clear(queue, plan_removal(queue, item_ids), wait_seconds)
+
+    def command(self, publisher: str, command_id: str) -> CommandView:
+        """See `Control`."""
+        command = self._commands.find(self._room(publisher).name, command_id)
+        self._hear_statuses()
+        return self._commands.view(command)
+
+    def errors(self, subscriber: str | None = None, page: str | None = None, max_items: int = 100) -> GivenUpPage:
+        """See `Control`."""
+        self._hear_announcements()
+        self._hear_statuses()
+        return self._given_up.page(subscriber, page, max(1, min(max_items, MAX_ERRORS)))
+
+    def redrive(self, subscriber: str, offsets: Sequence[int], wait_seconds: float = 0.0) -> Sequence[CommandView]:
+        """See `Control`."""
+        if not 0 < len(offsets) <= MAX_REDRIVEN:
+            raise UsageError(f"1 to {MAX_REDRIVEN} packages can be driven again at once, not {len(offsets)}")
+        self._hear_announcements()
+        self._hear_statuses()
+        known = {one.offset: one for one in self._given_up.places(subscriber)}
+        for offset in offsets:
+            if offset not in known:
+                raise UsageError(
+                    f"{subscriber} has no error-queue entry and no failed hook call at offset {offset}",
+                    next_step=f"mailboat errors ls {subscriber}",
+                )
+        wanted = [known[Offset(offset)] for offset in dict.fromkeys(offsets)]
+        return self._answers_to(
+            self._commands.redrive([(self._given_up.publisher_of(one), one.queue_name, one.offset) for one in wanted]),
+            wait_seconds,
+        )
+
+    def forget(self, subscriber: str) -> ForgottenView:
+        """See `Control`."""
+        return forget_subscriber(self._workspace, parse_agent_name(subscriber))
+
+    def _lag(self, one: Member, end: Offset) -> int | None:
+        """Packages that it has still to import, without those of publishers that it does not follow.
+
+        On a home the log is read for that, where it may hold pieces or packages of such publishers.
+        """
+        lag, view = one.lag(end), self._picture.view
+        if not lag or one.next_offset is None:
+            return lag
+        followed = one.follow if view.publishers.issuperset(one.follow) else ()
+        if not self._followers.are_running:
+            if not (followed or are_pieces_cut(self._workspace.home.config)) or lag > _MOST_COUNTED:
+                return lag
+            self._picture.hear_packages()
+            self._picture.count_down_to(one.next_offset)
+        if followed:
+            return min(lag, sum(view.size_after(name, one.next_offset - 1).count for name in followed))
+        return min(lag, view.messages_from(one.next_offset))
+
+    def _room(self, publisher: str) -> PublisherRoom:
+        for name, room in self._rooms.items():
+            if name == publisher:
+                return room
+        known = ", ".join(self._rooms) or "none"
+        raise AgentMissingError(f"there is no publisher {publisher[:120]!r} here; publishers: {known}")
+
+    def _queues_of(self, publisher: str) -> PublisherQueues:
+        name: AgentName = self._room(publisher).name
+        is_running = self._followers.are_running
+        if not is_running:
+            self.catch_up()
+        return self._queues.of(name, is_counted=is_running)
+
+    def _whole_queues_of(self, publisher: str) -> PublisherQueues:
+        """With all that was published before the call, also by this process and a moment ago."""
+        if self._followers.are_running:
+            self._picture.await_packages(_PATIENCE_SECONDS)
+        return self._queues_of(publisher)
+
+    def _clear(self, queue: SubscriberQueue, plan: ClearPlan | None, wait_seconds: float) -> CommandView:
+        publisher = queue.standing.publisher
+        if plan is None:
+            return nothing_to_clear(publisher, queue.queue_name)
+        command = self._commands.clear(publisher, queue.queue_name, plan.up_to_offset)
+        return self._answers_to([command], wait_seconds)[0]
+
+    def _answers_to(self, commands: Sequence[Command], wait_seconds: float) -> list[CommandView]:
+        return self._await(self._commands.views_of(commands), are_answered, wait_seconds)
+
+    def _await(self, look: Callable[[], _T], is_enough: Callable[[_T], bool], wait_seconds: float) -> _T:
+        """What there is to see when it is enough, or when the time is over; a command on a home starts to listen."""
+        seconds = min(max(0.0, wait_seconds), MAX_WAIT_SECONDS)
+        if self._followers.are_running:
+            return self._picture.news.wait_until(look, is_enough, seconds)
+        self._hear_announcements()
+        self._hear_statuses()
+        found = look()
+        if is_enough(found) or not seconds:
+            return found
+        self._followers.start(with_log=False)
+        try:
+            return self._picture.news.wait_until(look, is_enough, seconds)
+        finally:
+            self.stop(Deadline(self._workspace.clock, _CLOSE_SECONDS))
+
+    def _journal_view(self) -> JournalView:
+        journal = self._workspace.journal
+        bounds = journal.bounds(self._workspace.topic(TopicRole.PACKAGE))
+        return JournalView(
+            description=journal.description,
+            earliest_offset=bounds.earliest_offset,
+            next_offset=bounds.next_offset,
+            size_bytes=journal.upkeep.size_bytes(),
+            retention_seconds=self._workspace.home.config.retention.package_seconds,
+        )
+
+    def _hear_announcements(self) -> None:
+        if not self._followers.are_running:
+            self._picture.hear_announcements()
+
+    def _hear_statuses(self) -> None:
+        if not self._followers.are_running:
+            self._picture.hear_statuses()
+
+
+def _request_of(receipt: Receipt, user_id: str | None) -> DistributionRequest:
+    """The request that a package of changed content answers; each of its paths stands for its subtree."""
+    deep = frozenset(receipt.paths) if receipt.action is Action.ADD else frozenset[NodePath]()
+    return DistributionRequest(receipt.action, receipt.paths, deep, receipt.request_id, user_id)

@@ -1,0 +1,283 @@
+"""Who subscribes, and how far everybody is: announcements, the home's registry and the targets themselves as one view.
+
+A subscriber that runs says so on the discovery topic. One that does not is known from the registry that `subscribe`
+writes, and its position is asked of its target, which is where it is kept. Called by the control room, and by whatever
+must know who would lose packages.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mailboat.composition.home import KnownSubscriber as RegisteredSubscriber
+from mailboat.composition.locations import opened_ledger
+from mailboat.composition.workspace import Workspace
+from mailboat.content.port import Ledger, ReportStarts
+from mailboat.discovery.roster import Roster, RosterFollower
+from mailboat.discovery.topology import AgentKey, KnownSubscriber
+from mailboat.errors import MailboatError, SourceMissingError, StopError
+from mailboat.model.identifiers import AgentName, Offset, natural_key
+from mailboat.model.messages import FailureCause, HookCalls, ReportStart, StatusMessage, TopicRole
+from mailboat.model.positions import Bounds, LogIdentity, Position
+from mailboat.operations.inspection import Finding
+from mailboat.queues.claims import Claims
+from mailboat.queues.names import QueueName
+from mailboat.queues.standing import Standing
+from mailboat.subscriber.continuity import decide_start
+
+STOPPED: Final = "stopped"
+_MOST_UNSENT: Final = 10_000
+
+
+class Absence(enum.StrEnum):
+    """States of a subscriber that it can't tell itself."""
+
+    SILENT = "silent"
+    """The subscriber stopped announcing itself without a clean stop: it was killed, or its machine is down."""
+
+    NEW = "new"
+    """The subscriber is registered, but has not imported anything yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A subscriber as it is known now.
+
+    Attributes:
+        key: The instance that it runs in, and its name.
+        target: Where it imports into; None when nobody said.
+        state: One of the subscriber's phases, or `silent`, `new`.
+        next_offset: What it reads next; None when it has read nothing.
+        identity: The log that the position belongs to, where it is known.
+        attempts: How often the package at hand has failed.
+        max_retries: How many attempts after the first it makes; None is without end or unknown.
+        cause: Why it is retrying or stopped.
+        heard_ms: When it last announced itself, milliseconds since 1970 UTC.
+        follow: The publishers that it follows; empty follows all.
+        rate_per_second: Packages a second between its last announcements; None where unknown or nothing moves.
+        given_up: Packages in its error queue; None where nobody can tell.
+        is_editable: Takes clear commands, and confirms every package.
+        is_ready: Whether it may serve; None of one that does not say.
+        ready_reason: Why, or why not.
+        is_alive: It announced itself a short time ago.
+        is_registered: It was started from this home, whose registry knows its target.
+        after_calls: Calls of the hook `after` that are still to be made; None where there are none.
+        claims: The positions that it announced, and when; or what its target says.
+        report_starts: From where on it reports packages that it passes without importing them.
+    """
+
+    key: AgentKey
+    target: str | None = None
+    state: str = Absence.NEW
+    next_offset: Offset | None = None
+    identity: LogIdentity | None = None
+    attempts: int = 0
+    max_retries: int | None = None
+    cause: FailureCause | None = None
+    heard_ms: int | None = None
+    follow: tuple[AgentName, ...] = ()
+    rate_per_second: float | None = None
+    given_up: int | None = None
+    is_editable: bool = False
+    is_ready: bool | None = None
+    ready_reason: str | None = None
+    is_alive: bool = False
+    is_registered: bool = False
+    after_calls: HookCalls | None = None
+    claims: Claims = field(default_factory=Claims)
+    report_starts: ReportStarts = field(default_factory=dict)
+
+    @property
+    def name(self) -> AgentName:
+        """Its name."""
+        return self.key.name
+
+    @property
+    def queue_name(self) -> QueueName:
+        """The name of its queues."""
+        return QueueName(self.key.sling_id, self.key.name)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it says so itself."""
+        return self.state not in {STOPPED, Absence.SILENT, Absence.NEW}
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether publishers show queues for it: it is alive, or this home knows it for good."""
+        return self.is_alive or self.is_registered
+
+    def lag(self, next_of_log: Offset) -> int | None:
+        """Packages between its position and the end of the log; None before it has a position, or beyond that end."""
+        if self.next_offset is None or self.next_offset > next_of_log:
+            return None
+        return next_of_log - self.next_offset
+
+    def follows(self, publisher: AgentName) -> bool:
+        """Whether it imports what this publisher publishes."""
+        return not self.follow or publisher in self.follow
+
+    def report_start(self, publisher: AgentName) -> ReportStart | None:
+        """From where on it reports packages of that publisher; None where it does not say."""
+        return self.report_starts.get(publisher, self.report_starts.get(None))
+
+    def standing(self, publisher: AgentName) -> Standing:
+        """Where it stands for one publisher, to make a queue of."""
+        return Standing(
+            self.queue_name,
+            publisher,
+            -1 if self.next_offset is None else self.next_offset - 1,
+            self.attempts,
+            self.is_editable,
+            self.max_retries,
+            self.cause,
+        )
+
+
+class Audience:
+    """Everybody who is known: who announced itself, and who is registered in the home."""
+
+    def __init__(self, workspace: Workspace, roster: Roster) -> None:
+        """Ask the roster for announcements, and the home for the rest."""
+        self._workspace = workspace
+        self._roster = roster
+
+    def members(self) -> Sequence[Member]:
+        """Everybody, by name. A target that can't be asked leaves its position open."""
+        now_ms = int(self._workspace.clock.now().timestamp() * 1000)
+        found = {known.key: announced_member(known, now_ms) for known in self._roster.subscribers()}
+        for registered in self._workspace.home.known_subscribers():
+            key = AgentKey(self._workspace.home.sling_id, registered.name)
+            found[key] = _with_registry(found.get(key), key, registered)
+        topic = self._workspace.package_topic
+        identity, bounds = self._workspace.journal.identity(topic), self._workspace.journal.bounds(topic)
+        judged = [_judged(one, identity, bounds) for one in found.values()]
+        return sorted(judged, key=lambda one: (natural_key(one.name), one.name, one.key.sling_id))
+
+    def standings(self, publisher: AgentName) -> list[Standing]:
+        """Where everybody stands for one publisher who has queues with it."""
+        return [one.standing(publisher) for one in self.members() if one.has_queues and one.follows(publisher)]
+
+
+def announced_member(known: KnownSubscriber, now_ms: int) -> Member:
+    """What an announcement says."""
+    message, is_alive = known.announcement, known.is_alive(now_ms)
+    state = message.state or "alive"
+    is_running = is_alive and state != STOPPED
+    attempts = max((0, *(one.retries for one in message.states)))
+    followed = () if message.follows_all else dict.fromkeys(one.pub_agent_name for one in message.states)
+    return Member(
+        key=known.key,
+        target=message.target,
+        state=state if is_alive or state == STOPPED else Absence.SILENT,
+        next_offset=message.reads_next,
+        identity=message.log_identity,
+        attempts=attempts,
+        max_retries=message.max_retries,
+        cause=message.cause,
+        heard_ms=known.heard_ms,
+        follow=tuple(followed),
+        rate_per_second=known.rate_per_second if is_running and not attempts else None,
+        given_up=message.given_up,
+        is_editable=message.is_editable,
+        is_ready=message.is_ready if is_running else None,
+        ready_reason=message.ready_reason if is_running else None,
+        is_alive=is_alive,
+        after_calls=message.after_calls,
+        claims=known.claims,
+        report_starts={one.pub_agent_name or None: one.reports for one in message.former}
+        | {one.pub_agent_name: one.reports for one in message.states}
+        | ({} if message.reports is None else {None: message.reports}),
+    )
+
+
+def _judged(one: Member, identity: LogIdentity, bounds: Bounds) -> Member:
+    """Add the named state that one which does not run would stop in if it were started now."""
+    if one.is_running or (one.next_offset is None and one.cause is not None):
+        return one
+    try:
+        position = None if one.next_offset is None else Position(one.identity or identity, one.next_offset)
+        decide_start(one.name, position, identity, bounds, is_gap_accepted=False)
+    except StopError as error:
+        return replace(one, cause=FailureCause(error.name, error.message))
+    return one
+
+
+def _with_registry(one: Member | None, key: AgentKey, registered: RegisteredSubscriber) -> Member:
+    """Add what the home knows, and what its target says unless it runs; then only what it does not say itself."""
+    one = one or Member(key, max_retries=registered.max_retries)
+    target = one.target if one.is_running and one.target else registered.target
+    one = replace(one, target=target, follow=registered.follow, is_registered=True)
+    if one.is_running and one.given_up is not None:
+        return one  # it has said all itself
+    try:
+        with opened_ledger(registered.target) as ledger:
+            position, attempt, given_up = ledger.position(), ledger.attempt(), ledger.given_up_count
+            report_starts, unsent_at = ledger.report_starts, _unsent_at(ledger)
+            after_calls = _calls_in(ledger)
+    except SourceMissingError:
+        return one
+    except MailboatError as error:
+        return one if one.is_running else replace(one, cause=FailureCause(error.name, error.message))
+    one = replace(one, given_up=given_up)
+    if position is None or one.is_running:
+        return one
+    return replace(
+        one,
+        state=STOPPED if one.state == Absence.NEW else one.state,
+        next_offset=position.next_offset,
+        claims=Claims.certain(position.next_offset if unsent_at is None else min(position.next_offset, unsent_at)),
+        report_starts=report_starts,
+        identity=position.identity,
+        attempts=0 if attempt is None else attempt.count,
+        after_calls=after_calls,
+        cause=one.cause if attempt is None else attempt.cause,
+    )
+
+
+def _unsent_at(ledger: Ledger) -> Offset | None:
+    """The first package whose report is stored and not sent, as its subscriber was killed: it is not done."""
+    unsent = (one.message for one in ledger.pending_statuses(_MOST_UNSENT))
+    return min((one.offset for one in unsent if isinstance(one, StatusMessage)), default=None)
+
+
+def _calls_in(ledger: Ledger) -> HookCalls | None:
+    waiting, set_aside = ledger.hook_calls.counts()
+    if not waiting and not set_aside:
+        return None
+    failed = [*ledger.hook_calls.calls(1), *ledger.hook_calls.calls(1, is_set_aside=True)]
+    return HookCalls(waiting, set_aside, failed[0].cause if failed else None)
+
+
+def audience_of(workspace: Workspace) -> Audience:
+    """The audience at this moment, for commands that ask once."""
+    roster = Roster(workspace.clock)
+    follower = RosterFollower(roster, workspace.journal, workspace.topic(TopicRole.DISCOVERY))
+    with closing(follower):
+        while follower.follow(0.0):
+            pass
+    return Audience(workspace, roster)
+
+
+def members_below(workspace: Workspace, before: Offset) -> Sequence[Member]:
+    """Who would lose packages if those before an offset were removed."""
+    return [one for one in audience_of(workspace).members() if (one.next_offset or 0) < before]
+
+
+def position_findings(workspace: Workspace) -> Sequence[Finding]:
+    """Subscribers whose target stands in another log than this one, or outside of it."""
+    topic = workspace.package_topic
+    identity, bounds = workspace.journal.identity(topic), workspace.journal.bounds(topic)
+    found = []
+    for one in audience_of(workspace).members():
+        if one.identity is not None and one.identity != identity:
+            found.append(Finding(topic, None, f"{one.name} stands in another log: {one.identity}"))
+        elif one.next_offset is not None and one.next_offset > bounds.next_offset:
+            found.append(Finding(topic, one.next_offset, f"{one.name} stands beyond the end of the log"))
+        elif one.next_offset is not None and one.next_offset < bounds.earliest_offset:
+            found.append(Finding(topic, one.next_offset, f"{one.name} stands before the oldest package"))
+    return found

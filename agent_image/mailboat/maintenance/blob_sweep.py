@@ -1,0 +1,253 @@
+"""Sweeps: blobs that no retained message and no snapshot names are removed, from a home's store and from its targets.
+
+A message that can't be decoded might name any blob, so while there is one in the log everything is kept. The log is
+read first and the store listed after; a publisher that names an older blob meanwhile has renewed it before, which
+makes it young. Called by `mailboat blobs`, and now and then by the maintainer of a running agent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from mailboat.blobs.references import ReferenceCodec
+from mailboat.blobs.sweeping import (
+    BlobStoreSharedError,
+    Fate,
+    ReferencedDigests,
+    SweepFigures,
+    fate_of,
+    new_figures,
+    plan_sweep,
+)
+from mailboat.composition.workspace import Workspace
+from mailboat.errors import JournalUnavailableError, MailboatError
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.messages import PackageMessage
+from mailboat.wire.headers import PIECE_HEADERS
+from mailboat.wire.messages import decode_message
+
+if TYPE_CHECKING:
+    from mailboat.blobs.port import BlobInfo
+
+_LOG: Final = logging.getLogger(__name__)
+_READ: Final = ReadLimits(max_records=500, max_bytes=8 * 1024 * 1024)
+_WAIT_SECONDS: Final = 1.0
+_AT_ONCE: Final = 1000
+_OUR_REFERENCES: Final = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A message that might name any blob."""
+
+    offset: Offset
+    reason: str
+
+
+@dataclass(slots=True)
+class References:
+    """What the log names.
+
+    Attributes:
+        digests: The blobs.
+        messages: How many messages were read.
+        snapshots: How many snapshots are kept by name.
+        unreadable: The first message that can't be decoded; nothing may be removed while it is there.
+    """
+
+    digests: ReferencedDigests = field(default_factory=ReferencedDigests)
+    messages: int = 0
+    snapshots: int = 0
+    unreadable: Unreadable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep did, or would do.
+
+    Attributes:
+        figures: How many blobs stay, and why.
+        messages: The retained messages that were read.
+        snapshots: The snapshots that are kept by name.
+        references: The references that they hold.
+        removed: How many blobs went; fewer than removable when publishers renewed some.
+        abandoned_uploads: Unfinished uploads of killed writers that went.
+        unreadable: Why everything was kept, if it was.
+    """
+
+    figures: SweepFigures
+    messages: int
+    snapshots: int
+    references: int
+    removed: int = 0
+    abandoned_uploads: int = 0
+    unreadable: Unreadable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSweep:
+    """What became of the blobs that a target keeps for itself.
+
+    Attributes:
+        name: The subscriber's name.
+        target: Its target.
+        removed: How many blobs went that no node names; or would go.
+        problem: Why it was left alone: the name of an error, such as `TargetBusy`.
+    """
+
+    name: AgentName
+    target: str
+    removed: int
+    problem: str | None = None
+
+
+def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
+    """Remove what nobody needs; a dry run only counts.
+
+    Raises:
+        SweepBusyError: Another process sweeps the same store.
+        BlobStoreSharedError: Other logs use the store. Nothing was removed.
+        RetryableError: What the journal or the store raise; what was removed until then is gone.
+    """
+    if not is_dry_run:
+        _check_is_alone(workspace)
+    stored_before = _stored_before(workspace)  # before the log is read: what comes in meanwhile is young
+    is_idle = not is_dry_run and next(workspace.blobs.list(), None) is None
+    references = References() if is_idle else read_references(workspace)  # a log of pieces is long, and names nothing
+    figures = new_figures()
+    plan = plan_sweep(workspace.blobs.list(), references.digests, stored_before, figures)
+    is_harmless = is_dry_run or references.unreadable is not None
+    removed = abandoned = 0
+    while batch := list(islice(plan, _AT_ONCE)):
+        if not is_harmless:
+            removed += workspace.blobs.remove_unrenewed([info.digest for info in batch], stored_before)
+    if not is_dry_run:
+        abandoned = workspace.blobs.abandon_uploads(stored_before)
+    report = SweepReport(
+        figures,
+        references.messages,
+        references.snapshots,
+        references.digests.added,
+        removed,
+        abandoned,
+        references.unreadable,
+    )
+    _log(report, is_dry_run=is_dry_run)
+    return report
+
+
+def blobs_with_fates(workspace: Workspace) -> Iterator[tuple[BlobInfo, Fate]]:
+    """All blobs, each with what a sweep would do with it, as a stream."""
+    stored_before, references = _stored_before(workspace), read_references(workspace)
+    for info in workspace.blobs.list():
+        fate = fate_of(info, references.digests, stored_before)
+        yield info, Fate.REFERENCED if references.unreadable and fate is Fate.REMOVABLE else fate
+
+
+def sweep_targets(workspace: Workspace, *, is_dry_run: bool = False) -> list[TargetSweep]:
+    """Sweep the blobs of all known targets that keep some; one that is being imported into is left alone."""
+    known = workspace.home.known_subscribers()
+    swept = [sweep_target(one.name, one.target, is_dry_run=is_dry_run) for one in known]
+    return [one for one in swept if one is not None]
+
+
+def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> TargetSweep | None:
+    """Sweep the blobs of one target; None where it keeps none. Raises: nothing: the report says what went wrong."""
+    from mailboat.content.locations import SQLITE, parse_target
+    from mailboat.content.targets.sqlite import sweep_blobs
+
+    location = parse_target(target)
+    if location.kind != SQLITE or not location.path.is_file():
+        return None
+    try:
+        return TargetSweep(name, target, sweep_blobs(location.path, is_dry_run=is_dry_run))
+    except MailboatError as error:
+        return TargetSweep(name, target, 0, error.name)
+
+
+def read_references(workspace: Workspace) -> References:
+    """Read what the package topic holds at this moment, and what snapshots are named.
+
+    Raises: JournalUnavailableError, SnapshotCorruptError, what the store raises.
+    """
+    from mailboat.operations.stored_snapshots import stored_snapshots
+
+    found = References()
+    for _, snapshot in stored_snapshots(workspace.blobs):
+        found.digests.add(snapshot.digest)
+        found.snapshots += 1
+    for record in _retained(workspace):
+        found.messages += 1
+        try:
+            for digest in _digests_of(record):
+                found.digests.add(digest)
+        except MailboatError as error:
+            found.unreadable = found.unreadable or Unreadable(record.offset, str(error))
+    return found
+
+
+def _check_is_alone(workspace: Workspace) -> None:
+    own = str(workspace.journal.identity(workspace.package_topic))
+    others = [user for user in workspace.blobs.users() if user != own]
+    if others:
+        raise BlobStoreSharedError(
+            f"the journal {others[0]} stores packages in {workspace.blobs.description}, too; this one is {own}",
+            next_step=f"give each a place of its own, or, when that journal is no more:\n"
+            f"mailboat blobs sweep --forget-journal {others[0]}",
+            others=len(others),
+        )
+
+
+def _digests_of(record: Record) -> Sequence[bytes]:
+    if record.headers == PIECE_HEADERS:
+        return ()
+    message = decode_message(record.headers, record.value)
+    if not isinstance(message, PackageMessage):
+        return ()
+    digests = [binary.digest for binary in message.binaries]
+    text = message.payload_ref
+    if text is not None and text.startswith(_OUR_REFERENCES):  # others lead to stores that are none of ours
+        digests.append(ReferenceCodec().parse(text).digest)
+    return digests
+
+
+def _retained(workspace: Workspace) -> Iterator[Record]:
+    journal, topic = workspace.journal, workspace.package_topic
+    bounds = journal.bounds(topic)
+    reader = journal.reader(topic, bounds.earliest_offset)
+    try:
+        while reader.next_offset < bounds.next_offset:
+            batch = reader.read(_READ, _WAIT_SECONDS)
+            yield from batch.records
+            if batch.is_at_end and reader.next_offset < bounds.next_offset:
+                raise JournalUnavailableError("the log ended before it was read to its end", topic=topic)
+    finally:
+        reader.close()
+
+
+def _stored_before(workspace: Workspace) -> datetime:
+    return workspace.clock.now() - timedelta(seconds=workspace.home.config.blobs.grace_seconds)
+
+
+def _log(report: SweepReport, *, is_dry_run: bool) -> None:
+    figures = report.figures
+    if report.unreadable is not None:
+        _LOG.warning(
+            "all blobs are kept: the message at %d can't be read, so it might name any: %s",
+            report.unreadable.offset,
+            report.unreadable.reason,
+        )
+    elif not is_dry_run:
+        _LOG.log(
+            logging.INFO if report.removed else logging.DEBUG,  # every start sweeps
+            "swept %d blobs; kept %d that messages name and %d that are young",
+            report.removed,
+            figures[Fate.REFERENCED].count,
+            figures[Fate.YOUNG].count,
+        )

@@ -1,0 +1,105 @@
+"""The head of the package topic as the configuration wants it: one turn for a command, or turns of a thread in agents.
+
+By consumption; and by age and size, at borders of whole packages, where brokers would cut through those in pieces.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from math import inf
+from typing import Final
+
+from mailboat.composition.workspace import Workspace, is_head_kept
+from mailboat.config.storage import ConsumptionPolicy, RetentionConfig
+from mailboat.errors import UsageError
+from mailboat.model.messages import TopicRole
+from mailboat.retention.keeping import (
+    CARRY_SECONDS,
+    RetentionFigures,
+    RetentionKeeper,
+    RetentionSettings,
+    Turn,
+    TurnBrokenOffError,
+)
+from mailboat.retention.plan import ConsumptionBounds
+from mailboat.workers import Care, Worker
+
+TURN_SECONDS: Final = 60.0
+
+
+def is_retention_by_consumption(workspace: Workspace) -> bool:
+    """Whether the configuration asks for it."""
+    return workspace.home.config.retention.consumption.policy is not ConsumptionPolicy.OFF
+
+
+def is_head_moved(workspace: Workspace) -> bool:
+    """Whether an agent has anything to do with the head: by consumption, or at borders where brokers would cut."""
+    return is_retention_by_consumption(workspace) or is_head_kept(workspace.home.config)
+
+
+def retention_keeper(workspace: Workspace, *, is_by_consumption: bool = True) -> RetentionKeeper:
+    """A keeper that the caller closes. Raises: UsageError for bounds that contradict each other."""
+    retention = workspace.home.config.retention
+    _check(retention)
+    config, is_kept = retention.consumption, is_head_kept(workspace.home.config)
+    settings = RetentionSettings(
+        workspace.package_topic,
+        workspace.topic(TopicRole.DISCOVERY),
+        ConsumptionBounds(
+            config.min_seconds,
+            config.min_bytes,
+            config.max_seconds,
+            config.max_bytes,
+            retention.package_seconds if is_kept else None,
+            retention.package_bytes if is_kept else None,
+        ),
+        config.subscriber_timeout_seconds,
+        is_by_consumption,
+    )
+    return RetentionKeeper(workspace.journal, settings, workspace.clock)
+
+
+def _check(retention: RetentionConfig) -> None:
+    config = retention.consumption
+    if config.max_seconds is not None and config.max_seconds < config.min_seconds:
+        raise UsageError("retention.consumption.max_seconds is below min_seconds", key="retention.consumption")
+    if config.max_bytes is not None and config.max_bytes < config.min_bytes:
+        raise UsageError("retention.consumption.max_bytes is below min_bytes", key="retention.consumption")
+    heard = retention.discovery
+    if config.policy is not ConsumptionPolicy.OFF and heard is not None and (heard.seconds or inf) < 2 * CARRY_SECONDS:
+        raise UsageError(
+            "retention.discovery.seconds is below two hours: durable subscribers would be forgotten",
+            key="retention.discovery",
+        )
+
+
+def retention_turn(workspace: Workspace, *, is_applied: bool) -> Turn:
+    """One turn. Raises: as `RetentionKeeper.turn`, and UsageError as `retention_keeper`."""
+    with closing(retention_keeper(workspace)) as keeper:
+        return keeper.turn(is_applied=is_applied)
+
+
+def retention_worker(workspace: Workspace, figures: RetentionFigures | None = None) -> Worker:
+    """Takes turns now and from now on, once it is started; what they did is counted in `figures`.
+
+    Raises: UsageError for bounds that contradict each other.
+    """
+    keeper = retention_keeper(workspace, is_by_consumption=is_retention_by_consumption(workspace))
+    keeper.figures = keeper.figures if figures is None else figures
+
+    def turn() -> float | None:
+        try:
+            keeper.turn(is_stopping=lambda: worker.is_stopping)
+        except TurnBrokenOffError:
+            return None
+        return TURN_SECONDS
+
+    care = Care(
+        "looking after the head",
+        first_pause_seconds=TURN_SECONDS,
+        longest_pause_seconds=TURN_SECONDS,
+        farewell=keeper.close,
+        where={"topic": workspace.package_topic},
+    )
+    worker = Worker("retention", turn, workspace.clock, care)
+    return worker

@@ -1,0 +1,183 @@
+"""What a journal needs now and then, and what can be told of it: retention, damage, publishers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mailboat.composition.workspace import Workspace
+from mailboat.errors import MailboatError, StorageFailedError
+from mailboat.model.identifiers import AgentName, Offset, TopicName
+from mailboat.workers import Care, Worker
+
+if TYPE_CHECKING:
+    from mailboat.blobs.sweeping import Fate
+    from mailboat.maintenance.blob_sweep import SweepReport
+    from mailboat.operations.inspection import Finding
+
+_LOG: Final = logging.getLogger(__name__)
+
+MAINTENANCE_SECONDS: Final = 3600.0
+"""The journal's retention is applied at most this often, by whoever publishes or subscribes."""
+
+_LONGEST_SWEEP_SECONDS: Final = 6 * 3600.0
+_MARK: Final = ".maintained"
+_SWEPT_MARK: Final = ".swept"
+
+
+@dataclass(slots=True)
+class UpkeepFigures:
+    """What looking after journal and blob store came to, in this process.
+
+    Attributes:
+        expired: Messages that age and size removed; brokers do not tell.
+        sweeps: Sweeps that came to their end.
+        swept_blobs: Blobs that they removed.
+        abandoned_uploads: Unfinished uploads that they removed.
+        kept: How many blobs the last sweep kept, by reason; empty before the first.
+        kept_bytes: The bytes of those.
+    """
+
+    expired: int = 0
+    sweeps: int = 0
+    swept_blobs: int = 0
+    abandoned_uploads: int = 0
+    kept: Mapping[Fate, int] = field(default_factory=dict)
+    kept_bytes: Mapping[Fate, int] = field(default_factory=dict)
+
+
+def maintain(workspace: Workspace, *, is_sweeping: bool = True, figures: UpkeepFigures | None = None) -> None:
+    """Apply the journal's retention, unless it does so itself, then sweep the blobs; each when its turn has come.
+
+    Args:
+        workspace: Whose journal and blob store.
+        is_sweeping: False for who only subscribes: it has no right to remove anything from the shared store.
+        figures: What was done is counted there.
+
+    Raises:
+        SweepBusyError, BlobStoreSharedError: As `sweeping.sweep`.
+        StorageFailedError: When it was done can't be noted.
+        MailboatError: What the journal or the store raise.
+    """
+    counted = UpkeepFigures() if figures is None else figures
+
+    def expire() -> bool:
+        counted.expired += remove_expired(workspace)
+        return True
+
+    def sweep_store() -> bool:
+        from mailboat.maintenance.blob_sweep import sweep
+
+        _count_sweep(counted, sweep(workspace))
+        return True
+
+    if not workspace.journal.upkeep.is_automatic:
+        _when_due(workspace, _MARK, MAINTENANCE_SECONDS, expire)
+    sweep_seconds = workspace.home.config.blobs.sweep_seconds
+    if is_sweeping and sweep_seconds is not None:
+        _when_due(workspace, _SWEPT_MARK, sweep_seconds, sweep_store)
+
+
+def _count_sweep(figures: UpkeepFigures, report: SweepReport) -> None:
+    from mailboat.blobs.sweeping import Fate
+
+    figures.sweeps += 1
+    figures.swept_blobs += report.removed
+    figures.abandoned_uploads += report.abandoned_uploads
+    stayed = [(fate, tally) for fate, tally in report.figures.items() if fate is not Fate.REMOVABLE]
+    figures.kept = {fate: tally.count for fate, tally in stayed}
+    figures.kept_bytes = {fate: tally.total_bytes for fate, tally in stayed}
+
+
+def sweep_closed_target(workspace: Workspace, name: AgentName, target: str) -> None:
+    """Sweep what a target keeps for itself, when its turn has come: it can't be done while a subscriber has it.
+
+    Raises: nothing: what was imported stands, so a failure is only logged.
+    """
+    sweep_seconds = workspace.home.config.blobs.sweep_seconds
+    if sweep_seconds is None or not target.startswith("sqlite:"):
+        return
+
+    def sweep_it() -> bool:
+        from mailboat.maintenance.blob_sweep import sweep_target
+
+        swept = sweep_target(name, target)
+        return swept is None or swept.problem is None
+
+    try:
+        _when_due(workspace, f"{_SWEPT_MARK}-{name}", sweep_seconds, sweep_it)
+    except MailboatError as error:
+        _LOG.warning("sweep of %s failed: %s", target, error, extra={"subscriber": name})
+
+
+def _when_due(workspace: Workspace, name: str, seconds: float, work: Callable[[], bool]) -> None:
+    """Do it when nobody of this home did it for so long. What fails or is killed is due again after an hour."""
+    mark = workspace.home.publishers_path / name
+    now = workspace.clock.now().timestamp()
+    if mark.exists() and now - mark.stat().st_mtime < seconds:
+        return
+    _set_mark(mark, now - max(0.0, seconds - MAINTENANCE_SECONDS))
+    if work():
+        _set_mark(mark, now)
+
+
+def _set_mark(mark: Path, seconds: float) -> None:
+    try:
+        mark.touch()
+        os.utime(mark, (seconds, seconds))
+    except OSError as error:
+        raise StorageFailedError(
+            f"{mark}, which notes when upkeep was done, can't be written: {error.strerror}",
+            next_step=f"let this user write to {mark.parent}",
+        ) from error
+
+
+def maintenance_worker(
+    workspace: Workspace, name: str = "", *, is_sweeping: bool = True, figures: UpkeepFigures | None = None
+) -> Worker:
+    """Applies the retention, and sweeps, now and then: a home whose publishers are silent would keep all for ever.
+
+    Begin it when the subscriber is current, or it takes away what that has yet to import.
+
+    Args:
+        workspace: Whose journal and blob store.
+        name: Of the subscriber beside which it works, if it is one.
+        is_sweeping: As for `maintain`.
+        figures: As for `maintain`.
+    """
+
+    def turn() -> float:
+        maintain(workspace, is_sweeping=is_sweeping, figures=figures)
+        return MAINTENANCE_SECONDS
+
+    care = Care(
+        "retention or sweep",
+        first_pause_seconds=MAINTENANCE_SECONDS,
+        longest_pause_seconds=MAINTENANCE_SECONDS,
+        stall_seconds=_LONGEST_SWEEP_SECONDS,
+    )
+    return Worker(f"maintainer-{name}" if name else "maintainer", turn, workspace.clock, care)
+
+
+def remove_expired(workspace: Workspace) -> int:
+    """Apply the retention that the configuration says now, at borders of whole packages; how many messages went."""
+    from mailboat.retention.borders import whole_package_border
+
+    def border(topic: TopicName, before: Offset) -> Offset:
+        if topic != workspace.package_topic:
+            return before
+        return whole_package_border(workspace.journal, topic, before, workspace.clock)
+
+    workspace.ensure_topics()
+    return workspace.journal.remove_expired(border)
+
+
+def journal_damage(workspace: Workspace) -> Sequence[Finding]:
+    """What the journal itself finds wrong with its storage."""
+    from mailboat.operations.inspection import Finding
+
+    return [Finding(TopicName("*"), None, text) for text in workspace.journal.upkeep.find_damage()]

@@ -1,0 +1,1 @@
+"""What commands and agents do to a home: snapshots, package files, checks, benchmarks."""

@@ -1,0 +1,282 @@
+"""Packages as files: made, looked into, checked and installed by hand, also those that others made.
+
+A package that is built here carries all of its binaries. One that refers to binaries in a blob store is read with the
+blobs of the home, if there is one. Called by `mailboat packages`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.composition.home import translated_writes
+from mailboat.content.digest import TreeHash, record_digest
+from mailboat.content.port import Source, Target
+from mailboat.content.watched import Watch, description_of, watched_records
+from mailboat.durable_file import replaced_file
+from mailboat.errors import (
+    BlobMissingError,
+    MailboatError,
+    SourceMissingError,
+    UnknownPackageTypeError,
+    UntrustedInputError,
+    UsageError,
+)
+from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
+from mailboat.model.changes import ChangeCount
+from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.nodes import Node, NodeRecord
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.model.requests import DistributionRequest, check_request
+from mailboat.packages.port import PackageCodec, PackageContents, PackageLimits, PackageReader, PackageSummary
+from mailboat.packages.registry import FILEVAULT, PackageRegistry
+from mailboat.publisher.packaging import shipment_of
+
+BY_HAND: Final = AgentName("package-install")
+"""Whose target it is that packages are installed into by hand."""
+
+BY_HAND_IDENTITY: Final = LogIdentity("by-hand", "package-install")
+"""Stands for the log where there is none: the position counts packages."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFacts:
+    """What is in a package.
+
+    Attributes:
+        package_type: Its format.
+        length_bytes: Size of the file.
+        filter: What it owns.
+        nodes: Nodes that it carries and owns.
+        ancestors: Nodes above them, made where they are missing.
+        binaries: Binaries that are not inline, how many and how large.
+        binary_bytes: Their size.
+        tree_digest: Canonical digest of the nodes owned.
+        first_paths: The first nodes' paths.
+    """
+
+    package_type: str
+    length_bytes: int
+    filter: WorkspaceFilter
+    nodes: int
+    ancestors: int
+    binaries: int
+    binary_bytes: int
+    tree_digest: bytes
+    first_paths: tuple[str, ...]
+
+
+class PackageFiles:
+    """Works with package files. The blobs of a home are asked for binaries that a package only names."""
+
+    def __init__(
+        self, codecs: PackageRegistry, limits: PackageLimits, open_blob: Callable[[bytes], BinaryIO] | None = None
+    ) -> None:
+        """Nothing is opened yet."""
+        self._codecs = codecs
+        self._limits = limits
+        self._open_blob = open_blob or _no_blobs
+
+    def build(
+        self, request: DistributionRequest, source: Source, file: Path, package_type: str, properties: dict[str, str]
+    ) -> PackageSummary:
+        """Write a self-contained package; the file appears when it is complete.
+
+        Raises: SourceMissingError, SourceChangedError, UsageError, StorageFullError, StorageReadOnlyError,
+                StorageFailedError.
+        """
+        check_request(request)
+        shipment = shipment_of(request, source)
+        owned = _with_rules(shipment.filter, source)
+        contents = PackageContents(
+            owned,
+            shipment.nodes if owned.is_simple else _covered(shipment.nodes, owned, source),
+            shipment.ancestors,
+            is_self_contained=True,
+            properties={**shipment.properties, **properties},
+            namespaces=shipment.namespaces,
+            is_for_repositories=package_type == FILEVAULT,
+        )
+        codec = self._codecs.codec_for(package_type)
+        with translated_writes(file), replaced_file(file, PUBLIC_FILE) as stream:
+            return codec.write(contents, stream)
+
+    def inspect(self, file: Path, *, reads_binaries: bool, examples: int = 10) -> PackageFacts:
+        """Read a package as an import would, and check it; `reads_binaries` reads every byte of large binaries, too.
+
+        Raises: SourceMissingError, UnknownPackageTypeError, and whatever an import of it would.
+        """
+        with self._opened(file) as (package_type, reader):
+            total = _Total(reader.filter, examples)
+            for record in reader.change().records:
+                total.add(record)
+                if reads_binaries:
+                    _read_binaries(record)
+        return PackageFacts(
+            package_type,
+            file.stat().st_size,
+            total.filter,
+            total.nodes,
+            total.ancestors,
+            total.binaries,
+            total.binary_bytes,
+            total.hash.digest(),
+            tuple(total.paths),
+        )
+
+    def verify(self, file: Path) -> PackageFacts:
+        """The same with every byte of large binaries, and of what an import of a FileVault zip passes over.
+
+        The error for such a zip tells all that is wrong with it. Raises: as `inspect`.
+        """
+        try:
+            facts = self.inspect(file, reads_binaries=True)
+            self._read_entries(file)
+        except UntrustedInputError as error:
+            others = "\n".join(str(one) for one in self._problems_of(file) if str(one) != str(error))
+            if others:
+                error.where["also"] = others
+            raise
+        return facts
+
+    def _read_entries(self, file: Path) -> None:
+        from mailboat.packages.filevault.inspection import read_entries
+
+        with io.BufferedReader(open_regular_file(file)) as stream:
+            if self._codecs.codec_of(stream).package_type == FILEVAULT:
+                read_entries(stream, self._limits)
+
+    def _problems_of(self, file: Path) -> Sequence[MailboatError]:
+        from mailboat.packages.filevault.inspection import problems_of
+
+        with io.BufferedReader(open_regular_file(file)) as stream:
+            try:
+                is_zip = self._codecs.codec_of(stream).package_type == FILEVAULT
+            except UnknownPackageTypeError:
+                return ()
+            return problems_of(stream, self._limits) if is_zip else ()
+
+    def install(self, file: Path, target: Target, watch: Watch | None = None) -> ChangeCount:
+        """Import a package into a target that no subscriber owns, in one transaction.
+
+        Args:
+            file: The package.
+            target: Where to.
+            watch: Told of the bytes of content that went by.
+
+        Raises:
+            TargetOwnedError: The target is a subscriber's; publish the content instead.
+        """
+        ledger = target.ledger
+        with self._opened(file) as (_, reader):
+            ledger.claim(BY_HAND)
+            before = ledger.position()
+            stamp = Offset(0 if before is None else before.next_offset)
+            with target.batch() as batch:
+                change = reader.change()
+                records = change.records if watch is None else watched_records(change.records, watch)
+                count = batch.apply(change._replace(records=records), stamp)
+                return count + batch.commit(Position(BY_HAND_IDENTITY, Offset(stamp + 1)))
+
+    def _codec_of(self, file: Path, stream: BinaryIO) -> PackageCodec:
+        try:
+            return self._codecs.codec_of(stream)
+        except UnknownPackageTypeError as error:
+            error.where["file"] = str(file)
+            raise
+
+    @contextmanager
+    def _opened(self, file: Path) -> Iterator[tuple[str, PackageReader]]:
+        if not file.is_file():
+            raise SourceMissingError(f"{file} does not exist or is no file", file=file)
+        with io.BufferedReader(open_regular_file(file)) as stream:
+            codec = self._codec_of(file, stream)
+            reader = codec.open(stream, self._limits, self._open_blob)
+            try:
+                yield codec.package_type, reader
+            finally:
+                reader.close()
+
+
+def _with_rules(owned: WorkspaceFilter, source: Source) -> WorkspaceFilter:
+    """The filter with the modes and rules that the source's own filter has for its roots."""
+    described = description_of(source)
+    own = None if described is None else described.filter
+    if own is None:
+        return owned
+    found = [(one, own.set_for(one.root)) for one in owned.sets]
+    return WorkspaceFilter(tuple(one if kept is None else _ruled(one, kept) for one, kept in found))
+
+
+def _ruled(one: FilterSet, kept: FilterSet) -> FilterSet:
+    if one.is_shallow or kept.is_shallow:
+        return one._replace(mode=kept.mode)
+    return one._replace(mode=kept.mode, rules=kept.rules, property_rules=kept.property_rules)
+
+
+def _covered(nodes: Iterable[Node], owned: WorkspaceFilter, source: Source) -> Iterator[Node]:
+    is_empty = True
+    for node in nodes:
+        if owned.covers(node.path):
+            is_empty = False
+            yield node
+    if is_empty:
+        roots = ", ".join(one.root for one in owned.sets)
+        raise UsageError(
+            f"the filter of {source.uri} leaves out everything at {roots[:200]}",
+            next_step="name other paths, or change the rules of the filter in the source",
+        )
+
+
+class _Total:
+    """Adds up records."""
+
+    def __init__(self, owned: WorkspaceFilter, examples: int) -> None:
+        self.filter = owned
+        self.nodes = self.ancestors = self.binaries = self.binary_bytes = 0
+        self.hash = TreeHash()
+        self.paths: list[str] = []
+        self._examples = examples
+
+    def add(self, record: NodeRecord) -> None:
+        if not self.filter.covers(record.path):
+            self.ancestors += 1
+            return
+        self.nodes += 1
+        self.binaries += len(record.binaries)
+        self.binary_bytes += sum(one.length_bytes for one in record.binaries)
+        self.hash.add(record.path, record_digest(record))
+        if len(self.paths) < self._examples:
+            self.paths.append(record.path)
+
+
+def _read_binaries(record: NodeRecord) -> None:
+    for binary in record.binaries:
+        with binary.open() as stream:
+            while stream.read(_CHUNK_BYTES):
+                pass
+
+
+def _no_blobs(digest: bytes) -> BinaryIO:
+    raise BlobMissingError(
+        f"the package names the binary {digest.hex()} instead of carrying it",
+        next_step="name the home whose blob store has it: --home DIR",
+    )
+
+
+def parse_properties(texts: Sequence[str]) -> dict[str, str]:
+    """`name=value` pairs. Raises: UsageError."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{text!r} is not NAME=VALUE")
+        found[name] = value
+    return found

@@ -1,0 +1,182 @@
+"""Taking snapshots of targets, and restoring them: a subscriber begins near the log's end instead of at its beginning.
+
+The content travels as a `tree` package with all its binaries inside, so a snapshot needs no blob store and any kind of
+target can be restored from any other. Restoring is one commit of the new target: content, position and error queue, or
+nothing. Called by `mailboat content snapshot` and `restore`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mailboat.clock import Clock
+from mailboat.composition.workspace import Workspace
+from mailboat.content.locations import open_target, parse_target
+from mailboat.content.port import Target
+from mailboat.content.snapshots import (
+    Snapshot,
+    SnapshotCorruptError,
+    SnapshotHead,
+    SnapshotTail,
+    opened_snapshot,
+    write_snapshot,
+)
+from mailboat.content.views import TargetView, opened_view
+from mailboat.content.watched import Watch, namespaces_of, watched_nodes, watched_records
+from mailboat.errors import UsageError
+from mailboat.model.filters import FilterSet, WorkspaceFilter
+from mailboat.model.identifiers import AgentName
+from mailboat.model.paths import ROOT, NodePath
+from mailboat.packages.port import PackageContents, PackageLimits
+from mailboat.packages.tree import TreeCodec
+from mailboat.subscriber.continuity import decide_start
+from mailboat.subscriber.roots import Roots
+
+_EVERYTHING: Final = WorkspaceFilter((FilterSet(ROOT),))
+_NO_LIMITS: Final = PackageLimits(
+    max_entries=1 << 40, max_entry_bytes=1 << 60, max_total_bytes=1 << 62, are_collisions_refused=False
+)
+"""What a target held, another can hold: the limits of packages were kept when it was imported."""
+
+
+class TargetNotEmptyError(UsageError):
+    """A snapshot can only be restored into a new or empty target. The existing content was not touched.
+
+    Name another place, or remove the target first.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot that was taken, or restored.
+
+    Attributes:
+        head: What it stands for.
+        tail: What its package came to.
+        total_bytes: Its length.
+        roots: What was restored of it, each path with all below it; empty: all.
+    """
+
+    head: SnapshotHead
+    tail: SnapshotTail
+    total_bytes: int
+    roots: tuple[NodePath, ...] = ()
+
+
+def take_snapshot(target: str, file: Path, clock: Clock, watch: Watch | None = None) -> Taken:
+    """Write a target's content and position to a file, which is whole or not there.
+
+    Args:
+        target: The target.
+        file: Where to.
+        clock: Time.
+        watch: Told of the bytes of content that went by.
+
+    Raises:
+        TargetBusyError: A subscriber imports into a `files:` target.
+        SourceMissingError, UsageError: There is no such target, or nothing in it.
+        SourceChangedError: The target went on faster than it could be read. Nothing was written.
+        StorageFullError, StorageReadOnlyError, BlobMissingError, BlobCorruptError.
+    """
+    with opened_view(target) as view:
+        taken_ms = int(clock.now().timestamp() * 1000)
+        head = SnapshotHead(view.position, view.given_up, target, taken_ms, view.passed_over)
+        tail = write_snapshot(file, head, lambda into: _write_package(view, into, watch))
+    return Taken(head, tail, file.stat().st_size)
+
+
+def restore_snapshot(
+    file: Path,
+    target: str,
+    workspace: Workspace | None,
+    watch: Watch | None = None,
+    roots: tuple[NodePath, ...] = (),
+) -> Taken:
+    """Make a new target of a snapshot.
+
+    Args:
+        file: The snapshot.
+        target: Where to; missing, or empty.
+        workspace: Whose log the position must fit; None when that is left to the subscriber's start.
+        watch: Told of the bytes of content that went by.
+        roots: Those of the target's subscriber: nothing outside is restored; empty: all is.
+
+    Raises:
+        SnapshotCorruptError: Before anything was written.
+        JournalReplacedError, JournalTrimmedError, JournalShorterError: The position does not fit the log.
+        TargetNotEmptyError, TargetBusyError, StorageFullError, StorageReadOnlyError.
+    """
+    location = parse_target(target)
+    with opened_snapshot(file) as snapshot:
+        if workspace is not None:
+            check_position(snapshot.head, workspace)
+        was_there = location.database.is_file()
+        if was_there:
+            _check_is_empty(target)
+        with closing(open_target(target)) as opened:
+            _check_empty_ledger(opened, target)
+            _apply(snapshot, opened, file, watch, roots)
+        return Taken(snapshot.head, snapshot.tail, file.stat().st_size, roots)
+
+
+def check_position(head: SnapshotHead, workspace: Workspace) -> None:
+    """Whether a subscriber could go on from the snapshot. Raises: the named state that it would stop in."""
+    topic = workspace.package_topic
+    decide_start(
+        AgentName("the snapshot"),
+        head.position,
+        workspace.journal.identity(topic),
+        workspace.journal.bounds(topic),
+        is_gap_accepted=False,
+    )
+
+
+def _write_package(view: TargetView, into: BinaryIO, watch: Watch | None) -> SnapshotTail:
+    nodes = view.source.walk(ROOT)
+    shown = nodes if watch is None else watched_nodes(nodes, watch)
+    contents = PackageContents(_EVERYTHING, shown, is_self_contained=True, namespaces=namespaces_of(view.source))
+    summary = TreeCodec().write(contents, into)
+    return SnapshotTail(summary.length_bytes, summary.node_count, summary.tree_digest.hex())
+
+
+def _apply(snapshot: Snapshot, target: Target, file: Path, watch: Watch | None, roots: tuple[NodePath, ...]) -> None:
+    reader = TreeCodec().open(snapshot.package, _NO_LIMITS, None)
+    try:
+        change = reader.change()
+        if change.filter != _EVERYTHING:
+            raise SnapshotCorruptError(f"{file} holds a part of a tree only", file=file)
+        with target.batch() as batch:
+            records = change.records if watch is None else watched_records(change.records, watch)
+            wanted = change._replace(records=records)
+            part = Roots(roots).part_of(wanted) if roots else wanted
+            batch.apply(part, snapshot.head.position.next_offset)
+            for entry in snapshot.head.given_up:
+                batch.give_up(entry)
+            batch.pass_over(snapshot.head.passed_over)
+            batch.commit(snapshot.head.position)
+    finally:
+        reader.close()
+
+
+def _check_is_empty(target: str) -> None:
+    """Before it is opened for writing, which would finish what an earlier process left undone."""
+    from mailboat.content.locations import opened_ledger
+
+    with opened_ledger(target) as ledger:
+        if ledger.position() is not None:
+            raise _not_empty(target)
+
+
+def _check_empty_ledger(opened: Target, target: str) -> None:
+    if opened.ledger.position() is not None or opened.ledger.given_up_count:
+        raise _not_empty(target)
+
+
+def _not_empty(target: str) -> TargetNotEmptyError:
+    return TargetNotEmptyError(
+        f"{target} is a target already, with content and a position of its own",
+        next_step="restore into another place, and point the subscriber there",
+    )

@@ -1,0 +1,310 @@
+"""Snapshots in the blob store: the snapshot itself as a blob, and a small document that names it.
+
+Whoever reaches the store can begin with the newest snapshot of a name, also on another machine: new members of a pool
+do. A name is moved to another snapshot only once all of that is stored, and only to one that stands further in the same
+log, so several subscribers may keep one name. A sweep keeps what names stand for. Called by `mailboat content`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from mailboat.blobs.port import BlobStore
+from mailboat.composition.roots import roots_of_target
+from mailboat.composition.workspace import Workspace
+from mailboat.content.failures import TranslatedFailures
+from mailboat.content.locations import opened_ledger, parse_target
+from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
+from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
+from mailboat.folder_handle import PRIVATE_FOLDER, make_path
+from mailboat.model.identifiers import Offset, parse_agent_name
+from mailboat.model.positions import LogIdentity, Position
+from mailboat.operations.snapshots import Taken, check_position, restore_snapshot, take_snapshot
+
+PLACE: Final = "blob:"
+_ROOMS: Final = "snapshots"
+_LOCK: Final = "lock"
+_COPY_BYTES: Final = 1024 * 1024
+_MAX_DOCUMENT_BYTES: Final = 64 * 1024
+_UNFIT: Final = (JournalReplacedError, JournalTrimmedError, JournalShorterError)
+
+
+class SnapshotMissingError(UsageError):
+    """The blob store has no snapshot with that name.
+
+    `mailboat content snapshots` lists them; `mailboat content snapshot TARGET blob:NAME` creates one.
+    """
+
+
+def snapshot_missing(name: str, blobs: BlobStore) -> SnapshotMissingError:
+    """What to say of a name that stands for nothing."""
+    return SnapshotMissingError(
+        f"there is no snapshot {PLACE}{name} in {blobs.description}",
+        next_step="mailboat content snapshots   (lists those that are there)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """What a name stands for.
+
+    Attributes:
+        sha256: The blob, in hexadecimal.
+        length_bytes: Its length.
+        cluster_id, topic_id: The log that its position belongs to.
+        next_offset: The first offset that it does not have.
+        leader_epoch: Of the last record done, or None.
+        target: What it was taken of, for people.
+        taken_ms: When, milliseconds since 1970 UTC.
+    """
+
+    sha256: str
+    length_bytes: int
+    cluster_id: str
+    topic_id: str
+    next_offset: int
+    leader_epoch: int | None
+    target: str
+    taken_ms: int
+
+    @property
+    def digest(self) -> bytes:
+        """The blob's SHA-256."""
+        return bytes.fromhex(self.sha256)
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+        return Position(LogIdentity(self.cluster_id, self.topic_id), Offset(self.next_offset), self.leader_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a wish to store a snapshot.
+
+    Attributes:
+        stored: What the name stands for now.
+        is_new: False where it stood as far already, and nothing was stored.
+    """
+
+    stored: StoredSnapshot
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """What became of a wish to seed a target: what was restored, or the reason why the target was left as it is."""
+
+    taken: Taken | None
+    reason: str = ""
+
+
+def store_snapshot(target: str, name: str, workspace: Workspace, *, is_forced: bool = False) -> Kept:
+    """Take a snapshot of a target and let the name stand for it.
+
+    Args:
+        target: What to copy.
+        name: What it is to be found by.
+        workspace: Whose blob store.
+        is_forced: Store it also where the name stands as far, or further, or for another log.
+
+    Raises:
+        UsageError: The name stands for another log's.
+        As `take_snapshot`, and what the store raises. The name then stands for what it stood for.
+    """
+    parse_agent_name(name)
+    before = None if is_forced else _read(workspace.blobs, name)
+    if before is not None:
+        position = _position_of(target)
+        if position.identity != before.position.identity:
+            raise UsageError(
+                f"{PLACE}{name} is of another journal, {before.position.identity}; {target} is of {position.identity}",
+                next_step="another name, or --force to replace it",
+            )
+        if position.next_offset <= before.next_offset:
+            return Kept(before, is_new=False)
+    with _room(workspace) as folder:
+        file = folder / "snapshot"
+        taken = take_snapshot(target, file, workspace.clock)
+        stored = _put(workspace.blobs, file, taken.head)
+    workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
+    return Kept(stored, is_new=True)
+
+
+def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: bool = True) -> Taken:
+    """Make a new target of the snapshot that a name stands for.
+
+    Args:
+        name: Of the snapshot.
+        target: Where to; missing, or empty.
+        workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
+            to which roots the target's subscriber is limited.
+        is_checked: Whether it must.
+
+    Raises:
+        SnapshotMissingError: There is none of that name.
+        As `restore_snapshot`, and what the store raises.
+    """
+    stored = stored_snapshot(workspace.blobs, name)
+    if is_checked:
+        check_position(_head(stored), workspace)  # before all of it is fetched
+    with _room(workspace) as folder:
+        file = folder / "snapshot"
+        _fetch(workspace.blobs, stored, file)
+        roots = roots_of_target(workspace.home, target)
+        return restore_snapshot(file, target, workspace if is_checked else None, roots=roots)
+
+
+def seed(name: str, target: str, workspace: Workspace) -> Seeded:
+    """Begin a target with the snapshot of that name, where that helps; for whoever starts before a subscriber.
+
+    A target that has a position, a name that stands for nothing and a snapshot that does not fit the log are no
+    failures: the subscriber that starts next says where it stands.
+
+    Raises: what `restore_stored` raises otherwise; try again.
+    """
+    if parse_target(target).database.is_file() and _has_begun(target):
+        return Seeded(None, f"{target} has content and a position of its own")
+    try:
+        return Seeded(restore_stored(name, target, workspace))
+    except SnapshotMissingError as error:
+        return Seeded(None, error.message)
+    except _UNFIT as error:
+        return Seeded(None, f"{PLACE}{name} does not fit the journal: {error.name}: {error.message}")
+
+
+def stored_snapshots(blobs: BlobStore) -> Iterator[tuple[str, StoredSnapshot]]:
+    """All names with what they stand for. Raises: SnapshotCorruptError, what the store raises."""
+    for name in blobs.documents.names():
+        found = _read(blobs, name)
+        if found is not None:
+            yield name, found
+
+
+def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
+    """What a name stands for. Raises: SnapshotMissingError, SnapshotCorruptError, what the store raises."""
+    found = _read(blobs, name)
+    if found is None:
+        raise snapshot_missing(name, blobs)
+    return found
+
+
+def _put(blobs: BlobStore, file: Path, head: SnapshotHead) -> StoredSnapshot:
+    position = head.position
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+        stream.seek(0)
+        info = blobs.put(stream, digest)
+    return StoredSnapshot(
+        digest.hex(),
+        info.length_bytes,
+        position.identity.cluster_id,
+        position.identity.topic_id,
+        position.next_offset,
+        position.leader_epoch,
+        head.target,
+        head.taken_ms,
+    )
+
+
+def _fetch(blobs: BlobStore, stored: StoredSnapshot, file: Path) -> None:
+    with (
+        TranslatedFailures(str(file)),
+        blobs.open(stored.digest, stored.length_bytes) as stream,
+        file.open("xb") as into,
+    ):
+        while data := stream.read(_COPY_BYTES):
+            into.write(data)
+
+
+def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
+    data = blobs.documents.read(name)
+    if data is None:
+        return None
+    try:
+        if len(data) > _MAX_DOCUMENT_BYTES:
+            raise ValueError(f"{len(data)} bytes")
+        return _decode(json.loads(data))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise SnapshotCorruptError(
+            f"the document of the snapshot {PLACE}{name} can't be understood: {error}",
+            next_step=f"take it anew, mailboat content snapshot TARGET {PLACE}{name} --force, or drop it:\n"
+            f"mailboat content snapshots --remove {name}",
+        ) from error
+
+
+def _decode(found: dict[str, object]) -> StoredSnapshot:
+    epoch = found["leader_epoch"]
+    sha256 = checked_text(found["sha256"])
+    if len(bytes.fromhex(sha256)) != hashlib.sha256().digest_size:
+        raise ValueError("its digest has another length")
+    return StoredSnapshot(
+        sha256,
+        checked_number(found["length_bytes"]),
+        checked_text(found["cluster_id"]),
+        checked_text(found["topic_id"]),
+        checked_number(found["next_offset"]),
+        None if epoch is None else checked_number(epoch),
+        checked_text(found["target"]),
+        checked_ms(found["taken_ms"]),
+    )
+
+
+def _head(stored: StoredSnapshot) -> SnapshotHead:
+    return SnapshotHead(stored.position, (), stored.target, stored.taken_ms)
+
+
+def _position_of(target: str) -> Position:
+    with opened_ledger(target) as ledger:
+        position = ledger.position()
+    if position is None:
+        raise UsageError(f"nothing was imported into {target} yet")
+    return position
+
+
+def _has_begun(target: str) -> bool:
+    with opened_ledger(target) as ledger:
+        return ledger.position() is not None
+
+
+@contextmanager
+def _room(workspace: Workspace) -> Iterator[Path]:
+    """A folder for one snapshot on the way, in the home: the folder for temporary files may be small.
+
+    What killed processes left there goes first.
+    """
+    rooms = workspace.home.path / _ROOMS
+    with TranslatedFailures(str(rooms)):
+        make_path(rooms)
+        for left in rooms.iterdir():
+            _clear(left)
+        room = rooms / uuid.uuid4().hex
+        room.mkdir(PRIVATE_FOLDER)
+        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+        os.close(lock)
+
+
+def _clear(room: Path) -> None:
+    """Remove it, unless somebody is in it."""
+    with suppress(FileNotFoundError, BlockingIOError):
+        lock = os.open(room / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(room, ignore_errors=True)
+        finally:
+            os.close(lock)
