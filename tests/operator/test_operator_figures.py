@@ -217,7 +217,8 @@ def test_many_topics(
         print(f"\n{json.dumps(figures)}")  # noqa: T201
     assert figures["topics_per_processor_second"] >= WANTED_PER_SECOND, figures
     assert figures["times_the_cost_for_ten_times_as_many"] <= (MOST_TIMES_LONGER if is_full else SHORT_TIMES), figures
-    assert figures["writes_a_created_topic"] <= 2.1, figures  # the finalizer, the status; a broker may tell of it late
+    # the finalizer, the intention before the topic is created, the result; brokers may report a topic late
+    assert figures["writes_a_created_topic"] <= 3.1, figures
     assert figures["writes_a_changed_topic"] <= 2, figures
     assert figures["mib"] <= 150, figures
     if is_full:

@@ -575,20 +575,21 @@ def test_a_binary_that_changes_while_it_is_stored_is_told(engine: Engine) -> Non
 
 @pytest.mark.parametrize(("name", "reason"), [("a*b", "can't hold /en/a"), ("acme:a", "'acme' has no namespace")])
 def test_plan_refuses_what_a_filevault_publisher_would_refuse(tmp_path: Path, name: str, reason: str) -> None:
-    engine = memory_engine(tmp_path, EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()}))
+    parts = EngineParts(codecs={"tree": TreeCodec(), "filevault": FilevaultCodec()})
     source = site()
     path = NodePath(f"/en/{name}")
     source.nodes[path] = Node(path, "nt:unstructured")
-    publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
     request = add_request([NodePath("/en")])
-    with pytest.raises(UsageError, match=reason):
-        publisher.publish(request, source)
-    with pytest.raises(UsageError, match=reason):
-        publisher.plan(request, source)
-    with pytest.raises(UsageError, match=reason):
-        publisher.plan_changed(source)
-    assert engine.publisher().plan_changed(source).packages == 1
-    assert not engine.records()
+    with memory_engine(tmp_path, parts) as engine:
+        publisher = engine.publisher(replace(engine.publishing, package_type="filevault"))
+        with pytest.raises(UsageError, match=reason):
+            publisher.publish(request, source)
+        with pytest.raises(UsageError, match=reason):
+            publisher.plan(request, source)
+        with pytest.raises(UsageError, match=reason):
+            publisher.plan_changed(source)
+        assert engine.publisher().plan_changed(source).packages == 1
+        assert not engine.records()
 
 
 def test_a_plan_says_what_would_go_and_changes_nothing(engine: Engine) -> None:
