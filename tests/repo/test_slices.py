@@ -15,7 +15,15 @@ import stages
 NEEDS_NO_SLICE = ("tests/e2e/", "tests/kind/")
 """What `make e2e` runs."""
 KEYS = {"name", "what", "sources", "select", "minutes", "workers", "pythons", "manual"}
-HAVE_NO_MARKED_TESTS = {"spark-versions", "coverage-unit", "coverage-rest", "python-3.12", "python-3.13", "lowest"}
+HAVE_NO_MARKED_TESTS = {
+    "spark-versions",
+    "coverage-unit",
+    "coverage-integration",
+    "coverage-faults",
+    "python-3.12",
+    "python-3.13",
+    "lowest",
+}
 """Slices that run the tests of `make test` in another way."""
 
 
