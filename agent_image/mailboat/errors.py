@@ -527,10 +527,11 @@ class OperatorDefectError(PermanentError):
 
 
 class AgentUnreachableError(RetryableError):
-    """The agent at that URL did not answer in time: it may be starting, stopping, or at another address.
+    """An agent did not answer in time: it may be starting or stopping, at another address, or cut off by the network.
 
     The request may have been executed. Publish again with the same request id: a package that was published is found
-    and not published a second time.
+    and not published a second time. In Kubernetes the operator retries automatically: check the Publisher's pod, its
+    Service, and network policies between it and the operator.
     """
 
 
@@ -552,13 +553,6 @@ class BuildMissingError(UsageError):
     """The log has no package of a build with that id: none was published yet, or retention removed them.
 
     `mailboat bulk status` lists the builds in the log.
-    """
-
-
-class AgentUnansweringError(RetryableError):
-    """A publisher's agent did not answer, or does not accept requests now. The operator retries automatically.
-
-    Check the Publisher's pod, its Service, and network policies between it and the operator.
     """
 
 

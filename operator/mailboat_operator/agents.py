@@ -16,7 +16,7 @@ from mailboat.api import operations
 from mailboat.api.operations import PREFIX, Operation, read_answer
 from mailboat.api.problems import Problem, read_problem
 from mailboat.api.records import BuildView, DistributionView, StatusView
-from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnansweringError, MailboatError
+from mailboat.errors import AgentDefectError, AgentRefusedError, AgentUnreachableError, MailboatError
 from mailboat.model.requests import DistributionRequest
 
 from mailboat_operator.buckets import reason_of as transport_reason
@@ -78,7 +78,7 @@ class Agents:
         self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False)
 
     async def fleet(self, address: AgentAddress) -> StatusView:
-        """The status of the publisher's journal. Raises: AgentUnansweringError, AgentRefusedError."""
+        """The status of the publisher's journal. Raises: AgentUnreachableError, AgentRefusedError."""
         status = await self._ask(address, operations.status())
         numbers = [one.last_published_ms for one in status.publishers]
         names = [*(one.name for one in status.publishers), *(one.name for one in status.subscribers)]
@@ -97,7 +97,7 @@ class Agents:
         """The state of a bulk build; None while the log has none of its packages. Raises: see `fleet`."""
         try:
             return await self._ask(address, operations.build(build_id))
-        except AgentUnansweringError as error:
+        except AgentUnreachableError as error:
             if error.where.get("error") != "BuildMissing":
                 raise
             return None
@@ -106,7 +106,7 @@ class Agents:
         """Deregister a subscriber permanently; an unknown one is no error. Raises: see `fleet`."""
         try:
             await self._ask(address, operations.forget(subscriber))
-        except AgentUnansweringError as error:
+        except AgentUnreachableError as error:
             if error.where.get("error") != "AgentMissing":
                 raise
 
@@ -128,7 +128,7 @@ class Agents:
             async with self._waiting(), sent as answer:
                 content = await _bounded(answer)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise AgentUnansweringError(
+            raise AgentUnreachableError(
                 f"no answer from publisher {address.publisher}: {transport_reason(error)}"
             ) from error
         if answer.status_code not in _SUCCESS:
@@ -136,7 +136,7 @@ class Agents:
         try:
             return read_answer(operation, content, url)
         except AgentDefectError as error:
-            raise AgentUnansweringError(error.message) from error
+            raise AgentUnreachableError(error.message) from error
 
 
 async def _bounded(answer: httpx2.Response) -> bytes:
@@ -144,7 +144,7 @@ async def _bounded(answer: httpx2.Response) -> bytes:
     async for piece in answer.aiter_bytes():
         found += piece
         if len(found) > _LARGEST_ANSWER:
-            raise AgentUnansweringError(f"an answer of more than {_LARGEST_ANSWER} bytes is no answer of an agent")
+            raise AgentUnreachableError(f"an answer of more than {_LARGEST_ANSWER} bytes is no answer of an agent")
     return bytes(found)
 
 
@@ -156,7 +156,7 @@ def _error_of(status: int, problem: Problem | None, publisher: str) -> MailboatE
     if status in _REFUSED and (problem is None or problem.decision != "passing"):
         return AgentRefusedError(text, error=name)
     seconds = None if problem is None else problem.retry_after_seconds
-    return AgentUnansweringError(text, error=name, retry_after_seconds=seconds)
+    return AgentUnreachableError(text, error=name, retry_after_seconds=seconds)
 
 
 def _checked(view: DistributionView) -> DistributionView:
@@ -167,8 +167,8 @@ def _checked(view: DistributionView) -> DistributionView:
 
 
 def _check_bounds(numbers: Iterable[int | None], names: Iterable[str]) -> None:
-    """Refuse numbers and names that a status cannot hold. Raises: AgentUnansweringError."""
+    """Refuse numbers and names that a status cannot hold. Raises: AgentUnreachableError."""
     if any(number is not None and not 0 <= number <= _LATEST_MS for number in numbers):
-        raise AgentUnansweringError("the answer is no document of an agent: a number is out of range")
+        raise AgentUnreachableError("the answer is no document of an agent: a number is out of range")
     if any(len(name) > _LONGEST_TEXT for name in names):
-        raise AgentUnansweringError("the answer is no document of an agent: a name is too long")
+        raise AgentUnreachableError("the answer is no document of an agent: a name is too long")

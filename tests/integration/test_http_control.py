@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mailboat.api.client import HttpControl
 from mailboat.api.control import error_pages
 from mailboat.api.records import BuildFollowerView, BuildView, CauseView
+from mailboat.clock import SystemClock
 from mailboat.errors import (
     AgentDefectError,
     AgentMissingError,
@@ -32,6 +36,7 @@ from mailboat.errors import (
 from mailboat.http.pages import WHOLE_LIST
 from mailboat.model.paths import parse_path
 from mailboat.model.requests import parse_request
+from support.certificates import Authority
 from support.fake_control import FakeControl, FakeSubscriber
 
 ADD = parse_request("ADD", ("/news",), ("/news",))
@@ -202,6 +207,34 @@ def test_a_defect_of_the_agent_is_an_incident_without_a_trace(
 def test_an_agent_that_does_not_run_is_unreachable_by_its_url() -> None:
     with HttpControl("http://127.0.0.1:9") as client, pytest.raises(AgentUnreachableError, match=r":9: Connection"):
         client.status()
+
+
+def test_an_unknown_authority_is_a_usage_error_that_ssl_cert_file_resolves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path, SystemClock())
+    identity = authority.issue("agent")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+    serving.start()
+    try:
+        url = f"https://127.0.0.1:{server.server_port}"
+        with HttpControl(url) as client, pytest.raises(UsageError) as caught:
+            client.status()
+        assert str(caught.value.next_step).startswith("set SSL_CERT_FILE")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        with HttpControl(url) as client, pytest.raises(AgentDefectError, match="status 501"):
+            client.status()
+        with HttpControl(url.replace("127.0.0.1", "localhost")) as client, pytest.raises(UsageError) as caught:
+            client.status()
+        assert str(caught.value.next_step).startswith("use a host name")
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x:y", "http://[::1"])

@@ -87,9 +87,9 @@ def test_a_distribution_with_a_deadline_fails_when_it_is_over() -> None:
 
 
 def test_a_deadline_holds_while_the_publisher_can_not_be_asked() -> None:
-    obstacle = ("AgentUnanswering", "no answer")
+    obstacle = ("AgentUnreachable", "no answer")
     soon = plan_waiting(asked(deadline=3610), obstacle, NOW, 60.0)
-    assert (condition(soon), soon.again_seconds) == (("False", "AgentUnanswering"), 10.0)
+    assert (condition(soon), soon.again_seconds) == (("False", "AgentUnreachable"), 10.0)
     assert condition(plan_waiting(asked(deadline=60), obstacle, NOW, None)) == ("False", "DeadlineExceeded")
     paused = asked(deadline=60, annotations={"mailboat.dev/paused": "true"})
     waiting = plan_waiting(paused, obstacle_of(paused, None) or ("", ""), NOW, None)

@@ -23,7 +23,7 @@ from typing import Any
 import httpx2
 import pytest
 from lightkube.config.kubeconfig import KubeConfig
-from mailboat.errors import AgentUnansweringError, ClusterConflictError, ClusterUnavailableError
+from mailboat.errors import AgentUnreachableError, ClusterConflictError, ClusterUnavailableError
 from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.cluster import Cluster
 from mailboat_operator.manifests.pods import AgentImage
@@ -222,7 +222,7 @@ def test_a_distribution_goes_its_whole_way(harbour: Harbour) -> None:
     harbour.make("SubscriberPool", "edge", POOL)
     harbour.distribute("release", "Add", "/en")
     assert harbour.reconcile("Distribution", "release").again_seconds is not None
-    assert harbour.condition("Distribution", "release", "Distributed") == ("False", "AgentUnanswering")
+    assert harbour.condition("Distribution", "release", "Distributed") == ("False", "AgentUnreachable")
     assert harbour.status("Distribution", "release")["state"] == "Pending"
     harbour.run_author()
     found = harbour.follow("release", "Published")
@@ -574,7 +574,7 @@ def test_what_no_agent_answers_counts_as_no_answer(answer: tuple[int, str, bytes
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(AgentUnansweringError) as caught:
+        with pytest.raises(AgentUnreachableError) as caught:
             asyncio.run(ask(f"http://127.0.0.1:{server.server_port}"))
         server.shutdown()
     assert len(str(caught.value)) < 600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,24 @@ def test_an_answer_that_is_no_document_of_an_agent_is_told_as_such(content: byte
         pytest.raises(AgentDefectError, match=r"unexpected response from http://agent\.example"),
     ):
         client.status()
+
+
+@pytest.mark.parametrize(
+    ("code", "step"), [(20, "set SSL_CERT_FILE"), (18, "set SSL_CERT_FILE"), (62, "use a host name"), (10, "renew")]
+)
+def test_a_certificate_that_cannot_be_verified_names_the_way_out(code: int, step: str) -> None:
+    refused = ssl.SSLCertVerificationError("certificate verify failed")
+    refused.verify_code = code
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("certificate verify failed") from refused
+
+    with (
+        HttpControl("https://agent.example", transport=httpx2.MockTransport(answer)) as client,
+        pytest.raises(UsageError, match=r"no connection to the agent at https://agent\.example") as caught,
+    ):
+        client.status()
+    assert str(caught.value.next_step).startswith(step)
 
 
 # ------------------------------------------------------------------------------------------------------------- rates

@@ -173,6 +173,17 @@ def test_a_defect_in_a_codec_stops_it_and_is_no_fault_of_the_package(
     assert len(paths_of(store)) == count
 
 
+def test_steps_that_never_move_the_position_stop_in_a_named_state(
+    engine: Engine, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Liveness cannot notice them: each step returns."""
+    publish(engine, "/a")
+    monkeypatch.setattr("mailboat.subscriber.running.ImportRun._import_next", lambda _: None)
+    monkeypatch.setattr("mailboat.subscriber.running._MOST_STEPS_IN_VAIN", 500)
+    with pytest.raises(ImportDefectError, match="500 steps in a row did not move the position from 0"):
+        run(engine, store)
+
+
 @pytest.mark.parametrize("named", [("/z",), ("/z", "/site/ab"), ("/site/a/child",)])
 @pytest.mark.parametrize("road", ["quick", "careful", "referred to"])
 def test_a_package_that_owns_what_its_message_does_not_name_is_given_up_before_anything_is_written(

@@ -7,6 +7,7 @@ from several threads.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -39,6 +40,12 @@ ANSWER_SECONDS: Final = 60.0
 """Time for an answer, in addition to the wait that was asked for: a throttled request is delayed for some seconds."""
 
 _HEALTH_CHARACTERS: Final = 1_000
+_EXPIRED: Final = 10
+"""X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
+
+_OTHER_HOST: Final = frozenset({62, 64})
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
+
 _NUMBER: Final = re.compile(r"^\[Errno -?[0-9]+\] ")
 """What Python puts before the reason of a refused connection."""
 
@@ -173,6 +180,11 @@ class HttpControl:
                 timeout=timeout,
             )
         except httpx2.TransportError as error:
+            refused = _tls_refusal(error)
+            if refused is not None:
+                raise UsageError(
+                    f"no connection to the agent at {self.url}: {refused}", next_step=_tls_step(refused)
+                ) from error
             raise AgentUnreachableError(
                 f"no answer from the agent at {self.url}: {_reason(error)}",
                 next_step="check that it runs there: mailboat agent run",
@@ -200,6 +212,26 @@ def _next_path(answer: httpx2.Response) -> str:
     """The path of a list's next page, below `PREFIX`; empty after the last page."""
     _, prefix, path = answer.links.get("next", {}).get("url", "").partition(PREFIX)
     return path if prefix else ""
+
+
+def _tls_refusal(error: BaseException) -> ssl.SSLError | None:
+    """Why TLS failed; None where it is not the reason. A retry does not help until somebody corrects it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _tls_step(refused: ssl.SSLError) -> str:
+    if not isinstance(refused, ssl.SSLCertVerificationError):
+        return "check that the agent serves HTTPS at this address; otherwise use http://"
+    if refused.verify_code in _OTHER_HOST:
+        return "use a host name or address that the agent's certificate contains"
+    if refused.verify_code == _EXPIRED:
+        return "renew the agent's certificate"
+    return "set SSL_CERT_FILE to the PEM file of the authority that signed the agent's certificate"
 
 
 def _reason(error: httpx2.HTTPError) -> str:

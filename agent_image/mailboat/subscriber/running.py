@@ -23,7 +23,7 @@ from mailboat.subscriber.commanding import CommandDesk
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
 from mailboat.subscriber.continuity import ANY_PUBLISHER, MAX_PASSED_OVER, check_following, decide_start
 from mailboat.subscriber.exposing import Exposure
-from mailboat.subscriber.failing import Failure, FailureDesk
+from mailboat.subscriber.failing import Failure, FailureDesk, ImportDefectError
 from mailboat.subscriber.gating import Gate
 from mailboat.subscriber.glancing import Glances
 from mailboat.subscriber.guarding import ImportGuard, StopAskedError
@@ -40,6 +40,9 @@ from mailboat.subscriber.staging import GoldenWatch
 from mailboat.workers import heartbeat
 
 _LOOK_SECONDS: Final = 1.0
+_MOST_STEPS_IN_VAIN: Final = 10_000
+"""Far more than the portions that a batch is cut into after a failure."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -85,6 +88,8 @@ class ImportRun:
         self._stored: Position | None = None
         self._reader: JournalReader | None = None
         self._todo = Backlog()
+        self._reached: object = None
+        self._steps_in_vain = 0
         self._skipped = 0
         self._passed_over: set[str] = set()  # as the target has it
         self._passing_over: set[str] = set()  # what the next commit adds
@@ -138,8 +143,23 @@ class ImportRun:
             self._wait_for_stored_attempt()
         elif self._todo:
             self._import_next()
+            self._check_progress()
         else:
             self._reporter.current()
+
+    def _check_progress(self) -> None:
+        """Stop in a named state where steps return and get nowhere: such a loop would look alive for ever.
+
+        A step moves the position, counts an attempt, waits for the golden subscriber, or tries fewer packages at once.
+        """
+        reached = self._current_position().next_offset, self._desk.attempts_before
+        self._steps_in_vain = self._steps_in_vain + 1 if reached == self._reached else 0
+        self._reached = reached
+        if self._steps_in_vain >= _MOST_STEPS_IN_VAIN:
+            raise ImportDefectError(
+                f"{self._steps_in_vain:,} steps in a row did not move the position from {reached[0]}",
+                offset=reached[0],
+            )
 
     def _patiently(self, action: Callable[[], None]) -> bool:
         """Do it; while journal or target are unusable, wait and do it again. False when asked to stop meanwhile."""
@@ -414,6 +434,7 @@ class ImportRun:
         if self._golden is None or outcome.message is None:
             raise ValueError("nobody is waited for")
         self._reporter.waits_for(self._golden.name, self._golden.obstacle(outcome.message))
+        self._reached = None
         self._golden.await_word(record.offset, lambda: self._guard.stopping.is_set() or self._is_pause_needless())
 
     def _current_position(self) -> Position:

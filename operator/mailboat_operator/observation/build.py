@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from mailboat.errors import AgentRefusedError, AgentUnansweringError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError
 
 from mailboat_operator.api.build import PackageBuild
 from mailboat_operator.api.publisher import Publisher
@@ -51,7 +51,7 @@ async def _with_progress(
         address = await sight.address(publisher)
         if address is not None:
             return replace(seen, progress=await sight.agents.build(address, build.status.build_id))
-    except (AgentUnansweringError, AgentRefusedError) as error:
+    except (AgentUnreachableError, AgentRefusedError) as error:
         _LOG.info("%s: %s", build.metadata.name, error)
     return replace(seen, is_asked=False)
 

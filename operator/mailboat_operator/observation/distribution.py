@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mailboat.api.records import DistributionView
-from mailboat.errors import AgentRefusedError, AgentUnansweringError, PermanentError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, PermanentError
 from mailboat.model.requests import DistributionRequest, parse_request
 
 from mailboat_operator.api.distribution import Distribution
@@ -48,7 +48,7 @@ async def _follow(sight: Sight, distribution: Distribution, publisher: Publisher
     now = sight.now
     try:
         delivery = await _ask(sight, distribution, publisher)
-    except AgentUnansweringError as error:
+    except AgentUnreachableError as error:
         reason = str(error.where.get("error", error.name))
         if reason == _GONE:
             return plan_refused(distribution, (reason, error.message), now)
@@ -61,7 +61,7 @@ async def _follow(sight: Sight, distribution: Distribution, publisher: Publisher
 async def _ask(sight: Sight, distribution: Distribution, publisher: Publisher) -> DistributionView:
     address = await sight.address(publisher)
     if address is None:
-        raise AgentUnansweringError("the Secret with the publisher's token is not there yet", error="SecretMissing")
+        raise AgentUnreachableError("the Secret with the publisher's token is not there yet", error="SecretMissing")
     package_id = distribution.status.package_id
     if package_id is None:
         return await sight.agents.distribute(address, _request_of(distribution))

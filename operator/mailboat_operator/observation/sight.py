@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from mailboat.api.records import StatusView
-from mailboat.errors import AgentRefusedError, AgentUnansweringError, ClusterRefusedError, UntrustedInputError
+from mailboat.errors import AgentRefusedError, AgentUnreachableError, ClusterRefusedError, UntrustedInputError
 
 from mailboat_operator.agents import AgentAddress, Agents
 from mailboat_operator.api.amounts import format_size
@@ -105,7 +105,7 @@ class Sight:
     async def address(self, publisher: Publisher) -> AgentAddress | None:
         """Where a publisher's agent is asked, with the token of this moment; None while there is no token.
 
-        Raises: AgentUnansweringError for a token that no request can carry, without quoting it.
+        Raises: AgentUnreachableError for a token that no request can carry, without quoting it.
         """
         metadata, name = publisher.metadata, token_secret_name(publisher)
         secret = await self.cluster.get("Secret", metadata.namespace, name)
@@ -115,7 +115,7 @@ class Sight:
         token = base64.b64decode(entry).decode(errors="replace").strip()
         if not token or not token.isascii() or not token.isprintable():  # the HTTP library would quote it in its error
             text = f"the token of Secret {name} is empty, or has characters that no HTTP header can have; correct it"
-            raise AgentUnansweringError(text, error="SecretMalformed")
+            raise AgentUnreachableError(text, error="SecretMalformed")
         return AgentAddress(metadata.namespace, metadata.name, token)
 
     async def fleet(self, publishers: Sequence[Publisher]) -> StatusView | None:
@@ -125,7 +125,7 @@ class Sight:
                 address = await self.address(publisher)
                 if address is not None:
                     return await self.agents.fleet(address)
-            except (AgentUnansweringError, AgentRefusedError) as error:
+            except (AgentUnreachableError, AgentRefusedError) as error:
                 _LOG.info("%s: %s", publisher.metadata.name, error)
         return None
 
@@ -140,7 +140,7 @@ class Sight:
                 if address is not None:
                     await self.agents.forget(address, member)
                     return
-            except (AgentUnansweringError, AgentRefusedError) as error:
+            except (AgentUnreachableError, AgentRefusedError) as error:
                 _LOG.info("%s could not be taken off the books of %s: %s", member, publisher.metadata.name, error)
 
     async def children(self, namespace: str, keys: Iterable[ChildKey]) -> Live:
