@@ -67,6 +67,15 @@ def test_a_folder_names_its_namespaces_and_a_wrong_file_is_named(boat: Any, tmp_
     assert ".node.namespaces.json does not name namespaces" in refused.err
 
 
+@pytest.mark.parametrize("kind", ["filevault", "tree"])
+def test_inspect_shows_the_namespaces_of_a_package(boat: Any, tmp_path: Path, kind: str) -> None:
+    source, file = checkout(tmp_path / "source"), tmp_path / "x.package"
+    boat.do("packages", "build", source, "/content/site", "--into", file, "--type", kind)
+    shown = boat.run("packages", "inspect", file, "-o", "json").document
+    assert shown["namespaces"] == {"acme": ["https://acme.example/ns"]}
+    assert "prefix   acme   https://acme.example/ns" in boat.run("packages", "inspect", file).lines
+
+
 def test_a_difference_in_namespaces_is_shown(boat: Any, tmp_path: Path) -> None:
     one, other = checkout(tmp_path / "one"), checkout(tmp_path / "two", uri="urn:other")
     found = boat.run("content", "diff", one, other, "-o", "json").document["differences"]

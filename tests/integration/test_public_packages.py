@@ -35,6 +35,8 @@ from mailboat.model.nodes import FILE_TYPE, Node
 from mailboat.model.paths import NodePath, ancestors_of, child_of, parent_of
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations.package_files import PackageFiles
+from mailboat.packages.filevault.filters import FILTER_XML
+from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
 from mailboat.subscriber.subscription import Until
 
@@ -64,6 +66,7 @@ PACKAGES = [
 ]
 """Maven coordinates, and after a `#` the entry of a package within."""
 
+FILTER_PLACE = "vault/filter.xml"
 OF_THE_REPOSITORY = ("/jcr:system", "/oak:index", "/rep:")
 TARGETS = ("files:{}/files", "generations:{}/generations", "sqlite:{}/target.db")
 ROUTES = [(kind, how) for kind in PackageType for how in (Transfer.REFERENCE, Transfer.CHUNKS)]
@@ -96,6 +99,7 @@ def test_a_public_package_arrives_in_oak_as_the_original(
     ours.write_bytes(packed.pop())
 
     more = Counter(jackrabbit.errors(ours)) - Counter(jackrabbit.errors(original))
+    more -= about_the_filter(jackrabbit, original, ours, tmp_path)
     assert list(more) == []
     jackrabbit.reset()
     assert without_causes(jackrabbit.ask("install", ours)) == expected.problems
@@ -115,7 +119,8 @@ class Expectation:
 
     Attributes:
         lines: The repository.
-        loose: What two imports of the original differ in (times, new identifiers), and what FileVault's own pack loses.
+        loose: What two imports of the original differ in (times, new identifiers), what FileVault's own pack loses, and
+            what policies outside of the filter leave behind: a mixin of the node above, and no policy.
         problems: The nodes that FileVault could not import, such as policies that this Oak does not know.
     """
 
@@ -129,7 +134,7 @@ def expectation(jackrabbit: Any, original: Path, folder: Path) -> Expectation:
     first = lines(jackrabbit)
     jackrabbit.ask("repack", original, folder / "theirs.zip")
     loose = set()
-    for file in (original, folder / "theirs.zip"):
+    for file in (original, folder / "theirs.zip", without_uncovered_policies(original, folder)):
         jackrabbit.reset()
         jackrabbit.ask("install", file)
         loose |= changed(first, lines(jackrabbit))
@@ -174,6 +179,41 @@ def files_kept(theirs: Lines, ours: Lines, content: Content) -> set[str]:
 
 def at_and_above(path: str) -> list[str]:
     return [path, *ancestors_of(NodePath(path))]
+
+
+def about_the_filter(jackrabbit: Any, original: Path, ours: Path, folder: Path) -> Counter[str]:
+    """What the validator says of our filter also when the original has it: its roots are those of the request."""
+    with zipfile.ZipFile(ours) as archive:
+        changed_file = {FILTER_XML: archive.read(FILTER_XML)}
+    narrowed = rewritten(original, folder / "narrowed.zip", changed_file)
+    return Counter(one for one in jackrabbit.errors(narrowed) if one.split("\t")[1] == FILTER_PLACE)
+
+
+def without_uncovered_policies(original: Path, folder: Path) -> Path:
+    with closing(open_archive_source(original)) as source:
+        assert source.filter is not None
+        removed = [
+            entry
+            for entry in zipfile.ZipFile(original).namelist()
+            if entry.endswith("/_rep_policy.xml") and not source.filter.covers(policy_path(entry))
+        ]
+    return rewritten(original, folder / "without.zip", dict.fromkeys(removed))
+
+
+def policy_path(entry: str) -> NodePath:
+    steps = [repository_name(step) for step in entry.removeprefix("jcr_root/").split("/")[:-1]]
+    return NodePath("/" + "/".join([*steps, "rep:policy"]))
+
+
+def rewritten(package: Path, into: Path, changed_files: Mapping[str, bytes | None]) -> Path:
+    """A copy of a package with other bytes in some files, or without them."""
+    with zipfile.ZipFile(package) as before, zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as after:
+        for entry in before.infolist():
+            name = entry.filename
+            content = changed_files[name] if name in changed_files else before.read(entry)
+            if content is not None:
+                after.writestr(name, content)
+    return into
 
 
 def without_causes(problems: list[str]) -> set[str]:

@@ -13,7 +13,13 @@ from mailboat.model.filters import FilterRule, FilterSet, ImportMode, WorkspaceF
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.filters import MAX_FILTER_BYTES, format_filter, parse_filter
 from mailboat.packages.filevault.patterns import MAX_NESTED, MAX_PATTERN_LENGTH, compile_java, java_form, quote_java
-from mailboat.packages.filevault.properties import check_properties, format_properties, package_id, parse_properties
+from mailboat.packages.filevault.properties import (
+    check_properties,
+    format_properties,
+    package_id,
+    parse_properties,
+    with_package_type,
+)
 
 
 def parsed(inner: str) -> WorkspaceFilter:
@@ -212,8 +218,17 @@ def test_properties_come_back() -> None:
     written = format_properties({"name": "a & b", "group": "<g>", "xmlns:acme": "urn:acme"})
     assert "java.sun.com/dtd/properties.dtd" in written
     found = parse_properties(written.encode())
-    assert found == {"group": "<g>", "name": "a & b", "packageType": "content", "version": "1.0.0"}
+    assert found == {"group": "<g>", "name": "a & b", "version": "1.0.0"}
     assert package_id(found) == "<g>:a & b:1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("root", "kind"),
+    [("/content/a", "content"), ("/apps", "mixed"), ("/libs/x", "mixed"), ("/", "mixed"), ("/appsx", "content")],
+)
+def test_a_package_without_a_type_gets_one_that_allows_its_roots(root: str, kind: str) -> None:
+    assert with_package_type({}, [NodePath("/conf/a"), NodePath(root)]) == {"packageType": kind}
+    assert with_package_type({"packageType": "application"}, [NodePath(root)]) == {"packageType": "application"}
 
 
 @pytest.mark.parametrize(

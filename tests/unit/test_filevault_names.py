@@ -90,6 +90,7 @@ def test_every_binary_finds_its_property(name: str, index: int | None) -> None:
         ("xmlns:a", "xmlns_x003a_a"),
         ("a:b:c", "a_x003a_b_x003a_c"),
         ("😀", "_xd83d__xde00_"),
+        ("ns1_1_:ColorClass", "ns1_1_:ColorClass"),
     ],
 )
 def test_xml_names(name: str, xml: str) -> None:

@@ -17,6 +17,7 @@ from mailboat.model.nodes import Binary, Node, Property, PropertyType
 from mailboat.model.paths import NodePath
 from mailboat.packages.filevault.codec import FilevaultCodec
 from mailboat.packages.filevault.document import MAX_DOCUMENT_BYTES
+from mailboat.packages.filevault.layout import MAX_ELEMENT_DEPTH
 from mailboat.packages.port import PackageContents, PackageLimits, PackageSummary
 from mailboat.testing import trees
 from mailboat.testing.examples import examples
@@ -188,6 +189,37 @@ def test_access_control_lists_have_documents_of_their_own() -> None:
     payload, _ = exchange.write(nodes, is_for_repositories=True)
     content = [name for name in zipfile.ZipFile(io.BytesIO(payload)).namelist() if name.startswith("jcr_root/")]
     assert sorted(content) == ["jcr_root/content/.content.xml", "jcr_root/content/_rep_policy/.content.xml"]
+    assert by_path(exchange.read(payload)) == by_path(nodes)
+
+
+def test_an_access_control_list_without_its_entries_names_none() -> None:
+    """FileVault refuses a package with an entry that is only a name."""
+    path = NodePath("/content/rep:policy")
+    exchange = Exchange()
+    nodes = [Node(path, "rep:ACL", (), (), ("allow",))]
+    payload, summary = exchange.write(nodes, filter_for([path], []), is_for_repositories=True)
+    assert exchange.read(payload) == [Node(path, "rep:ACL", (), (), ())]
+    assert summary.tree_digest == tree_digest([Node(path, "rep:ACL", (), (), ())])
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+@pytest.mark.parametrize("kind", ["property", "file"])
+def test_entries_lie_below_elements_that_the_validator_remembers(kind: str, is_ordered: bool) -> None:
+    """It takes deeper ones for folders, where a property of a binary or a page is an error."""
+    path, nodes = "/content", []
+    for depth in range(7):
+        nodes.append(Node(NodePath(path), "nt:unstructured", (), (), (f"n{depth}",) if is_ordered else None))
+        path += f"/n{depth}"
+    data = Property("blob", (Binary(b"bytes"),), PropertyType.BINARY)
+    holder = Node(NodePath(path), "nt:unstructured", (), (data,))
+    nodes.append(holder if kind == "property" else trees.a_file(path, b"bytes"))
+    exchange = Exchange()
+    payload, _ = exchange.write(nodes, is_self_contained=True)
+    entries = [name for name in zipfile.ZipFile(io.BytesIO(payload)).namelist() if name.startswith("jcr_root/")]
+    documents = [name.removesuffix("/.content.xml") for name in entries if name.endswith("/.content.xml")]
+    (folder,) = [name.rpartition("/")[0] for name in entries if not name.endswith("/.content.xml")]
+    innermost = max((name for name in documents if f"{folder}/".startswith(f"{name}/")), key=len)
+    assert folder.count("/") - innermost.count("/") <= MAX_ELEMENT_DEPTH
     assert by_path(exchange.read(payload)) == by_path(nodes)
 
 

@@ -51,6 +51,14 @@ def test_a_rule_must_match_the_whole_path() -> None:
     assert not over(include("c/a")).covers(path("/c/a"))
 
 
+def test_entries_of_an_access_control_list_are_covered_with_it() -> None:
+    rules = over(include("/c/rep:policy"), include("/c/a"))
+    assert rules.covers(path("/c/rep:policy/allow/rep:restrictions"))
+    assert not rules.covers(path("/c/a/rep:policy"))
+    assert not rules.covers(path("/c/a/rep:policy/allow"))
+    assert not rules.covers(path("/c/rep:policy2/allow"))
+
+
 def test_the_first_set_whose_root_contains_a_path_decides_even_against_it() -> None:
     sets = (FilterSet(path("/c/a"), False, (exclude(".*"),)), FilterSet(path("/c")))
     assert not WorkspaceFilter(sets).covers(path("/c/a/b"))

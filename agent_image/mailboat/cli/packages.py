@@ -96,7 +96,7 @@ def build(
 
 @command
 def inspect_package(session: Session, file: FileArgument) -> None:
-    """Show a package's format, filter and nodes."""
+    """Show a package's format, filter, namespaces and nodes."""
     with _package_files(session) as files:
         facts = files.inspect(file, reads_binaries=False)
     session.show(Report(_facts(file, facts), [str(file)], lambda: list(_facts_lines(file, facts))))
@@ -148,6 +148,7 @@ def _facts(file: Path, facts: PackageFacts) -> dict[str, Any]:
             {"root": one.root, "is_shallow": one.is_shallow, "mode": str(one.mode), "rules": len(one.rules)}
             for one in facts.filter.sets
         ],
+        "namespaces": {prefix: list(uris) for prefix, uris in sorted(facts.namespaces.items())},
         "first_paths": list(facts.first_paths),
     }
 
@@ -158,6 +159,8 @@ def _facts_lines(file: Path, facts: PackageFacts) -> Iterator[str]:
     for one in facts.filter.sets:
         rules = f"   {count_text(len(one.rules), 'rule')}" if one.rules else ""
         yield f"filter   {one.root}   {'shallow' if one.is_shallow else 'deep'}   {one.mode}{rules}"
+    for prefix, uris in sorted(facts.namespaces.items()):
+        yield f"prefix   {prefix}   {', '.join(uris)}"
     yield f"nodes    {facts.nodes}   large binaries {facts.binaries}, {bytes_text(facts.binary_bytes)}"
     yield from (f"  {path}" for path in facts.first_paths)
     if facts.nodes > len(facts.first_paths):

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 from mailboat.model.paths import ROOT, NodePath, ancestors_of, is_within, parent_of
 
+_POLICY: Final = re.compile(r"/rep:(?:policy|repoPolicy|cugPolicy|principalPolicy)(?=/)")
+
 
 class ImportMode(enum.StrEnum):
     """What happens to content that is there already."""
@@ -61,7 +63,7 @@ class FilterSet(NamedTuple):
         """Whether the path lies within the root and the rules include it."""
         if self.is_shallow:
             return path == self.root
-        return is_within(path, self.root) and _decide(self.rules, path)
+        return is_within(path, self.root) and _decide(self.rules, _governing(path))
 
     def covers_property(self, path: NodePath, name: str) -> bool:
         """Whether a property of a covered node is covered."""
@@ -176,6 +178,12 @@ def _are_apart(sets: tuple[FilterSet, ...]) -> bool:
             return False
         earlier.add(one.root)
     return True
+
+
+def _governing(path: str) -> str:
+    """The path that rules decide by: FileVault imports an access control list with all its entries or not at all."""
+    found = _POLICY.search(path)
+    return path if found is None else path[: found.end()]
 
 
 def _decide(rules: tuple[FilterRule, ...], text: str) -> bool:

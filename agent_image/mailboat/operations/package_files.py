@@ -30,6 +30,7 @@ from mailboat.folder_handle import PUBLIC_FILE, open_regular_file
 from mailboat.model.changes import ChangeCount
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import AgentName, Offset
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node, NodeRecord
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest, check_request
@@ -60,6 +61,7 @@ class PackageFacts:
         binary_bytes: Their size.
         tree_digest: Canonical digest of the nodes owned.
         first_paths: The first nodes' paths.
+        namespaces: What the prefixes in names stand for, but for prefixes that every reader knows.
     """
 
     package_type: str
@@ -71,6 +73,7 @@ class PackageFacts:
     binary_bytes: int
     tree_digest: bytes
     first_paths: tuple[str, ...]
+    namespaces: NamespaceTable
 
 
 class PackageFiles:
@@ -115,7 +118,8 @@ class PackageFiles:
         """
         with self._opened(file) as (package_type, reader):
             total = _Total(reader.filter, examples)
-            for record in reader.change().records:
+            change = reader.change()
+            for record in change.records:
                 total.add(record)
                 if reads_binaries:
                     _read_binaries(record)
@@ -129,6 +133,7 @@ class PackageFiles:
             total.binary_bytes,
             total.hash.digest(),
             tuple(total.paths),
+            change.namespaces,
         )
 
     def verify(self, file: Path) -> PackageFacts:

@@ -30,6 +30,7 @@ from mailboat.packages.filevault.properties import (
     PROPERTIES_XML,
     format_properties,
     package_id,
+    with_package_type,
 )
 from mailboat.packages.filevault.reader import FilevaultReader, ReadingSettings, VaultPackage, coverage, open_archive
 from mailboat.packages.port import PackageContents, PackageLimits, PackageReader, PackageSummary
@@ -146,12 +147,14 @@ class FilevaultCodec:
         return FilevaultReader(package, open_blob)
 
     def _write_metadata(self, archive: ArchiveWriter, contents: PackageContents) -> None:
+        roots = [one.root for one in contents.filter.sets]
+        typed = with_package_type(contents.properties, roots)
         if contents.is_self_contained:
-            archive.add(MANIFEST, _manifest(contents).encode())
-        properties = tuple(contents.properties.items())
+            archive.add(MANIFEST, _manifest(typed, roots).encode())
+        properties = tuple(typed.items())
         packed = self._packed_properties.get(properties)
         if packed is None:
-            packed = PackedContent.of(format_properties(contents.properties).encode(), self._settings.level)
+            packed = PackedContent.of(format_properties(typed).encode(), self._settings.level)
             if len(self._packed_properties) >= MAX_REMEMBERED:
                 self._packed_properties.clear()
             self._packed_properties[properties] = packed
@@ -194,13 +197,12 @@ def _ownership(workspace: WorkspaceFilter) -> Callable[[NodePath], bool]:
     return owns
 
 
-def _manifest(contents: PackageContents) -> str:
-    roots = ",".join(one.root for one in contents.filter.sets)
+def _manifest(properties: Mapping[str, str], roots: Sequence[NodePath]) -> str:
     lines = [
         "Manifest-Version: 1.0",
-        f"Content-Package-Id: {package_id(contents.properties)}",
-        "Content-Package-Type: content",
-        f"Content-Package-Roots: {roots}",
+        f"Content-Package-Id: {package_id(properties)}",
+        f"Content-Package-Type: {properties['packageType']}",
+        f"Content-Package-Roots: {','.join(roots)}",
     ]
     return "".join(_folded(line) for line in lines) + "\r\n"
 

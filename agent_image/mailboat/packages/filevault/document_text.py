@@ -16,14 +16,14 @@ from mailboat.packages.filevault.attributes import MIXIN_TYPES, PRIMARY_TYPE
 from mailboat.packages.filevault.document import INSTRUCTION, ROOT_NAME
 from mailboat.packages.filevault.docview import format_values
 from mailboat.packages.filevault.markup import XML_HEAD, escape
-from mailboat.packages.filevault.names import xml_name
+from mailboat.packages.filevault.names import PREFIX, xml_name
 from mailboat.packages.prefixes import unresolved
 
 _DECLARED_BY_XML: Final = "xml"
 _PRIMARY: Final = -1
 _MIXINS: Final = -2
 _INDENT: Final = "    "
-_PREFIXES: Final = re.compile(r"(?:\A|/)([A-Za-z][A-Za-z0-9.-]*):")
+_PREFIXES: Final = re.compile(rf"(?:\A|/)({PREFIX}):")
 
 
 class AttributeNames(NamedTuple):

@@ -13,10 +13,11 @@ from typing import Final
 from mailboat.errors import UsageError
 from mailboat.model.nodes import Node, Property, PropertyType
 from mailboat.model.paths import ROOT, name_of
+from mailboat.packages.filevault.names import PREFIX
 from mailboat.packages.prefixes import NamespaceUnresolvedError, unresolved
 
 _FORBIDDEN: Final = re.compile(r"[/\[\]|*\t-\r\x1c-\x1f]")
-_PREFIX: Final = re.compile(r"[^\W\d][\w.-]*\Z")
+_PREFIX: Final = re.compile(rf"{PREFIX}\Z")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _IN_GAP: Final = re.compile(r"1582-10-(0[5-9]|1[0-4])T")
 """The days between the Julian and the Gregorian calendar, which Java's does not have."""

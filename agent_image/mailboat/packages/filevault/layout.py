@@ -50,6 +50,9 @@ from mailboat.packages.filevault.names import (
 DOCUMENT_BYTES: Final = 256 * 1024
 POLICY_TYPES: Final = frozenset({"rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy"})
 """An importer that can't apply one drops its whole document, hence one for each, as FileVault exports them."""
+MAX_ELEMENT_DEPTH: Final = 3
+"""Of elements with entries below: FileVault's validator forgets deeper ones when it reads their directories, and then
+takes these for folders (`NodeTypeValidator.finalizeValidationForSiblings` of vault-validation 4.1.4)."""
 _ATTRIBUTE_BYTES: Final = 8  # what stands around name and text, about
 
 
@@ -137,6 +140,7 @@ class Layout:
             and parent is not None
             and parent.document is not None
             and _takes_in(parent, node)
+            and (parent.depth < MAX_ELEMENT_DEPTH or not self._has_carried(node))
         ):
             self._add_element(node, platform, parent, parent.document)
             return
@@ -217,10 +221,11 @@ class Layout:
     def _detach_open(self) -> None:
         """Give elements whose children are not all elements a document of their own, from the innermost outwards.
 
-        FileVault restores an order only below the root of a document.
+        FileVault restores an order only below the root of a document; see `MAX_ELEMENT_DEPTH` for the others.
         """
         for one in reversed(self._open):
-            if one.document is None or not one.depth or not one.node.child_order:
+            is_kept = one.depth <= MAX_ELEMENT_DEPTH and not one.node.child_order
+            if one.document is None or not one.depth or is_kept:
                 return
             one.document = _Document(one.document.size, set(one.document.prefixes))
             one.inlined = {name: dedent(text, one.depth) for name, text in one.inlined.items()}
@@ -239,6 +244,11 @@ class Layout:
             file = property_file_name(one.name, index if one.is_multiple else None)
             self._archive.add_binary(f"{platform}/{file}", value, one.name)
         return texts
+
+    def _has_carried(self, node: Node) -> bool:
+        """Whether binaries of the node travel as entries."""
+        values = (value for one in node.properties if one.type is PropertyType.BINARY for value in one.values)
+        return any(isinstance(value, Binary) and not self._is_elsewhere(value) for value in values)
 
     def _is_elsewhere(self, binary: Binary) -> bool:
         largest = self._settings.largest_carried_bytes
@@ -294,7 +304,9 @@ class Layout:
         kept = tuple(
             name
             for name in node.child_order
-            if name in closed.present or name in closed.inlined or not owns(child_of(node.path, name))
+            if name in closed.present
+            or name in closed.inlined
+            or (node.primary_type not in POLICY_TYPES and not owns(child_of(node.path, name)))
         )
         if len(kept) == len(node.child_order):
             return

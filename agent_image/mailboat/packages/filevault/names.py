@@ -27,7 +27,9 @@ _PROPERTY_FILE: Final = re.compile(r"(.+?)(?:\[(\d{1,6})\])?\.binary\Z", re.DOTA
 _XML_PLAIN: Final = re.compile(r"(?!xmlns\Z|[0-9.-])(?:[A-Za-z0-9.-]|_(?!x))+\Z")
 _XML_REFUSED: Final = re.compile(r"[^A-Za-z0-9_.-]|_(?=x[0-9a-fA-F]{4}_)|\A[0-9.-]|\Ax(?=mlns\Z)")
 _XML_ESCAPE: Final = re.compile(r"((?:_x[0-9a-fA-F]{4}_)+)")
-_XML_PREFIX: Final = re.compile(r"(?!xmlns\Z)[A-Za-z][A-Za-z0-9.-]*\Z")
+PREFIX: Final = r"[A-Za-z_][A-Za-z0-9._-]*"
+"""A prefix of names in JCR that is one in XML."""
+_XML_PREFIX: Final = re.compile(rf"(?!xmlns\Z){PREFIX}\Z")
 
 
 # ---------------------------------------------------------------------------------------------------- platform names

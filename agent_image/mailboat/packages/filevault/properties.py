@@ -7,10 +7,11 @@ and a `packageFormatVersion` beyond 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mailboat.errors import LimitExceededError, PackageCorruptError, UnknownRequiredFeatureError
+from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.filevault.markup import escape, guarded_parser, parse_all
 from mailboat.packages.port import NAMESPACE_KEY
 
@@ -29,7 +30,8 @@ _HEAD: Final = (
     '<?xml version="1.0" encoding="UTF-8" standalone="no"?>\n'
     '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">\n<properties>\n'
 )
-_DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("packageType", "content"), ("version", "1.0.0"))
+_DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("version", "1.0.0"))
+_IMMUTABLE: Final = ("/apps", "/libs")
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
@@ -77,10 +79,22 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """Write `properties.xml`; name, group, version and type have defaults."""
+    """Write `properties.xml`; name, group and version have defaults."""
     wanted = dict(_DEFAULTS) | {key: value for key, value in properties.items() if not key.startswith(NAMESPACE_KEY)}
     entries = [f'<entry key="{escape(key)}">{escape(value)}</entry>\n' for key, value in sorted(wanted.items())]
     return f"{_HEAD}{''.join(entries)}</properties>\n"
+
+
+def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) -> Mapping[str, str]:
+    """The properties with a `packageType` that allows these roots.
+
+    FileVault's validator refuses `/apps` and `/libs` in a package of type `content`, and all other paths, filter rules
+    and index definitions in one of type `application`; `mixed` allows all of it.
+    """
+    if "packageType" in properties:
+        return properties
+    is_mixed = any(is_within(root, one) or is_within(NodePath(one), root) for root in roots for one in _IMMUTABLE)
+    return {**properties, "packageType": "mixed" if is_mixed else "content"}
 
 
 def package_id(properties: Mapping[str, str]) -> str:
