@@ -31,7 +31,7 @@ _HEAD: Final = (
     '<!DOCTYPE properties SYSTEM "http://java.sun.com/dtd/properties.dtd">\n<properties>\n'
 )
 _DEFAULTS: Final = (("group", "mailboat"), ("name", "package"), ("version", "1.0.0"))
-_IMMUTABLE: Final = ("/apps", "/libs")
+_IMMUTABLE: Final = (NodePath("/apps"), NodePath("/libs"))
 
 
 def parse_properties(content: bytes) -> dict[str, str]:
@@ -93,7 +93,7 @@ def with_package_type(properties: Mapping[str, str], roots: Iterable[NodePath]) 
     """
     if "packageType" in properties:
         return properties
-    is_mixed = any(is_within(root, one) or is_within(NodePath(one), root) for root in roots for one in _IMMUTABLE)
+    is_mixed = any(is_within(root, one) or is_within(one, root) for root in roots for one in _IMMUTABLE)
     return {**properties, "packageType": "mixed" if is_mixed else "content"}
 
 
