@@ -30,6 +30,23 @@ class TraceParent(NamedTuple):
         return f"00-{self.trace_id}-{self.span_id}-{int(self.is_sampled):02x}"
 
 
+class TraceableMessage(Protocol):
+    """What a package message says for a span; `PackageMessage` does."""
+
+    @property
+    def package_id(self) -> str: ...
+    @property
+    def action(self) -> str: ...
+    @property
+    def pub_agent_name(self) -> str | None: ...
+    @property
+    def paths(self) -> Sequence[str]: ...
+    @property
+    def package_length_bytes(self) -> int: ...
+    @property
+    def trace_parent(self) -> str | None: ...
+
+
 class TracedPackage(Frozen):
     """A package as spans describe it.
 
@@ -50,6 +67,19 @@ class TracedPackage(Frozen):
     path: str | None = None
     bytes: int = 0
     trace_parent: str | None = None
+
+    @classmethod
+    def of(cls, message: TraceableMessage, offset: int | None) -> TracedPackage:
+        """The package of a message that stands at `offset`; None: it has no place yet."""
+        return cls(
+            message.package_id,
+            message.action,
+            message.pub_agent_name,
+            offset,
+            message.paths[0] if message.paths else None,
+            message.package_length_bytes,
+            message.trace_parent,
+        )
 
 
 class PublicationSpan(Protocol):

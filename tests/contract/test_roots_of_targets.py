@@ -12,7 +12,7 @@ from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.snapshots import restore_snapshot, take_snapshot
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.target_contract import content_of
 from mailboat.testing.trees import a_folder
 from support.engines import Engine, page_source

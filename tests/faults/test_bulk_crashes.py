@@ -12,7 +12,7 @@ from mailboat.bulk.library import BuildState, Library
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import PackageMessage
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import decode_package
 from support import bulk_scenario
 from support.engines import Engine, digest_of

@@ -13,7 +13,7 @@ import pytest
 from mailboat.content.sources.folder import FolderSource
 from mailboat.failpoints import Failpoint
 from mailboat.model.messages import CommandState, PackageMessage, PackageStatus
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
 from support import crash_scenario

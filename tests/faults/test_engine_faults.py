@@ -20,8 +20,8 @@ from mailboat.journal.sqlite import SqliteJournal
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import add_request
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package
 from support import crash_scenario

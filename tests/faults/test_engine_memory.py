@@ -15,7 +15,7 @@ from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from support.engines import PACKAGES, Engine, digest_of, page_source
 
 

@@ -16,8 +16,8 @@ from mailboat.errors import StorageFullError
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.publisher.pieces import PieceSettings
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.subscriber import Until
 from support.engines import Engine, StopWhen, digest_of, watched_subscriber, write_site
 
 ROOM_BYTES = 2 * 1024 * 1024

@@ -22,7 +22,7 @@ from mailboat.journal.port import Edge, NewRecord
 from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.journal_harness import in_background, once_available, read_to_end
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from support.kafka_broker import KafkaBroker

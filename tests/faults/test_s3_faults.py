@@ -24,8 +24,8 @@ from mailboat.errors import (
 )
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from support.engines import Engine, EngineParts, StopWhen, digest_of, watched_subscriber, write_site
 from support.fault_proxy import Fault, FaultProxy

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from mailboat.failpoints import Failpoint
 from mailboat.maintenance.blob_sweep import SweepReport, sweep
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from support import upload_scenario
 from support.engines import PACKAGES, Engine, digest_of
 from support.s3_server import ADMIN, S3Server

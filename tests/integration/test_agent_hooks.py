@@ -19,8 +19,8 @@ from mailboat.errors import ProcessorFailedError
 from mailboat.model.identifiers import AgentName, Offset, PackageId
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
-from mailboat.subscriber.guarding import StopAskedError
-from mailboat.subscriber.processors import ProcessedPackage
+from mailboat.subscriber.admission import StopAskedError
+from mailboat.subscriber.settings import ProcessedPackage
 from mailboat.testing.patience import wait_until
 
 EDGE = AgentName("edge")

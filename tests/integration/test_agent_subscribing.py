@@ -45,9 +45,9 @@ from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.operations.inspection import records_of
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.running import ImportRun
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.run import ImportRun
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_message, encode_message
 from support.engines import page_source

@@ -12,7 +12,7 @@ from mailboat.composition.locations import open_source, own_roots
 from mailboat.content.differences import differences
 from mailboat.content.digest import source_digest
 from mailboat.model.paths import NodePath
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import LocalStages, recipe_for, run
 from support.engines import Engine
 

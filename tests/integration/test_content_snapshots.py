@@ -41,7 +41,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import DistributionRequest
 from mailboat.operations import snapshots
 from mailboat.operations.snapshots import TargetNotEmptyError, restore_snapshot, take_snapshot
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemorySource
 from support.engines import TARGET_KINDS, Engine, digest_of, memory_engine
 

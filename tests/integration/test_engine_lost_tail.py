@@ -14,7 +14,7 @@ from mailboat.journal.port import JournalReader, Start
 from mailboat.model.identifiers import TopicName
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from support.engines import PACKAGES, Engine, memory_engine, page_source
 

@@ -9,8 +9,8 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.subscriber import Until
 from support.engines import TARGET_KINDS, Engine, digest_of, write_site
 
 SITE = {

@@ -18,9 +18,9 @@ from mailboat.journal.port import ReadLimits
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import CommandMessage
 from mailboat.operations.snapshots import restore_snapshot, take_snapshot
-from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.subscriber.settings import ExposureSettings
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock
 from mailboat.testing.examples import examples
 from support.engines import (

@@ -27,7 +27,7 @@ from mailboat.queues.entries import decode_entries
 from mailboat.retention.borders import whole_package_border
 from mailboat.retention.marks import ORPHAN_SECONDS
 from mailboat.subscriber.pieces import PieceFigures
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_message

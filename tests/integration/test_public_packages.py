@@ -38,7 +38,7 @@ from mailboat.operations.package_files import PackageFiles
 from mailboat.packages.filevault.filters import FILTER_XML
 from mailboat.packages.filevault.names import repository_name
 from mailboat.packages.filevault.sources import VaultSource, open_archive_source
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 
 LONG = pytest.mark.long("public-packages")
 WKND, CORE, ACS = (

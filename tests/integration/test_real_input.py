@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from mailboat.bulk.cutting import Budget
 from mailboat.bulk.running import BuildOrder
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from support.bulk_scenario import recipe_for
 from support.bulk_scenario import run as run_build
 from support.engines import Engine

@@ -21,8 +21,8 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.pieces import PieceSettings
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.subscriber import Until
 from mailboat.wire.messages import encode_message
 from support.crashes import KillingFailpoints
 from support.engines import (

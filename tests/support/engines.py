@@ -39,14 +39,13 @@ from mailboat.publisher.database import Synchronous
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts, PublisherSettings
 from mailboat.publisher.state import PublisherState
-from mailboat.subscriber.guarding import ImportGuard
-from mailboat.subscriber.importing import Importer
+from mailboat.subscriber.admission import ImportGuard, StopSignal
+from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.importer import Importer
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.subscriber.progress import SubscriberStatistics
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
-from mailboat.subscriber.subscription import Subscriber
+from mailboat.subscriber.settings import RetryPolicy, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
 from mailboat.wire.messages import decode_message, encode_message
@@ -139,7 +138,7 @@ class Engine:
         ports = SubscriberPorts(self.journal, self.blobs, self.parts.codecs, target, self.parts.clock)
         pieces = PieceStore(ports.journal, PACKAGES, ports.clock)
         payloads = Payloads(ports.blobs, ports.references, pieces, self.subscribing.limits.max_total_bytes)
-        return Importer(self.subscribing, ports, payloads, ImportGuard(ports.clock, None))
+        return Importer(self.subscribing, ports, payloads, ImportGuard(ports.clock, None, StopSignal()))
 
     def position(self, next_offset: int) -> Position:
         """A position in the package topic."""

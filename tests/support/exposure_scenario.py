@@ -26,7 +26,7 @@ from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.port import PackageContents
 from mailboat.packages.tree import TreeCodec
 from mailboat.subscriber.settings import ExposureSettings
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemorySource
 from support.crashes import KillingFailpoints
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, EngineParts

@@ -11,10 +11,9 @@ from mailboat.model.identifiers import PackageId
 from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.processors import ProcessedPackage
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
-from mailboat.subscriber.subscription import Subscriber, Until
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.settings import ProcessedPackage, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.messages import decode_package, encode_message
 from support.engines import AUTHOR, PACKAGES, SLING_ID, Engine, page_source

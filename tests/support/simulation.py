@@ -27,9 +27,8 @@ from mailboat.packages.port import PackageLimits
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.changes import ChangeBudget
 from mailboat.publisher.settings import PublisherSettings
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import SkipCommits
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.settings import RetryPolicy, SkipCommits
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS

@@ -11,7 +11,7 @@ from mailboat.agent.holding import SubscriberBusyError
 from mailboat.agent.tasks import SubscriberTask
 from mailboat.clock import SystemClock
 from mailboat.errors import JournalTrimmedError, MailboatError, StorageReadOnlyError, TargetBusyError
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS
 

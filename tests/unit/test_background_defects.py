@@ -17,7 +17,7 @@ from mailboat.model.positions import LogIdentity, Position
 from mailboat.publisher.distributed_memory import EventCursor
 from mailboat.publisher.distributed_notifier import DistributedNotifier, NotifierPorts
 from mailboat.publisher.distributed_run import EventSettings
-from mailboat.subscriber.listening import Addressee, CommandListener
+from mailboat.subscriber.commands import Addressee, CommandListener
 from mailboat.telemetry.webhook import Webhook, WebhookPorts, WebhookSettings
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS

@@ -19,7 +19,7 @@ from mailboat.model.positions import Position
 from mailboat.queues.following import LogFollower
 from mailboat.queues.log_view import LogView
 from mailboat.queues.statuses import StatusFollower
-from mailboat.subscriber.listening import Addressee, CommandListener
+from mailboat.subscriber.commands import Addressee, CommandListener
 from mailboat.subscriber.settings import StagingSettings
 from mailboat.subscriber.staging import GoldenWatch
 from mailboat.testing.clocks import ManualClock

@@ -30,7 +30,7 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.errors import PermanentError
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId
 from mailboat.model.paths import ROOT, NodePath
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from support.bulk_scenario import ChangingStages, LocalStages, recipe_for, run

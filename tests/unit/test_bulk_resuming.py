@@ -22,7 +22,7 @@ from mailboat.model.identifiers import BuildId, Offset
 from mailboat.model.messages import Action
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.wire.messages import decode_package
 from support.bulk_scenario import LocalStages, recipe_for, run

@@ -45,7 +45,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
 from mailboat.publisher.state import PublisherState
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.wire.messages import decode_package
 from support.bulk_scenario import BUDGET, ChangingStages, LocalStages, recipe_for, run

@@ -9,7 +9,7 @@ import pytest
 from mailboat.cli.progress_line import ProgressLine, progress_text
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.testing.clocks import ManualClock
 
 

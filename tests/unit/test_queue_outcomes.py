@@ -15,7 +15,7 @@ from mailboat.model.messages import PackageStatus, ReportStart, StatusMessage
 from mailboat.queues.names import QueueName
 from mailboat.queues.outcomes import Outcome, OutcomeFacts, OutcomeReason, Verdict, decide_outcome
 from mailboat.queues.reports import PackageReports, QueueReports, Report
-from mailboat.subscriber.report_starts import plan_report_starts
+from mailboat.subscriber.continuity import plan_report_starts
 
 AUTHOR, OTHER, GOLDEN = map(AgentName, ("author", "other", "golden"))
 EDGE = QueueName(SlingId("0f3c1b52-6a1e-4a51-9b39-1d2f3c4b5a69"), AgentName("edge"))

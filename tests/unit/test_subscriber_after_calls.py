@@ -11,11 +11,10 @@ from mailboat.content.port import Target
 from mailboat.content.targets.sqlite import open_sqlite_target
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause
-from mailboat.subscriber.guarding import StopAskedError
-from mailboat.subscriber.processors import ProcessedPackage, Processors
-from mailboat.subscriber.progress import SubscriberStatistics
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.subscription import Subscriber
+from mailboat.subscriber.admission import StopAskedError
+from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy
+from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.memory_content import MemoryStore, MemoryTarget
 from support.engines import PACKAGES, Engine
 from support.memory_imports import Hook, publish, run, subscriber

@@ -29,13 +29,10 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import LogIdentity, Position
 from mailboat.model.requests import add_request
-from mailboat.subscriber.commanding import CommandDesk, CommandFacts, Verdict, decide_command
-from mailboat.subscriber.guarding import ImportGuard
-from mailboat.subscriber.processors import ProcessedPackage, Processors
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
-from mailboat.subscriber.subscription import Subscriber, Until
+from mailboat.subscriber.commands import CommandFacts, CommandHandler, Reply, decide_command
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.patience import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, PACKAGES, SLING_ID, Engine, page_source
 
@@ -69,9 +66,9 @@ def redrive(offset: int, command_id: str | None = "redrive-1") -> RedriveMessage
 def test_a_command_that_is_over_at_once_says_why(
     command: CommandMessage | RedriveMessage, facts: CommandFacts, state: CommandState, reason: str
 ) -> None:
-    verdict = decide_command(command, facts)
-    assert isinstance(verdict, Verdict)
-    assert (verdict.state, reason in verdict.message) == (state, True)
+    reply = decide_command(command, facts)
+    assert isinstance(reply, Reply)
+    assert (reply.state, reason in reply.message) == (state, True)
 
 
 @pytest.mark.parametrize(
@@ -293,15 +290,15 @@ def test_a_redrive_is_not_interrupted_by_a_clear_that_is_heard_meanwhile(engine:
                 if not is_asked_for.is_set():
                     raise ValueError("not now")
                 attempts.append(package.offset)
-                guard.woken.clear()
+                signal.woken.clear()
                 held_up.set()
-                wait_until(guard.woken.is_set)
+                wait_until(signal.woken.is_set)
 
     def hooked(ports: SubscriberPorts) -> SubscriberPorts:
         return replace(ports, processors=Processors(before=Hook()))
 
     subscriber = engine.subscriber(target, engine.with_settings(retry=RetryPolicy(0)), hooked)
-    guard = subscriber._guard  # the thread that hears commands wakes it
+    signal = subscriber._run._signal  # the listener's thread wakes it
     with Running(subscriber):
         wait_until(lambda: len(engine.statuses()) == 2)
         is_asked_for.set()
@@ -474,11 +471,11 @@ def test_a_clear_ends_the_import_that_is_under_way(engine: Engine, target: Targe
         return replace(ports, processors=Processors(before=Hook()))
 
     subscriber = engine.subscriber(target, None, change)
-    guard = subscriber._guard  # the thread that hears commands tells it, and nobody else can know
+    run = subscriber._run  # only the listener's thread knows that the clear has arrived
     with Running(subscriber):
         wait_until(hooked.is_set)
         engine.send(COMMANDS, clear(offset))
-        wait_until(lambda: guard.woken.is_set() and guard.is_cleared is not None and guard.is_cleared())
+        wait_until(lambda: run._signal.woken.is_set() and run._commands.has_new_clear(offset, AUTHOR))
         heard.set()
         wait_until(lambda: len(engine.results()) == 1)
     assert statuses(engine) == {offset: PackageStatus.REMOVED}
@@ -533,13 +530,13 @@ def test_a_stop_is_heard_during_a_pause(engine: Engine, target: Target) -> None:
 def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
     engine: Engine, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mailboat.subscriber.commanding.MOST_OPEN", 3)
+    monkeypatch.setattr("mailboat.subscriber.commands.MOST_OPEN", 3)
     prepared(engine, target)
     offset = poison(engine)
-    desk = CommandDesk(
+    desk = CommandHandler(
         engine.subscribing,
         SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
-        ImportGuard(engine.parts.clock, None),
+        lambda: None,
     )
     engine.send(COMMANDS, *(clear(offset, f"clear-{number}") for number in range(5)))
     desk.listen()
@@ -554,10 +551,10 @@ def test_open_commands_are_bounded_and_what_is_beyond_is_refused(
 def test_a_clear_that_wants_no_answer_is_not_kept_beside_one_that_does_it_all(engine: Engine, target: Target) -> None:
     prepared(engine, target)
     offset = poison(engine)
-    desk = CommandDesk(
+    desk = CommandHandler(
         engine.subscribing,
         SubscriberPorts(engine.journal, engine.blobs, engine.parts.codecs, target, engine.parts.clock),
-        ImportGuard(engine.parts.clock, None),
+        lambda: None,
     )
     engine.send(COMMANDS, *(clear(offset, None) for _ in range(5)), clear(offset, None, OTHER))
     desk.listen()

@@ -15,10 +15,8 @@ from mailboat.model.messages import PackageStatus, StatusMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
 from mailboat.subscriber.confirmations import Confirmations, Correspondent
-from mailboat.subscriber.processors import ProcessedPackage, Processors
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import SubscriberPorts
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.settings import ProcessedPackage, Processors, RetryPolicy, SubscriberPorts
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.memory_content import MemoryLedger, MemoryStore, MemoryTarget
 from support.engines import AUTHOR, EDGE, SLING_ID, STATUSES, Engine, page_source
 

@@ -6,7 +6,7 @@ import pytest
 from mailboat.content.port import OpenBuild
 from mailboat.model.identifiers import AgentName, BuildId
 from mailboat.model.messages import BulkPart
-from mailboat.subscriber.exposing import NO_BUILDS, BuildKey, OpenBuilds, plan_open_builds, plan_quiet_builds
+from mailboat.subscriber.admission import NO_BUILDS, BuildKey, OpenBuilds, plan_open_builds, plan_quiet_builds
 
 AUTHOR, OTHER = AgentName("author"), AgentName("other")
 ONE = BuildId("one")

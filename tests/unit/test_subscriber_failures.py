@@ -19,11 +19,9 @@ from mailboat.model.messages import Action, PackageMessage, PackageStatus
 from mailboat.model.paths import MAX_SHOWN_PATHS, NodePath
 from mailboat.model.requests import add_request
 from mailboat.packages.tree import TreeCodec
-from mailboat.subscriber.failing import ImportDefectError
-from mailboat.subscriber.processors import Processors
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.settings import UndecodablePolicy
+from mailboat.subscriber.failures import ImportDefectError
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.settings import Processors, RetryPolicy, UndecodablePolicy
 from mailboat.testing.memory_content import MemoryBatch, MemoryStore, MemoryTarget
 from mailboat.wire.headers import PACKAGE_HEADERS
 from support.engines import PACKAGES, Engine, StopWhen, page_source
@@ -178,8 +176,8 @@ def test_steps_that_never_move_the_position_stop_in_a_named_state(
 ) -> None:
     """Liveness cannot notice them: each step returns."""
     publish(engine, "/a")
-    monkeypatch.setattr("mailboat.subscriber.running.ImportRun._import_next", lambda _: None)
-    monkeypatch.setattr("mailboat.subscriber.running._MOST_STEPS_IN_VAIN", 500)
+    monkeypatch.setattr("mailboat.subscriber.run.ImportRun._import_next", lambda _: None)
+    monkeypatch.setattr("mailboat.subscriber.run._MOST_STEPS_IN_VAIN", 500)
     with pytest.raises(ImportDefectError, match="500 steps in a row did not move the position from 0"):
         run(engine, store)
 

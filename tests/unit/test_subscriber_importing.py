@@ -14,10 +14,9 @@ from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.subscriber.continuity import MAX_PASSED_OVER
-from mailboat.subscriber.processors import Processors
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.settings import SkipCommits
-from mailboat.subscriber.subscription import Subscriber
+from mailboat.subscriber.figures import SubscriberPhase
+from mailboat.subscriber.settings import Processors, SkipCommits
+from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.memory_content import MemoryStore
 from support.crashes import CrashError
 from support.engines import AUTHOR, PACKAGES, Engine, page_source

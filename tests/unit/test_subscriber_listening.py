@@ -13,7 +13,7 @@ from mailboat.model.messages import (
     CommandMessage,
 )
 from mailboat.model.positions import Position
-from mailboat.subscriber.listening import MOST_UNTAKEN, Addressee, CommandListener
+from mailboat.subscriber.commands import MOST_UNTAKEN, Addressee, CommandListener
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.patience import wait_until
 from support.engines import AUTHOR, COMMANDS, EDGE, SLING_ID, Engine

@@ -21,11 +21,11 @@ from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.nodes import Binary, file_node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
+from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.payloads import Payloads
 from mailboat.subscriber.pieces import PieceStore
-from mailboat.subscriber.progress import SubscriberPhase
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.settings import RetryPolicy
+from mailboat.subscriber.subscriber import Until
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource, MemoryStore, MemoryTarget
 from mailboat.testing.patience import PATIENCE_SECONDS

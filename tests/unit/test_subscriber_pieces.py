@@ -9,8 +9,8 @@ from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import PackageId
 from mailboat.model.pieces import PieceMessage
 from mailboat.subscriber.pieces import PieceLimits
-from mailboat.subscriber.retries import RetryPolicy
-from mailboat.subscriber.subscription import Subscriber
+from mailboat.subscriber.settings import RetryPolicy
+from mailboat.subscriber.subscriber import Subscriber
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.wire.headers import PIECE_HEADERS

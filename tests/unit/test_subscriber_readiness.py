@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.model.identifiers import Offset
-from mailboat.subscriber.gauging import ReadinessGauge
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.readiness import (
+from mailboat.subscriber.figures import (
     Readiness,
     ReadinessFacts,
+    ReadinessGauge,
     ReadinessPolicy,
     ReadyReason,
+    SubscriberPhase,
+    SubscriberStatistics,
     decide_readiness,
 )
 from mailboat.testing.clocks import ManualClock

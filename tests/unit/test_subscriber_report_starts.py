@@ -8,7 +8,7 @@ import pytest
 from mailboat.content.port import ReportStarts
 from mailboat.model.identifiers import AgentName, Offset
 from mailboat.model.messages import ReportStart
-from mailboat.subscriber.report_starts import plan_report_starts
+from mailboat.subscriber.continuity import plan_report_starts
 
 AUTHOR, OTHER = AgentName("author"), AgentName("other")
 

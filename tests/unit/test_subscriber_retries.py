@@ -32,7 +32,8 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.journal.kafka_errors import DECISIONS
-from mailboat.subscriber.retries import GiveUp, RetryPolicy, Stop, TryAgain, decide_retry, is_infrastructure
+from mailboat.subscriber.failures import GiveUp, Stop, TryAgain, decide_retry, is_infrastructure
+from mailboat.subscriber.settings import RetryPolicy
 
 POLICY = RetryPolicy(max_retries=3, first_pause_seconds=1.0, longest_pause_seconds=60.0)
 ENDLESS = RetryPolicy(max_retries=None)

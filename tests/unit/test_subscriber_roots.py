@@ -9,8 +9,8 @@ from mailboat.model.messages import Action, PackageStatus
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest
-from mailboat.subscriber.processors import Processors
-from mailboat.subscriber.roots import Roots, RootsExceededError
+from mailboat.subscriber.admission import Roots, RootsExceededError
+from mailboat.subscriber.settings import Processors
 from mailboat.testing.memory_content import MemoryStore
 from mailboat.testing.trees import a_file, a_page, records
 from support.engines import Engine

@@ -27,10 +27,10 @@ from mailboat.model.messages import (
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
-from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.figures import SubscriberPhase
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
 from mailboat.subscriber.staging import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
-from mailboat.subscriber.subscription import Subscriber, Until
+from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.examples import examples
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package

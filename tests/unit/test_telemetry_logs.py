@@ -15,7 +15,7 @@ from mailboat.config.document import LogFormat, LogsConfig
 from mailboat.errors import JournalUnavailableError, UsageError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry.logs import FIELDS, blotted, configure_logs
 from mailboat.telemetry.narration import Narrator
 from mailboat.testing.clocks import ManualClock

@@ -17,9 +17,9 @@ from mailboat.model.identifiers import Offset, PackageId
 from mailboat.model.messages import Action, FailureCause
 from mailboat.publisher.distributed_notifier import EventStatistics
 from mailboat.retention.keeping import RetentionFigures
+from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.pieces import PieceFigures
-from mailboat.subscriber.processors import ProcessedPackage, Processors
-from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.catalogue import CATALOGUE, Kind
 from mailboat.telemetry.exposition import AgentMetrics

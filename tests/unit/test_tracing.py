@@ -17,7 +17,7 @@ from mailboat.model.paths import NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.publisher.publication import Publisher
 from mailboat.publisher.settings import PublisherPorts
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.telemetry.otlp import OpenTelemetryTracer
 from mailboat.testing.examples import examples
 from mailboat.tracing import NoTracer, TraceParent, context_of_package, parse_trace_parent

@@ -10,7 +10,7 @@ import pytest
 from mailboat.agent.pulse import PulsingClock
 from mailboat.clock import Clock
 from mailboat.errors import JournalUnavailableError
-from mailboat.subscriber.guarding import ImportGuard
+from mailboat.subscriber.admission import ImportGuard, StopSignal
 from mailboat.testing.clocks import ManualClock, SkippingClock
 from mailboat.testing.patience import PATIENCE_SECONDS, wait_until
 from mailboat.workers import Care, Worker, heartbeat
@@ -185,7 +185,7 @@ def test_progress_below_a_turn_keeps_it_alive_and_announces_a_pause() -> None:
 def test_each_record_of_an_import_is_progress() -> None:
     inner = ManualClock()
     clock = PulsingClock(inner, stall_seconds=10.0)
-    guard = ImportGuard(clock, timeout_seconds=None)
+    guard = ImportGuard(clock, None, StopSignal())
     clock.began("w", None)
     for _ in range(3):
         inner.advance(9.0)

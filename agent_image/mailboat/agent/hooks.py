@@ -23,8 +23,8 @@ from mailboat.agent.hook_watch import HookWatch
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import ProcessorFailedError
 from mailboat.model.identifiers import AgentName
-from mailboat.subscriber.guarding import StopAskedError
-from mailboat.subscriber.processors import ProcessedPackage, Processors
+from mailboat.subscriber.admission import StopAskedError
+from mailboat.subscriber.settings import ProcessedPackage, Processors
 from mailboat.workers import heartbeat
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from mailboat.composition.home import Home
     from mailboat.composition.workspace import Workspace
     from mailboat.journal.port import Journal
-    from mailboat.subscriber.processors import Processors
-    from mailboat.subscriber.progress import SubscriberStatistics
+    from mailboat.subscriber.figures import SubscriberStatistics
+    from mailboat.subscriber.settings import Processors
     from mailboat.workers import Worker
 
 

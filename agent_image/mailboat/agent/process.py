@@ -24,7 +24,7 @@ from mailboat.config.decoding import ConfigInvalidError
 from mailboat.config.document import AgentsConfig, SubscriberAgentConfig
 from mailboat.maintenance.retention import is_head_moved, retention_worker
 from mailboat.maintenance.schedule import maintenance_worker
-from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberStatistics
 
 if TYPE_CHECKING:
     from mailboat.composition.home import Home

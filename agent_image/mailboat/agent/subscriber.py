@@ -34,18 +34,17 @@ from mailboat.model.messages import (
     TopicRole,
 )
 from mailboat.model.paths import NodePath, parse_path
+from mailboat.subscriber.figures import ReadinessPolicy, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.pieces import PieceLimits
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
-from mailboat.subscriber.readiness import ReadinessPolicy
-from mailboat.subscriber.retries import RetryPolicy
 from mailboat.subscriber.settings import (
     ExposureSettings,
+    RetryPolicy,
     StagingSettings,
     SubscriberPorts,
     SubscriberSettings,
     UndecodablePolicy,
 )
-from mailboat.subscriber.subscription import Subscriber, Until
+from mailboat.subscriber.subscriber import Subscriber, Until
 
 if TYPE_CHECKING:
     from mailboat.agent.observability import Observability

@@ -16,7 +16,7 @@ from mailboat.agent.health import AgentView
 from mailboat.agent.holding import SubscriberBusyError
 from mailboat.clock import Clock, Deadline
 from mailboat.errors import MailboatError, RetryableError, TargetBusyError
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 from mailboat.workers import Care, Worker
 
 _LOG: Final = logging.getLogger(__name__)

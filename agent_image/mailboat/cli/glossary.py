@@ -48,7 +48,7 @@ def explanations() -> Mapping[str, Explanation]:
     """All names, sorted."""
     import_all_modules()
     from mailboat.control.subscriber_directory import Absence
-    from mailboat.subscriber.progress import SubscriberPhase
+    from mailboat.subscriber.figures import SubscriberPhase
 
     found = [_explain_error(one) for one in _descendants(MailboatError) if one not in _FAMILIES]
     found += [*_explain_states(SubscriberPhase), *_explain_states(Absence)]

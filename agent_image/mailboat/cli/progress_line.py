@@ -15,7 +15,7 @@ from mailboat.clock import Clock
 
 if TYPE_CHECKING:
     from mailboat.model.messages import FailureCause
-    from mailboat.subscriber.progress import SubscriberStatistics
+    from mailboat.subscriber.figures import SubscriberStatistics
 
 
 _IMPORTING: Final = "importing"

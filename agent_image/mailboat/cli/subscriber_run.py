@@ -29,7 +29,7 @@ from mailboat.errors import (
     UsageError,
 )
 from mailboat.model.identifiers import AgentName, parse_agent_name
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mailboat.composition.workspace import Workspace
     from mailboat.config.document import Expose
     from mailboat.model.messages import BulkPart
-    from mailboat.subscriber.progress import SubscriberStatistics
+    from mailboat.subscriber.figures import SubscriberStatistics
 
 _GAPS: Final = (JournalIncompleteError, JournalTrimmedError, JournalShorterError, FollowWidenedError)
 """States that a person may go on over."""

@@ -17,7 +17,7 @@ from mailboat.queues.entries import Entry
 from mailboat.queues.failures import ErrorItem, ErrorQueue
 from mailboat.queues.standing import ItemState
 from mailboat.queues.subscriber_queue import QueueItem, SubscriberQueue
-from mailboat.subscriber.progress import SubscriberPhase
+from mailboat.subscriber.figures import SubscriberPhase
 
 
 def cause_view(cause: FailureCause | None) -> CauseView | None:

@@ -8,10 +8,12 @@ them are made on the hot path.
 from __future__ import annotations
 
 import enum
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from mailboat.errors import MailboatError
 from mailboat.frozen import Frozen
 from mailboat.model.identifiers import AgentName, BuildId, Offset, PackageId, RequestId, SlingId
 from mailboat.model.nodes import Binary
@@ -160,6 +162,18 @@ class FailureCause(Frozen):
             )
             path, trace_excerpt = whole_path or None, texts[3][-TRACE_CHARACTERS:] or None
         return cls(code, message, path, trace_excerpt, is_truncated or is_cut)
+
+    @classmethod
+    def of_error(cls, error: Exception, package: PackageMessage | None = None) -> FailureCause:
+        """The cause that is stored, announced and confirmed: the error's name, its sentence, its path and its trace."""
+        if isinstance(error, MailboatError):
+            name, text, path = error.name, error.message, error.where.get("path")
+        else:
+            name, text, path = type(error).__name__, str(error) or repr(error), None
+        if path is None and package is not None and package.paths:
+            path = package.paths[0]
+        trace = "".join(traceback.format_exception(error))
+        return cls.bounded(name, text, None if path is None else str(path), trace[-TRACE_CHARACTERS:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.packages.port import PackageContents, PackageLimits
 from mailboat.packages.tree import TreeCodec
+from mailboat.subscriber.admission import Roots
 from mailboat.subscriber.continuity import decide_start
-from mailboat.subscriber.roots import Roots
 
 _EVERYTHING: Final = WorkspaceFilter((FilterSet(ROOT),))
 _NO_LIMITS: Final = PackageLimits(

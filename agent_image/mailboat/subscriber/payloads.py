@@ -7,9 +7,10 @@ ahead as long as the target asks for them: one that it holds already is not aske
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import BinaryIO, Final, cast
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import BlobReference, ReferenceCodec
@@ -22,15 +23,13 @@ from mailboat.model.pieces import is_run
 from mailboat.subscriber.pieces import PieceStore
 from mailboat.wire.nodes import OpenBinary
 
-if TYPE_CHECKING:
-    from mailboat.subscriber.fetching import Fetch
-
 _SPOOL_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
 _AHEAD: Final = 4
 _MOST_RUNNING: Final = 2 * _AHEAD
 """Where so many fetches hang, dropped ones among them, none is begun ahead of time."""
 
+_LOOK_SECONDS: Final = 0.1
 _AHEAD_BYTES: Final = 64 * 1024 * 1024
 _BINARY: Final = "binary:"
 
@@ -145,8 +144,6 @@ class Payloads:
         return self._blobs.open(digest, length_bytes)
 
     def _begin(self, reference: BlobReference, name: str) -> Fetch:
-        from mailboat.subscriber.fetching import Fetch  # noqa: PLC0415  # most starts fetch nothing
-
         begun = Fetch(partial(self._fetch, reference), name)
         self._running.append(begun)
         return begun
@@ -184,3 +181,80 @@ def _check_digest(message: PackageMessage, reference: BlobReference) -> None:
         raise PackageCorruptError(
             "the reference names another blob than the message's digest", package=message.package_id
         )
+
+
+# ----------------------------------------------------------------------------------------------------------- one fetch
+
+
+class FetchDroppedError(Exception):
+    """The result is not wanted any more. Never leaves the thread that fetches."""
+
+
+class Fetch:
+    """One fetch in a thread of its own, begun at once, so that a store that hangs blocks no import for ever.
+
+    The thread is a daemon: a process may end while it still waits for its store. Belongs to the thread that made it.
+    """
+
+    def __init__(self, fetch: Callable[[Callable[[], None]], BinaryIO], name: str) -> None:
+        """Begin. `fetch` is called in the other thread, with a check to call now and then: it ends a dropped fetch."""
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._stream: BinaryIO | None = None
+        self._error: BaseException | None = None
+        self._is_dropped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread still runs, also after the fetch was dropped."""
+        return self._thread.is_alive()
+
+    def result(self, check: Callable[[], None]) -> BinaryIO:
+        """Return what was fetched; the caller closes it.
+
+        Args:
+            check: Called now and then while there is something to wait for; what it raises drops the fetch.
+
+        Raises: what `fetch` raises.
+        """
+        try:
+            check()
+            while not self._done.wait(_LOOK_SECONDS):
+                check()
+        except BaseException:
+            self.drop()
+            raise
+        if self._error is not None:
+            raise self._error
+        if self._stream is None:
+            raise ValueError("the fetch was dropped")
+        return self._stream
+
+    def drop(self) -> None:
+        """Close the result when it comes. Does not wait."""
+        # under the lock, so that a result that comes at this moment is closed by exactly one of the two threads
+        with self._lock:
+            self._is_dropped = True
+            stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _run(self) -> None:
+        try:
+            stream = self._fetch(self._check)
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
+            self._error = error
+        else:
+            with self._lock:
+                is_dropped = self._is_dropped
+                self._stream = None if is_dropped else stream
+            if is_dropped:
+                stream.close()
+        self._done.set()
+
+    def _check(self) -> None:
+        if self._is_dropped:
+            raise FetchDroppedError

@@ -1,4 +1,4 @@
-"""What a subscriber is told, and what it is given to work with."""
+"""The settings of a subscriber, the ports that it works with, and the port of its hooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 import random
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Protocol
 
 from mailboat.blobs.port import BlobStore
 from mailboat.blobs.references import ReferenceCodec
@@ -14,15 +15,13 @@ from mailboat.content.port import Target
 from mailboat.failpoints import Failpoints, NoFailpoints
 from mailboat.frozen import Frozen
 from mailboat.journal.port import Journal, ReadLimits
-from mailboat.model.identifiers import AgentName, SlingId, TopicName
+from mailboat.model.identifiers import AgentName, Offset, PackageId, SlingId, TopicName
+from mailboat.model.messages import Action, PackageMessage
 from mailboat.model.paths import NodePath
 from mailboat.model.topics import PACKAGE_TOPIC, STATUS_TOPIC
 from mailboat.packages.port import PackageCodec, PackageLimits
+from mailboat.subscriber.figures import ImportMeter, Observer, ReadinessPolicy, SilentObserver
 from mailboat.subscriber.pieces import PieceLimits
-from mailboat.subscriber.processors import Processors
-from mailboat.subscriber.progress import ImportMeter, Observer, SilentObserver
-from mailboat.subscriber.readiness import ReadinessPolicy
-from mailboat.subscriber.retries import RetryPolicy
 from mailboat.tracing import NoTracer, Tracer
 
 
@@ -72,8 +71,22 @@ class ExposureSettings(Frozen):
     quiet_seconds: float | None = 3600.0
 
 
+class RetryPolicy(Frozen):
+    """When a failed package is tried again.
+
+    Attributes:
+        max_retries: Attempts after the first; then it is given up. None never gives up.
+        first_pause_seconds: The pause after the first failure; it doubles with each.
+        longest_pause_seconds: The longest pause.
+    """
+
+    max_retries: int | None = 10
+    first_pause_seconds: float = 1.0
+    longest_pause_seconds: float = 300.0
+
+
 class SubscriberSettings(Frozen):
-    """What a subscriber is told.
+    """The settings of one subscriber.
 
     Attributes:
         name: The subscriber agent.
@@ -122,6 +135,40 @@ class SubscriberSettings(Frozen):
     is_gap_accepted: bool = False
 
 
+class ProcessedPackage(Frozen):
+    """A package as a hook sees it."""
+
+    offset: Offset
+    package_id: PackageId
+    package_type: str
+    action: Action
+    pub_agent_name: AgentName | None
+    paths: tuple[NodePath, ...]
+    deep_paths: tuple[NodePath, ...]
+
+
+class Processor(Protocol):
+    """A hook. Called from the subscriber's thread, one package at a time, in order.
+
+    `before` has run, successfully, before content of its package becomes visible, but may run more than once, since a
+    batch can be rolled back; when it fails the package fails, and is retried like any failure. `after` runs after the
+    commit, at least once (`hooks.py`); its failure never imports the package again. `invalidate` stands for the import
+    of an INVALIDATE and behaves like `before`. A failing post-processor of Sling imports the package again, or reports
+    content as failed that is in place (docs/delivery.md).
+    """
+
+    def process(self, package: ProcessedPackage) -> None:
+        """Do what the hook is for, within a time of its own. Any exception means that it failed."""
+
+
+class Processors(Frozen):
+    """The hooks of a subscriber; None: no such hook."""
+
+    before: Processor | None = None
+    after: Processor | None = None
+    invalidate: Processor | None = None
+
+
 class SubscriberPorts(Frozen):
     """What a subscriber works with; it closes none of it.
 
@@ -152,3 +199,16 @@ class SubscriberPorts(Frozen):
     observer: Observer = field(default_factory=SilentObserver)
     meter: ImportMeter | None = None
     tracer: Tracer = field(default_factory=NoTracer)
+
+
+def processed_package(offset: Offset, message: PackageMessage) -> ProcessedPackage:
+    """Return the message at `offset` as a hook sees it."""
+    return ProcessedPackage(
+        offset,
+        message.package_id,
+        message.package_type,
+        message.action,
+        message.pub_agent_name,
+        message.paths,
+        message.deep_paths,
+    )

@@ -20,7 +20,6 @@ from mailboat.journal.port import Edge, JournalReader, ReadLimits, Record
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import FailureCause, PackageMessage, PackageStatus, StatusMessage
 from mailboat.queues.announced import RETAINED_ANNOUNCEMENTS, Announced, KnownLog, heard
-from mailboat.subscriber.failing import cause_of
 from mailboat.subscriber.settings import StagingSettings, SubscriberPorts, SubscriberSettings
 from mailboat.wire.messages import decode_message
 from mailboat.workers import heartbeat
@@ -177,7 +176,7 @@ class GoldenWatch:
             text = f"{golden} is past the package at {self._waits_at} and never confirmed it; clear the queue up to it"
         else:
             return None
-        return cause_of(GoldenSilentError(text), message)
+        return FailureCause.of_error(GoldenSilentError(text), message)
 
     def _is_passed_silently(self, announced: Announced) -> bool:
         """Whether no confirmation can come any more: one sent before the announcement was read would be here now."""

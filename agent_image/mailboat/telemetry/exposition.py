@@ -18,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 import mailboat
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
-from mailboat.subscriber.progress import SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberStatistics
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import Samples
 from mailboat.telemetry.fleet import FleetFigures, collect_fleet

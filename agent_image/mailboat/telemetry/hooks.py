@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mailboat.clock import Clock
-from mailboat.subscriber.processors import ProcessedPackage, Processor, Processors
+from mailboat.subscriber.settings import ProcessedPackage, Processor, Processors
 from mailboat.telemetry.subscribers import SubscriberMetrics
 
 

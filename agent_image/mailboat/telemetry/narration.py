@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from mailboat.subscriber.progress import SubscriberPhase, SubscriberStatistics
+from mailboat.subscriber.figures import SubscriberPhase, SubscriberStatistics
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from mailboat.clock import Clock
 from mailboat.errors import MailboatError
+from mailboat.subscriber.figures import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.subscriber.pieces import PieceFigures
-from mailboat.subscriber.progress import ImportedBatch, SubscriberPhase, SubscriberStatistics
 from mailboat.telemetry import catalogue
 from mailboat.telemetry.families import BulkHistogram, NamedCounts, Samples
 

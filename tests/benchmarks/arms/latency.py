@@ -16,8 +16,8 @@ from mailboat.content.sources.folder import FolderSource
 from mailboat.model.identifiers import AgentName
 from mailboat.model.paths import NodePath
 from mailboat.model.requests import add_request
-from mailboat.subscriber.progress import SubscriberStatistics
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.subscriber import Until
 
 folder, site, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 imported = threading.Condition()

@@ -16,8 +16,8 @@ from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName
 from mailboat.model.messages import TopicRole
-from mailboat.subscriber.progress import SubscriberStatistics
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.figures import SubscriberStatistics
+from mailboat.subscriber.subscriber import Until
 
 
 def peak_memory_bytes() -> int:

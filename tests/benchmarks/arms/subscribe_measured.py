@@ -15,7 +15,7 @@ from mailboat.agent.subscriber import SubscriberProcess, Subscription
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.model.identifiers import AgentName
-from mailboat.subscriber.subscription import Until
+from mailboat.subscriber.subscriber import Until
 
 with Workspace(Home(Path(sys.argv[1]))) as workspace:
     observed = Observability(workspace.home, workspace.clock)

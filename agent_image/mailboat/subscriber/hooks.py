@@ -15,11 +15,10 @@ from typing import Final
 from mailboat.errors import UntrustedInputError
 from mailboat.model.identifiers import Offset
 from mailboat.model.messages import AfterCall, FailureCause, PackageMessage
-from mailboat.subscriber.failing import cause_of
-from mailboat.subscriber.guarding import StopAskedError
-from mailboat.subscriber.processors import AfterFigures, ProcessedPackage, processed_package
-from mailboat.subscriber.retries import GiveUp, TryAgain, decide_retry
-from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.subscriber.admission import StopAskedError
+from mailboat.subscriber.failures import GiveUp, TryAgain, decide_retry
+from mailboat.subscriber.figures import AfterFigures
+from mailboat.subscriber.settings import ProcessedPackage, SubscriberPorts, SubscriberSettings, processed_package
 from mailboat.wire.messages import decode_message
 
 _LOG: Final = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class AfterCalls:
     def _failed(self, error: Exception, call: AfterCall) -> None:
         policy, attempts = self._settings.retry, call.attempts + 1
         self._failures += 1
-        self._cause = cause_of(error)
+        self._cause = FailureCause.of_error(error)
         decision = decide_retry(error, attempts, policy, self._ports.random)
         if isinstance(decision, GiveUp):
             self._put_aside(AfterCall(call.offset, attempts, self._cause, is_set_aside=True))

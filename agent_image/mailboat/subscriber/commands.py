@@ -1,8 +1,8 @@
-"""Commands to a subscriber: what to do about each, what a clear covers, and the answers.
+"""Commands to a subscriber: which are taken, what a clear covers, the answers, and the thread that reads them.
 
-    clear of a package that the log does not hold yet    refused: nobody can mean what is not there
+    clear of a package that the log does not hold yet    refused: such a package does not exist
     clear, and this subscriber is not editable           refused
-    clear of what was done before                        done, nothing to drop
+    clear of what is done already                        done, nothing to drop
     any other clear                                      open until the position is behind it; packages of the named
                                                          publisher up to it are dropped, also those that come later
     redrive of an imported package with a pending hook   done: the hook `after` is called again
@@ -10,38 +10,54 @@
     any other redrive                                    open until the package is imported or failed again
     a command whose id was answered                      the same answer again
     a command whose id is open                           nothing: its answer will come
-    a clear without an id that an open one covers        nothing: the open one does it
-    anything else while 1,000 commands are open          refused: each package looks at all of them
+    a clear without an id that an open one covers        nothing: the open one has the same effect
+    anything else while 1,000 commands are open          refused: every package is compared with all of them
 
-A command becomes durable with the position behind it, between two batches; what it has dropped, and its answer, with
-the content. `CommandDesk` belongs to the subscriber's thread, but for `is_cleared_meanwhile`.
+A command becomes durable together with the position behind it, between two batches; what it has dropped, and its
+answer, together with the content. `CommandHandler` belongs to the subscriber's thread, except for `has_new_clear`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from mailboat.clock import Clock
 from mailboat.content.commands import OpenCommand
 from mailboat.content.port import Batch, GivenUp
+from mailboat.errors import JournalReplacedError, PositionOutOfRangeError, UntrustedInputError
 from mailboat.failpoints import Failpoint
 from mailboat.frozen import Frozen
-from mailboat.model.identifiers import AgentName, Offset
+from mailboat.journal.port import Edge, Journal, JournalReader, ReadLimits, RecordBatch
+from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
 from mailboat.model.messages import CommandMessage, CommandResult, CommandState, CommandVerb, RedriveMessage
 from mailboat.model.positions import Position
-from mailboat.subscriber.guarding import ImportGuard
-from mailboat.subscriber.listening import Addressee, Command, CommandListener, Heard
 from mailboat.subscriber.settings import SubscriberPorts, SubscriberSettings
+from mailboat.wire.messages import decode_message
+from mailboat.workers import Care, Worker, heartbeat
 
 MOST_OPEN: Final = 1000
-"""So many commands may be open; what comes beyond is refused."""
+"""So many commands may be open; more are refused."""
+
+MOST_UNTAKEN: Final = 1000
+"""So many commands are held in memory; reading goes on when the subscriber has taken them."""
 
 _REFUSED: Final = CommandState.REFUSED
 _DONE: Final = CommandState.DONE
+_READ: Final = ReadLimits(max_records=1000)
+_WAIT_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
+
+Command = CommandMessage | RedriveMessage
+
+
+# ---------------------------------------------------------------------------------------------------------- decisions
 
 
 class CommandFacts(Frozen):
@@ -62,47 +78,71 @@ class CommandFacts(Frozen):
     given_up: Collection[Offset]
 
 
-class Verdict(Frozen):
-    """How a command ends at once."""
+class Reply(Frozen):
+    """How a command that is over at once is answered."""
 
     state: CommandState
     message: str
 
 
-def decide_command(command: Command, facts: CommandFacts) -> Verdict | None:
-    """What a new command comes to: a verdict when it is over at once, None when it is open."""
+def decide_command(command: Command, facts: CommandFacts) -> Reply | None:
+    """Decide about a new command: its reply if it is over at once, None if it stays open."""
     if isinstance(command, CommandMessage):
         return _decide_clear(command, facts)
     if command.offset not in facts.given_up:
-        return Verdict(_REFUSED, f"no error-queue entry and no failed hook call at offset {command.offset}")
+        return Reply(_REFUSED, f"no error-queue entry and no failed hook call at offset {command.offset}")
     return None
 
 
-def _decide_clear(command: CommandMessage, facts: CommandFacts) -> Verdict | None:
+def _decide_clear(command: CommandMessage, facts: CommandFacts) -> Reply | None:
     offset, publisher = command.clear_up_to_offset, command.pub_agent_name
     if not facts.is_editable:
-        return Verdict(_REFUSED, f"{command.sub_agent_name} is not editable, so it takes no clear commands")
+        return Reply(_REFUSED, f"{command.sub_agent_name} is not editable, so it takes no clear commands")
     if publisher is not None and facts.follow is not None and publisher not in facts.follow:
-        return Verdict(_REFUSED, f"{command.sub_agent_name} does not follow {publisher}")
+        return Reply(_REFUSED, f"{command.sub_agent_name} does not follow {publisher}")
     if offset >= facts.log_next_offset:
-        return Verdict(_REFUSED, f"the offset {offset} is beyond the log, which ends at {facts.log_next_offset}")
+        return Reply(_REFUSED, f"the offset {offset} is beyond the log, which ends at {facts.log_next_offset}")
     if offset < facts.next_offset:
-        return Verdict(_DONE, f"everything up to the offset {offset} was done before")
+        return Reply(_DONE, f"everything up to the offset {offset} was done before")
     return None
 
 
-class CommandDesk:
+def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
+    """Whether it is a clear that wants no answer, and another one that is open does all that it asks for."""
+    return (
+        isinstance(command, CommandMessage)
+        and command.command_id is None
+        and any(
+            one.verb is CommandVerb.CLEAR
+            and command.clear_up_to_offset <= one.offset
+            and one.pub_agent_name in {None, command.pub_agent_name}
+            for one in opened
+        )
+    )
+
+
+def _opened(command: Command) -> OpenCommand:
+    is_clear = isinstance(command, CommandMessage)
+    verb = CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE
+    offset = command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
+    return OpenCommand(0, verb, offset, command.pub_agent_name, command.command_id)
+
+
+# -------------------------------------------------------------------------------------------------------- the handler
+
+
+class CommandHandler:
     """The commands of one subscriber."""
 
-    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, guard: ImportGuard) -> None:
-        """Nothing is read yet."""
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, when_heard: Callable[[], None]) -> None:
+        """Nothing is read yet. `when_heard` is called in the listener's thread when there is a command to take."""
         self._settings = settings
         self._ports = ports
         self._ledger = ports.target.ledger.commands
         self._listener: CommandListener | None = None
         if settings.command_topic is not None:
             addressee = Addressee(settings.sling_id, settings.name, settings.command_topic)
-            self._listener = CommandListener(addressee, ports.journal, ports.clock, guard.wake)
+            self._listener = CommandListener(addressee, ports.journal, ports.clock, when_heard)
         self._open: list[OpenCommand] = []
         self._dropped: Counter[int] = Counter()
 
@@ -129,12 +169,12 @@ class CommandDesk:
         self._listener.catch_up(position)
         self._listener.start()
 
-    def is_cleared_meanwhile(self, offset: Offset, publisher: AgentName | None) -> bool:
-        """Whether a clear that was heard, and not taken yet, drops the package at hand. From any thread."""
+    def has_new_clear(self, offset: Offset, publisher: AgentName | None) -> bool:
+        """Whether a clear that was read, and not yet stored, drops a package. From any thread."""
         return self._listener is not None and self._listener.has_clear(offset, publisher)
 
     def take(self, position: Position, retry_hook: Callable[[Offset], bool]) -> bool:
-        """Make what was heard durable; whether there was anything.
+        """Make the commands that arrived durable; return whether there were any.
 
         `retry_hook` makes the call of the hook `after` for one package again, if it is still to be made.
 
@@ -203,7 +243,7 @@ class CommandDesk:
         """The log is not the one that the clears were meant for."""
         for one in self._ledger.open_commands():
             if one.verb is CommandVerb.CLEAR:
-                self._ledger.settle(one, self._answer(one, Verdict(_REFUSED, message)))
+                self._ledger.settle(one, self._answer(one, Reply(_REFUSED, message)))
         self._open = list(self._ledger.open_commands())
 
     # -------------------------------------------------------------------------------------------------------- redrives
@@ -223,8 +263,8 @@ class CommandDesk:
 
     def _redriven(self, command: OpenCommand, entry: GivenUp | None) -> CommandResult:
         if entry is not None:
-            return self._answer(command, Verdict(_REFUSED, f"{entry.cause.code}: {entry.cause.message}"))
-        return self._answer(replace(command, removed=1), Verdict(_DONE, "the package was imported"))
+            return self._answer(command, Reply(_REFUSED, f"{entry.cause.code}: {entry.cause.message}"))
+        return self._answer(replace(command, removed=1), Reply(_DONE, "the package was imported"))
 
     # --------------------------------------------------------------------------------------------------------- answers
 
@@ -258,18 +298,18 @@ class CommandDesk:
     def _decided(
         self, command: Command, facts: CommandFacts, retry_hook: Callable[[Offset], bool]
     ) -> CommandResult | None:
-        verdict = decide_command(command, facts)
-        if verdict is None:
+        reply = decide_command(command, facts)
+        if reply is None:
             return None
         if isinstance(command, RedriveMessage) and retry_hook(command.offset):
-            verdict = Verdict(_DONE, "the hook `after` is called again")
-        if verdict.state is _REFUSED:
-            return self._refused(command, verdict.message)
-        return self._answer(_opened(command), verdict)
+            reply = Reply(_DONE, "the hook `after` is called again")
+        if reply.state is _REFUSED:
+            return self._refused(command, reply.message)
+        return self._answer(_opened(command), reply)
 
     def _refused(self, command: Command, message: str) -> CommandResult:
         _LOG.warning("a command is refused: %s", message)
-        return self._answer(_opened(command), Verdict(_REFUSED, message))
+        return self._answer(_opened(command), Reply(_REFUSED, message))
 
     def _facts(self, position: Position) -> CommandFacts:
         settings = self._settings
@@ -283,39 +323,161 @@ class CommandDesk:
 
     def _cleared(self, command: OpenCommand) -> CommandResult:
         told = "1 package was dropped" if command.removed == 1 else f"{command.removed} packages were dropped"
-        return self._answer(command, Verdict(_DONE, told))
+        return self._answer(command, Reply(_DONE, told))
 
-    def _answer(self, command: OpenCommand, verdict: Verdict) -> CommandResult:
+    def _answer(self, command: OpenCommand, reply: Reply) -> CommandResult:
         return CommandResult(
             command.command_id or "",
             self._settings.sling_id,
             self._settings.name,
             command.verb,
             command.offset,
-            verdict.state,
+            reply.state,
             command.pub_agent_name,
             command.removed,
-            verdict.message,
+            reply.message,
             int(self._ports.clock.now().timestamp() * 1000),
         )
 
 
-def _is_needless(command: Command, opened: Sequence[OpenCommand]) -> bool:
-    """Whether it is a clear that wants no answer, and another one that is open does all that it asks for."""
-    return (
-        isinstance(command, CommandMessage)
-        and command.command_id is None
-        and any(
-            one.verb is CommandVerb.CLEAR
-            and command.clear_up_to_offset <= one.offset
-            and one.pub_agent_name in {None, command.pub_agent_name}
-            for one in opened
+# ------------------------------------------------------------------------------------------------------- the listener
+
+
+class Addressee(NamedTuple):
+    """Whom commands must name, and where they come from."""
+
+    sling_id: SlingId
+    name: AgentName
+    topic: TopicName
+
+
+class Heard(NamedTuple):
+    """Commands in their order, and the position behind them."""
+
+    commands: Sequence[Command]
+    position: Position
+
+
+class CommandListener:
+    """Reads the command topic in a thread of its own, and keeps commands to this subscriber until they are taken.
+
+    Nothing here is durable, and nothing needs to be: a command stays in the log, and the position behind it is stored
+    when it is taken. Records for other subscribers are passed over by a search for the name in their bytes.
+    """
+
+    def __init__(self, addressee: Addressee, journal: Journal, clock: Clock, when_heard: Callable[[], None]) -> None:
+        """Nothing is read before `catch_up`. `when_heard` is called in the thread."""
+        self._addressee = addressee
+        self._mark = addressee.name.encode()
+        self._journal = journal
+        self._when_heard = when_heard
+        self._lock = threading.Lock()
+        self._beat = heartbeat(clock)
+        self._untaken: list[Command] = []
+        self._position: Position | None = None
+        self._reader: JournalReader | None = None
+        care = Care(
+            f"hearing commands for {addressee.name}",
+            longest_pause_seconds=_PAUSE_SECONDS,
+            interrupt=self._interrupt,
+            where={"subscriber": addressee.name, "topic": addressee.topic},
         )
-    )
+        self._worker = Worker(f"commands-{addressee.name}", self._turn, clock, care)
 
+    def catch_up(self, position: Position) -> None:
+        """Read from the position what is there now, before anything is imported. Raises: the journal's errors."""
+        is_known = position.identity == self._journal.identity(self._addressee.topic)
+        self._open(position if is_known else Edge.EARLIEST)
+        while not self._read(0.0).is_at_end:
+            pass
 
-def _opened(command: Command) -> OpenCommand:
-    is_clear = isinstance(command, CommandMessage)
-    verb = CommandVerb.CLEAR if is_clear else CommandVerb.REDRIVE
-    offset = command.clear_up_to_offset if isinstance(command, CommandMessage) else command.offset
-    return OpenCommand(0, verb, offset, command.pub_agent_name, command.command_id)
+    def start(self) -> None:
+        """Listen from now on."""
+        self._worker.start()
+
+    def untaken(self) -> Heard | None:
+        """What was heard and not taken; None before the topic was opened."""
+        with self._lock:
+            return None if self._position is None else Heard(tuple(self._untaken), self._position)
+
+    def drop(self, count: int) -> None:
+        """So many of the first commands were taken."""
+        with self._lock:
+            del self._untaken[:count]
+        self._worker.wake()
+
+    def has_clear(self, offset: Offset, publisher: AgentName | None) -> bool:
+        """Whether a clear that was not taken yet drops that package."""
+        with self._lock:
+            return any(
+                isinstance(one, CommandMessage)
+                and offset <= one.clear_up_to_offset
+                and one.pub_agent_name in {None, publisher}
+                for one in self._untaken
+            )
+
+    def close(self) -> None:
+        """End the thread."""
+        self._worker.stop(_STOP_SECONDS)
+        if self._reader is not None:
+            self._reader.close()
+
+    # ---------------------------------------------------------------------------------------------------- the thread
+
+    def _turn(self) -> float:
+        if self._is_full():
+            return _PAUSE_SECONDS
+        if self._read(_WAIT_SECONDS).records and self._untaken:
+            self._when_heard()
+        return 0.0
+
+    def _interrupt(self) -> None:
+        if self._reader is not None:
+            self._reader.interrupt()
+
+    def _is_full(self) -> bool:
+        with self._lock:
+            return len(self._untaken) >= MOST_UNTAKEN
+
+    def _open(self, start: Position | Edge) -> None:
+        topic = self._addressee.topic
+        identity = self._journal.identity(topic)
+        reader = self._journal.reader(topic, start)  # until there is one, the old one is asked
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = reader
+        with self._lock:
+            self._position = Position(identity, reader.next_offset)
+
+    def _read(self, wait_seconds: float) -> RecordBatch:
+        if self._reader is None or self._position is None:
+            raise ValueError("the listener was not opened")
+        try:
+            batch = self._reader.read(_READ, wait_seconds)
+        except (PositionOutOfRangeError, JournalReplacedError) as error:
+            _LOG.warning("the command topic does not fit what was read of it, so it is read anew: %s", error)
+            self._open(Edge.EARLIEST)
+            return RecordBatch((), self._reader.next_offset, is_at_end=False)
+        found = list(self._ours(batch))
+        if batch.records:
+            self._beat(0.0)
+        with self._lock:
+            self._untaken += found
+            self._position = Position(self._position.identity, batch.next_offset)
+        return batch
+
+    def _ours(self, batch: RecordBatch) -> Iterator[Command]:
+        for record in batch.records:
+            if self._mark not in record.value:
+                continue
+            try:
+                message = decode_message(record.headers, record.value)
+            except UntrustedInputError as error:
+                _LOG.warning("the command at %d can't be understood: %s", record.offset, error)
+                continue
+            if (
+                isinstance(message, CommandMessage | RedriveMessage)
+                and message.sub_sling_id == self._addressee.sling_id
+                and message.sub_agent_name == self._addressee.name
+            ):
+                yield message

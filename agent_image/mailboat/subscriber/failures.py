@@ -1,0 +1,428 @@
+"""What happens after a package failed: the retry decision, the error queue, and redrives from it.
+
+    StopError, and PermanentErrors of no package     stop before the package: it is good, and waiting does not help
+    RetryableError, and OSError of the system        wait, without end and without counting: the package is good
+    PermanentErrors of a package (`is_of_package`)   give up at once: the package would fail in the same way again
+    of a package's blob, hook or time; all else      count; retry with exponential backoff; give up when used up
+
+An error counts as one of the infrastructure unless it is known to be of a package: so an error class that is new, or
+that occurs in an unexpected place, never costs a package. The count of attempts is stored beside the content before
+the pause, so a restart does not reset it, and belongs to one offset: Sling keeps its counter when it gives up, so that
+the next failing package is dropped at its first failure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from mailboat.content.port import Attempt, GivenUp
+from mailboat.errors import (
+    BlobCorruptError,
+    BlobMissingError,
+    ImportTimeoutError,
+    MailboatError,
+    PermanentError,
+    ProcessorFailedError,
+    RetryableError,
+    StopError,
+)
+from mailboat.failpoints import Failpoint
+from mailboat.frozen import Frozen
+from mailboat.journal.port import ReadLimits, Record
+from mailboat.model.identifiers import AgentName, Offset, PackageId
+from mailboat.model.messages import Action, FailureCause, PackageMessage, PackageStatus, StatusMessage
+from mailboat.model.paths import ROOT, NodePath, first_paths, is_within
+from mailboat.model.positions import Position
+from mailboat.subscriber.admission import Admission, Exposure, StopAskedError
+from mailboat.subscriber.importer import Importer, Outcome
+from mailboat.subscriber.settings import RetryPolicy, SubscriberPorts, SubscriberSettings
+
+_TRANSIENT_OF_A_PACKAGE: Final = (BlobMissingError, BlobCorruptError, ImportTimeoutError, ProcessorFailedError)
+"""All that may pass and is of one package; any other RetryableError is of the journal, a store or this machine."""
+
+_DEFECTS: Final = (TypeError, AttributeError, NameError, AssertionError, ImportError, NotImplementedError)
+"""What no content of a package can cause in correct code."""
+
+_MOST_DOUBLINGS: Final = 32
+_UNKNOWN_PACKAGE: Final = PackageId("unknown")
+_ONE: Final = ReadLimits(max_records=1)
+_MANY: Final = ReadLimits(max_records=500)
+
+
+class ImportDefectError(StopError):
+    """Internal error while importing a package: a bug in Mailboat or a broken installation. Nothing was skipped.
+
+    The subscriber stopped before the package, because a fixed version can still import it. Run it with `--verbose` for
+    the traceback, report it, and start a fixed version; it continues at the same package.
+    """
+
+
+class PackageGoneError(PermanentError):
+    """Retention has removed the package to redrive from the journal. Publish the content again."""
+
+    is_of_package = True
+
+
+class PackageNotFollowedError(PermanentError):
+    """The package to redrive belongs to a publisher that this subscriber does not follow. It stays in the error queue.
+
+    Let the subscriber follow that publisher, and redrive the package again.
+    """
+
+    is_of_package = True
+
+
+class PackageSupersededError(PermanentError):
+    """A newer package changed the same paths, so a redrive would bring back old content.
+
+    If the target lacks content, publish these paths again. A newer package counts whichever publisher sent it.
+    """
+
+    is_of_package = True
+
+
+# ------------------------------------------------------------------------------------------------- the retry decision
+
+
+class TryAgain(Frozen):
+    """Try again after a pause; `is_counted` says whether the failure uses up the policy's attempts."""
+
+    pause_seconds: float
+    is_counted: bool
+
+
+class GiveUp(Frozen):
+    """Put the package into the error queue and go on."""
+
+
+class Stop(Frozen):
+    """End with the error, before the package."""
+
+
+Decision = TryAgain | GiveUp | Stop
+
+
+def decide_retry(
+    error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random, *, uncounted: int = 0
+) -> Decision:
+    """Decide what to do after a failure.
+
+    Args:
+        error: Why the attempt failed.
+        failures: Attempts that failed and count, this one included: 1 after the first. They alone decide on giving up.
+        policy: What is allowed.
+        jitter: Pauses are between a half and the whole of their length, so that many subscribers don't retry as one.
+        uncounted: Attempts before this one that do not count. They make the pause longer, and nothing else.
+    """
+    if isinstance(error, StopError) or _is_permanent_of_infrastructure(error):
+        return Stop()
+    pause = pause_seconds(error, failures + uncounted, policy, jitter)
+    if is_infrastructure(error) or isinstance(error, OSError):
+        return TryAgain(pause, is_counted=False)
+    is_finite = policy.max_retries is not None
+    if is_finite and (isinstance(error, PermanentError) or failures > (policy.max_retries or 0)):
+        return GiveUp()
+    return TryAgain(pause, is_counted=True)
+
+
+def is_infrastructure(error: Exception) -> bool:
+    """Whether the failure says nothing about the package: another one would have failed as well."""
+    is_transient = isinstance(error, RetryableError) and not isinstance(error, _TRANSIENT_OF_A_PACKAGE)
+    return is_transient or _is_permanent_of_infrastructure(error)
+
+
+def pause_seconds(error: Exception, failures: int, policy: RetryPolicy, jitter: random.Random) -> float:
+    """Return the pause after so many failures in a row: exponential, with jitter, never above the policy's longest."""
+    doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)
+    whole = min(policy.first_pause_seconds * 2.0**doublings, policy.longest_pause_seconds)
+    pause = whole * jitter.uniform(0.5, 1.0)
+    wished = error.retry_after_seconds if isinstance(error, RetryableError) else None
+    return pause if wished is None else max(pause, min(wished, policy.longest_pause_seconds))
+
+
+def _is_permanent_of_infrastructure(error: Exception) -> bool:
+    return isinstance(error, PermanentError) and not error.is_of_package
+
+
+# ---------------------------------------------------------------------------------------------------- the error queue
+
+
+class Failure(NamedTuple):
+    """A record that failed alone, why, and its message if it could be decoded."""
+
+    record: Record
+    error: Exception
+    message: PackageMessage | None
+
+
+class Verdict(NamedTuple):
+    """What was done about a failure.
+
+    Attributes:
+        is_given_up: The package is in the error queue, and the position is past it.
+        pause_seconds: Otherwise: try again after this time.
+        is_counted: The attempt was counted and stored.
+        failures: How often the package has failed.
+        cause: Why.
+        publisher: Whose package it is; None of one that can't be decoded.
+    """
+
+    is_given_up: bool
+    pause_seconds: float
+    is_counted: bool
+    failures: int
+    cause: FailureCause
+    publisher: AgentName | None = None
+
+
+class FailureHandler:
+    """Handles the failures of one subscriber, in its thread."""
+
+    def __init__(self, settings: SubscriberSettings, ports: SubscriberPorts, exposure: Exposure) -> None:
+        """Nothing is read yet."""
+        self._settings = settings
+        self._ports = ports
+        self._exposure = exposure
+        self._reach = ports.failpoints.reach
+        self._attempt: Attempt | None = None
+        self._uncounted = 0
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The failed attempt whose package comes next."""
+        return self._attempt
+
+    def blocking_record(self, records: Iterable[Record]) -> Record | None:
+        """Return the record that all others wait for: the one that failed, or the first."""
+        attempt = self._attempt
+        return next((one for one in records if attempt is None or one.offset == attempt.offset), None)
+
+    def load(self) -> None:
+        """Read what an earlier run has stored."""
+        self._attempt = self._ports.target.ledger.attempt()
+
+    def forget(self) -> None:
+        """Note that a commit went past the failed package."""
+        self._attempt = None
+        self._uncounted = 0
+
+    def failures_of(self, offset: Offset) -> int:
+        """How often the package at `offset` has failed so far."""
+        return self._attempt.count if self._attempt is not None and self._attempt.offset == offset else 0
+
+    def handle(self, failure: Failure, after: Position) -> Verdict:
+        """Decide and act; `after` is the position past the record.
+
+        Raises:
+            StopError: The named state in which the subscriber stops, also when the failure is its own.
+            RetryableError: The target can't even note the failure.
+        """
+        if isinstance(failure.error, _DEFECTS):
+            raise ImportDefectError(
+                f"importing the package at {failure.record.offset} ended in {failure.error!r:.300}, which is a defect",
+                offset=failure.record.offset,
+            ) from failure.error
+        counted = self.failures_of(failure.record.offset) + 1
+        cause = FailureCause.of_error(failure.error, failure.message)
+        publisher = None if failure.message is None else failure.message.pub_agent_name
+        decision = decide_retry(
+            failure.error, counted, self._settings.retry, self._ports.random, uncounted=self._uncounted
+        )
+        match decision:
+            case Stop():
+                raise failure.error
+            case GiveUp():
+                self._give_up(failure, cause, counted, after)
+                return Verdict(True, 0.0, True, counted, cause, publisher)
+            case TryAgain(pause, is_counted=True):
+                self._store(failure.record.offset, counted, cause, pause)
+                return Verdict(False, pause, True, counted, cause, publisher)
+            case TryAgain(pause):
+                self._uncounted += 1
+                return Verdict(False, pause, False, counted - 1, cause, publisher)
+
+    def _store(self, offset: Offset, count: int, cause: FailureCause, pause: float) -> None:
+        # stored before the pause, so that a process killed during it does not start to count from zero
+        attempt = Attempt(offset, count, cause, self._now_ms() + int(pause * 1000))
+        self._ports.target.ledger.store_attempt(attempt)
+        self._attempt = attempt
+        self._reach(Failpoint.SUBSCRIBER_ATTEMPT_STORED)
+
+    def _give_up(self, failure: Failure, cause: FailureCause, attempts: int, after: Position) -> None:
+        message = failure.message
+        # one transaction: entry of the error queue, confirmation, open builds and position, so that a crash never
+        # leaves a package that is passed and not reported, or reported twice
+        with self._ports.target.batch() as batch:
+            self._reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+            entry = self._entry(failure, cause, attempts)
+            batch.give_up(entry)
+            if entry.pub_agent_name is not None:
+                batch.add_status(
+                    StatusMessage(
+                        self._settings.sling_id,
+                        self._settings.name,
+                        entry.pub_agent_name,
+                        entry.offset,
+                        PackageStatus.REMOVED_FAILED,
+                        entry.package_id,
+                        cause,
+                        attempts,
+                        entry.given_up_ms,
+                    )
+                )
+            if message is not None:
+                self._exposure.begin()
+                self._exposure.note_done(failure.record, message)
+                self._exposure.settle(batch)
+            self._reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+            batch.commit(after)
+        self._reach(Failpoint.SUBSCRIBER_COMMITTED)
+        self.forget()
+
+    def _entry(self, failure: Failure, cause: FailureCause, attempts: int) -> GivenUp:
+        message, offset = failure.message, failure.record.offset
+        if message is None:
+            return GivenUp(offset, _UNKNOWN_PACKAGE, None, (), cause, attempts, self._now_ms(), 0)
+        shown = first_paths(message.paths)
+        more = len(message.paths) - len(shown)
+        publisher = message.pub_agent_name
+        return GivenUp(offset, message.package_id, publisher, shown, cause, attempts, self._now_ms(), more)
+
+    def _now_ms(self) -> int:
+        return int(self._ports.clock.now().timestamp() * 1000)
+
+
+# ----------------------------------------------------------------------------------------------------------- redrives
+
+
+class Redriven(NamedTuple):
+    """An entry of the error queue that was imported after all."""
+
+    offset: Offset
+    outcome: Outcome
+
+
+class StillGivenUp(NamedTuple):
+    """An entry that failed again, and stays."""
+
+    offset: Offset
+    cause: FailureCause
+
+
+class Redriver:
+    """Imports entries of the error queue that a person asked to redrive, between batches, in the subscriber's thread.
+
+    An old package that a newer one overlaps is refused: importing it now would replace new content with old. So is one
+    of a publisher that is not followed any more. The others are imported like any package, in a transaction of their
+    own that also removes the entry; the position stays.
+    """
+
+    def __init__(
+        self,
+        settings: SubscriberSettings,
+        ports: SubscriberPorts,
+        importer: Importer,
+        admission: Admission | None,
+    ) -> None:
+        """Nothing is read yet. The importer admits everything; `admission` is that of the packages in the queue."""
+        self._settings = settings
+        self._ports = ports
+        self._importer = importer
+        self._admission = admission
+
+    def redrive(self, position: Callable[[], Position]) -> Iterator[Redriven | StillGivenUp]:
+        """Try all requested entries; one that a stop interrupts is rolled back, and stays requested.
+
+        Raises: StopError, and RetryableError of an unusable target or journal; the entry stays requested.
+        """
+        if self._admission is not None:
+            self._admission.leave()
+        for entry in self._ports.target.ledger.redrives():
+            try:
+                yield Redriven(entry.offset, self._import(entry, position()))
+            except StopAskedError:
+                return
+            except StopError:
+                raise
+            except Exception as error:  # a failure of that package, stored with its entry
+                if is_infrastructure(error):
+                    raise
+                cause = FailureCause.of_error(error)
+                self._ports.target.ledger.refuse_redrive(entry.offset, cause)
+                yield StillGivenUp(entry.offset, cause)
+
+    def _import(self, entry: GivenUp, position: Position) -> Outcome:
+        record = self._record(entry)
+        message = self._importer.decode(record)
+        self._refuse_unfollowed(entry, message)
+        self._refuse_superseded(entry, message, position)
+        with self._ports.target.batch() as batch:
+            self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BATCH_BEGUN)
+            outcome = self._importer.import_records(batch, [record])
+            if outcome.error is not None:
+                raise outcome.error
+            # a subscriber that is not editable confirms no import, but the package was reported as failed before
+            if not outcome.statuses:
+                outcome.confirmed(self._importer.confirm(batch, record.offset, message))
+            batch.resolve(entry.offset)
+            if self._ports.processors.after is not None:
+                batch.expect_after([one.offset for one in outcome.processed])
+            self._ports.failpoints.reach(Failpoint.SUBSCRIBER_BEFORE_COMMIT)
+            outcome.count(batch.commit(position))
+        self._ports.failpoints.reach(Failpoint.SUBSCRIBER_COMMITTED)
+        return outcome
+
+    def _record(self, entry: GivenUp) -> Record:
+        bounds = self._ports.journal.bounds(self._settings.package_topic)
+        if bounds.earliest_offset <= entry.offset < bounds.next_offset:
+            reader = self._ports.journal.reader(self._settings.package_topic, entry.offset)
+            try:
+                found = reader.read(_ONE, 0.0).records
+            finally:
+                reader.close()
+            if found and found[0].offset == entry.offset:
+                return found[0]
+        raise PackageGoneError(f"the journal does not hold the package at {entry.offset} any more", offset=entry.offset)
+
+    def _refuse_unfollowed(self, entry: GivenUp, message: PackageMessage) -> None:
+        if not self._importer.is_wanted(message):
+            publisher = message.pub_agent_name or "a publisher without a name"
+            raise PackageNotFollowedError(
+                f"{self._settings.name} does not follow {publisher}, whose package this is", offset=entry.offset
+            )
+
+    def _refuse_superseded(self, entry: GivenUp, message: PackageMessage, position: Position) -> None:
+        failed = {one.offset for one in self._ports.target.ledger.given_up()}
+        for offset, newer in self._messages_between(entry.offset, position.next_offset):
+            has_content = newer.action is not Action.TEST and offset not in failed
+            if has_content and _overlap(message.paths, newer.paths):
+                raise PackageSupersededError(
+                    f"the package at {offset} is newer and has the same paths", offset=entry.offset, newer=offset
+                )
+
+    def _messages_between(self, last_done: Offset, end: Offset) -> Iterator[tuple[Offset, PackageMessage]]:
+        start = Offset(last_done + 1)
+        if start >= end:
+            return
+        reader = self._ports.journal.reader(self._settings.package_topic, start)
+        try:
+            while reader.next_offset < end:
+                records = reader.read(_MANY, 0.0).records
+                for record in records:
+                    if record.offset >= end:
+                        return
+                    try:
+                        yield record.offset, self._importer.decode(record)
+                    except MailboatError:
+                        continue  # it never changed any content
+                if not records:
+                    return
+        finally:
+            reader.close()
+
+
+def _overlap(some: tuple[NodePath, ...], others: tuple[NodePath, ...]) -> bool:
+    """Whether they may concern the same content; a foreign message that names no paths may concern any."""
+    return any(is_within(one, other) or is_within(other, one) for one in some or (ROOT,) for other in others or (ROOT,))
