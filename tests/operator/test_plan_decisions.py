@@ -319,8 +319,10 @@ def test_a_journal_whose_brokers_became_another_cluster_changes_nothing() -> Non
     assert plan.status["clusterId"] == "one"
 
 
-def test_another_cluster_is_used_once_an_annotation_names_its_id() -> None:
-    plan = plan_journal(journal_after("one", {ACCEPTED_CLUSTER: "two"}), BrokersFound("two", 3), {}, (), NOW)
+def test_another_cluster_is_used_once_the_annotation_of_the_message_names_its_id() -> None:
+    replaced = plan_journal(journal_after("one"), BrokersFound("two", 3), {}, (), NOW)
+    name, _, cluster = ready_of(replaced)[1].rpartition("annotate this object with ")[2].partition("=")
+    plan = plan_journal(journal_after("one", {name: cluster}), BrokersFound("two", 3), {}, (), NOW)
     assert len(plan.actions) == len(TopicRole)
     assert plan.status is not None
     assert plan.status["clusterId"] == "two"

@@ -351,6 +351,33 @@ def test_a_journal_takes_its_topics_along_where_that_was_asked_for(bench: Bench)
     eventually(lambda: not any(bench.has_topic(name) for name in (other, *(f"{bench.prefix}{one}" for one in ROLES))))
 
 
+def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message_advises(bench: Bench) -> None:
+    servers, names = bench.servers, [f"main-{role}" for role in ROLES]
+    bench.patch("Journal", "main", {"topics": {"prefix": bench.prefix, "reclaimPolicy": "Delete"}})
+    bench.reconcile("Journal", "main")
+    for name in names:
+        bench.reconcile("Topic", name)
+    bench.answer_seconds = 0.2
+    bench.patch("Journal", "main", {"kafka": {"bootstrapServers": ["127.0.0.1:1"]}})
+    bench.delete("Journal", "main")
+    bench.reconcile("Journal", "main")
+    bench.reconcile("Topic", names[0])
+    assert bench.ready("Topic", names[0]) == ("False", "BrokersUnreachable")
+
+    message = bench.status("Journal", "main")["conditions"][0]["message"]
+    path, _, policy = message.partition("to keep the topics, set ")[2].partition(" to ")
+    section, key = path.split(".")
+    bench.patch("Journal", "main", {section: {"prefix": bench.prefix, key: policy}})
+    bench.patch("Journal", "main", {"kafka": {"bootstrapServers": [servers]}})  # they answer again
+    bench.answer_seconds = 8.0
+    for name in names:
+        bench.reconcile("Topic", name)
+        assert bench.is_gone("Topic", name)
+    bench.reconcile("Journal", "main")
+    assert bench.is_gone("Journal", "main")
+    assert all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES)
+
+
 def test_a_deleted_topic_or_journal_leaves_what_the_brokers_hold(bench: Bench) -> None:
     name = f"{bench.prefix}orders"
     bench.make("Topic", "orders", {"journalRef": {"name": "main"}, "topicName": name})
