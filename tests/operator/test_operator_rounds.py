@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from mailboat_operator.claims import TopicClaims
 from mailboat_operator.handlers import Watched
 from mailboat_operator.metrics import OperatorMetrics
@@ -73,11 +74,13 @@ def test_an_object_that_is_deleted_after_the_list_is_not_a_silent_watch() -> Non
     assert illness_after(delete) is None
 
 
-def test_an_object_that_no_watch_reports_is_a_silent_watch() -> None:
+def test_an_object_that_no_watch_reports_is_a_silent_watch(caplog: pytest.LogCaptureFixture) -> None:
     async def nothing(cluster: Cluster, watched: Watched) -> None:
         pass
 
     assert "Publisher shop/c20" in str(illness_after(nothing))
+    reason = "/healthz answers 503 from now on: no watch reported 1 objects, such as Publisher shop/c20"
+    assert [one.getMessage() for one in caplog.records] == [reason], "the log says why the process is restarted"
 
 
 def test_an_object_that_the_watch_reports_late_is_not_a_silent_watch() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -376,6 +377,16 @@ def test_a_journal_that_waits_for_silent_brokers_keeps_its_topics_as_its_message
     bench.reconcile("Journal", "main")
     assert bench.is_gone("Journal", "main")
     assert all(bench.has_topic(f"{bench.prefix}{role}") for role in ROLES)
+
+
+def test_an_event_that_a_going_namespace_refuses_is_no_warning(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bench.make_topic("orders", reclaimPolicy="Delete")
+    bench.server.http.delete(f"/api/v1/namespaces/{bench.namespace}").raise_for_status()
+    eventually(lambda: "deletionTimestamp" in bench.server.http.get(bench.url("Topic", "orders")).json()["metadata"])
+    bench.reconcile("Topic", "orders")
+    assert [one.levelname for one in caplog.records if one.getMessage().startswith("no Event: ")] == ["INFO"]
+    assert bench.is_gone("Topic", "orders")
 
 
 def test_a_deleted_topic_or_journal_leaves_what_the_brokers_hold(bench: Bench) -> None:
