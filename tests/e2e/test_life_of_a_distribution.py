@@ -146,6 +146,7 @@ def quickstart(kafka: str, s3: str) -> str:
     journal["spec"]["blobs"]["s3"] |= {"endpointUrl": s3, "prefix": "quickstart/"}
     _, pool = yaml.safe_load_all((EXAMPLES / "web-server.yaml").read_text())
     pool["spec"]["resources"] = {"requests": {"cpu": "20m"}}  # of which an autoscaler takes its percents
+    pool["spec"]["drain"] = "1s"  # thirty members go one after the other; the default would be two minutes more
     [web] = pool["spec"]["template"]["spec"]["containers"]
     web["image"] = "mailboat:latest"  # the one image that is there serves files, too
     del web["securityContext"], web["volumeMounts"], pool["spec"]["template"]["spec"]["volumes"]  # of its own server
@@ -357,7 +358,7 @@ def test_without_an_operator_content_flows(story: Story, operator: NamespaceClie
     story.mailboat("publish", "/alone.html", "--wait", "60")
     story.assert_content("edge-0", "edge-1")
     story.change_pool(replicas=3)
-    story.publish_page("waiting")
+    story.distribute("waiting", "/alone.html")
 
 
 def test_a_killed_broker_holds_content_up_and_loses_none(story: Story, broker: Any) -> None:
