@@ -322,7 +322,7 @@ def test_a_blob_that_was_young_when_the_log_was_read_stays(boat: Any, monkeypatc
     with Workspace(Home(boat.home), clock) as workspace:
         workspace.blobs.put(io.BytesIO(b"young, too"))
 
-        def read_slowly(_: Workspace) -> References:
+        def read_slowly(*_: object) -> References:
             workspace.blobs.put(io.BytesIO(LARGE))
             clock.passed = OLD
             return References()

@@ -16,7 +16,7 @@ from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
 from mailboat.content.locations import open_source
 from mailboat.maintenance.blob_sweep import sweep
-from mailboat.operations.stored_snapshots import store_snapshot
+from mailboat.operations.stored_snapshots import restore_stored, store_snapshot
 from mailboat.testing.clocks import ManualClock
 from support.engines import digest_of
 from support.s3_server import ADMIN, S3Server
@@ -92,6 +92,29 @@ def test_a_sweep_keeps_what_a_name_stands_for_and_removes_what_it_stood_for(home
         assert (report.snapshots, report.removed) == (1, 1)
         assert workspace.blobs.stat(first.digest) is None
         assert workspace.blobs.stat(second.digest) is not None
+
+
+def test_storing_and_restoring_tell_their_phases_and_bytes(home: Path, tmp_path: Path) -> None:
+    told: dict[str, list[int | None]] = {}
+
+    class Recorder:
+        def begin(self, phase: str, total_bytes: int | None = None) -> None:
+            told[phase] = [total_bytes, 0]
+
+        def advance(self, count: int) -> None:
+            total, done = list(told.values())[-1]
+            told[list(told)[-1]] = [total, (done or 0) + count]
+
+    recorder = Recorder()
+    recorder.begin("copying")
+    with Workspace(Home(home)) as workspace:
+        stored = store_snapshot(f"files:{tmp_path / 'first'}", "edge", workspace, phases=recorder).stored
+        restore_stored("edge", f"files:{tmp_path / 'again'}", workspace, phases=recorder)
+    assert list(told) == ["copying", "storing", "fetching", "restoring"]
+    whole = [stored.length_bytes, stored.length_bytes]
+    assert (told["storing"], told["fetching"]) == (whole, whole)
+    assert told["copying"][1]
+    assert told["restoring"][1]
 
 
 def test_a_name_that_nobody_understands_keeps_a_sweep_from_removing_anything(home: Path, boat: Any) -> None:

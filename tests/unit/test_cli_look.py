@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 import typer
+from mailboat.cli.blobs import SweepLine, sweep_text
 from mailboat.cli.colours import error_style, state_style
+from mailboat.cli.distributions import waited_or_seen
 from mailboat.cli.questions import ask
 from mailboat.cli.rendering import ABSENT, Column, Table, blocks_text
+from mailboat.maintenance.blob_sweep import SweepStep
+from mailboat.model.requests import parse_request
+from mailboat.testing.clocks import ManualClock
+from support.fake_control import FakeControl, FakeSubscriber
 
 
 class Terminal(io.StringIO):
@@ -114,3 +120,26 @@ def test_ctrl_c_at_a_question_ends_its_line(
     with pytest.raises(KeyboardInterrupt):
         ask("Drop it?", "nothing was dropped", is_sure=False)
     assert capsys.readouterr().err == "Drop it? [y/N]: \n"
+
+
+def test_a_sweep_shows_messages_bytes_and_the_time_left(terminal: Terminal) -> None:
+    step = SweepStep("reading the log", 250, 1_000, 2_000_000)
+    assert sweep_text(step, 5.0) == "reading the log  250 of 1,000  2.0 MB  ETA 15 s"
+    assert sweep_text(SweepStep("checking blobs", 12, None, 10), 5.0) == "checking blobs  12  10 B"
+    clock = ManualClock()
+    line = SweepLine(terminal, clock)
+    line.show(step)
+    line.show(step)
+    clock.advance(1.0)
+    line.show(step)
+    line.close()
+    assert terminal.getvalue().count("reading the log") == 2
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_package_that_is_waited_for_shows_a_live_count(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", terminal)
+    client = FakeControl(FakeSubscriber("edge-1"))
+    published = client.distribute("author", parse_request("ADD", ("/a",), ()))
+    waited_or_seen(client, "author", published.package_id, 0.01)
+    assert re.search(r"imported by \d/1 subscribers; waited \d+ ms of 10 ms", terminal.getvalue())

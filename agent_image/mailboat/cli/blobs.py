@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
@@ -11,12 +13,15 @@ from mailboat.cli.declaring import command
 from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import Block, Column, Report, Table, bytes_text, count_text, seconds_text, time_text
 from mailboat.cli.session import Session
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from mailboat.blobs.port import BlobInfo
     from mailboat.blobs.sweeping import Fate
-    from mailboat.maintenance.blob_sweep import SweepReport, TargetSweep
+    from mailboat.maintenance.blob_sweep import SweepReport, SweepStep, TargetSweep
 
+_REFRESH_SECONDS: Final = 0.1
 YesOption = Annotated[bool, typer.Option("--yes", help="Remove the blobs. Default: only list them.")]
 
 
@@ -38,8 +43,8 @@ def list_blobs(
     from mailboat.blobs.sweeping import Fate
     from mailboat.maintenance.blob_sweep import blobs_with_fates
 
-    with session.workspace() as workspace:
-        found = blobs_with_fates(workspace)
+    with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
+        found = blobs_with_fates(workspace, line.show if line.can_show else None)
         wanted = (pair for pair in found if not removable or pair[1] is Fate.REMOVABLE)
         rows = [_blob(info, fate) for info, fate in islice(wanted, limit)]
     columns = (Column("DIGEST"), Column("SIZE", is_number=True), Column("STORED"), Column("FATE"))
@@ -84,10 +89,10 @@ def sweep(
     from mailboat.maintenance.blob_sweep import sweep as sweep_store
     from mailboat.maintenance.blob_sweep import sweep_targets
 
-    with session.workspace() as workspace:
+    with session.workspace() as workspace, closing(SweepLine(sys.stderr, SystemClock())) as line:
         if forget_journal is not None:
             workspace.blobs.forget_user(forget_journal)
-        report = sweep_store(workspace, is_dry_run=not yes)
+        report = sweep_store(workspace, is_dry_run=not yes, watch=line.show if line.can_show else None)
         targets = sweep_targets(workspace, is_dry_run=not yes)
         store, grace_seconds = workspace.blobs.description, workspace.home.config.blobs.grace_seconds
     document = {
@@ -111,6 +116,44 @@ def sweep(
     )
     if not yes and (report.figures[_removable()].count or any(one.removed for one in targets)):
         session.note("nothing was removed; to do so: mailboat blobs sweep --yes")
+
+
+class SweepLine:
+    """How far a sweep is, in one line of a terminal: what is done, how many bytes, and the time left where known."""
+
+    def __init__(self, into: TextIO, clock: Clock) -> None:
+        """Show nothing yet."""
+        self._line = TerminalLine(into)
+        self._clock = clock
+        self._phase = ""
+        self._began = self._shown = float("-inf")
+
+    @property
+    def can_show(self) -> bool:
+        """Whether there is a terminal."""
+        return self._line.can_show()
+
+    def show(self, step: SweepStep) -> None:
+        """Show the step, at most ten times a second."""
+        now = self._clock.monotonic()
+        if step.phase != self._phase:
+            self._phase, self._began = step.phase, now
+        elif now - self._shown < _REFRESH_SECONDS:
+            return
+        self._shown = now
+        self._line.show(sweep_text(step, now - self._began))
+
+    def close(self) -> None:
+        """Remove the line."""
+        self._line.clear()
+
+
+def sweep_text(step: SweepStep, seconds: float) -> str:
+    """How far a phase is that began so many seconds ago."""
+    total = "" if step.total is None else f" of {step.total:,}"
+    left = None if step.total is None or seconds <= 0 else seconds / step.done * (step.total - step.done)
+    eta = "" if left is None else f"  ETA {seconds_text(max(0.0, left))}"
+    return f"{step.phase}  {step.done:,}{total}  {bytes_text(step.total_bytes)}{eta}"
 
 
 def _removable() -> Fate:

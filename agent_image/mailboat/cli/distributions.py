@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
@@ -16,7 +17,8 @@ from mailboat.cli.help_page import command_group
 from mailboat.cli.rendering import ABSENT, Block, Column, Report, Table, bytes_text, seconds_text, time_text
 from mailboat.cli.session import Session
 from mailboat.cli.status_board import error_text
-from mailboat.clock import Clock, Deadline
+from mailboat.cli.terminal_line import TerminalLine
+from mailboat.clock import Clock, Deadline, SystemClock
 
 if TYPE_CHECKING:
     from mailboat.api.control import Control
@@ -83,10 +85,27 @@ def get(
     """Show the outcome of a request at each subscriber: imported, pending, skipped, dropped, given up."""
     name = session.default_publisher(publisher)
     with session.control() as control:
-        found = control.distribution(name, package, wait or 0.0)
+        found = waited_or_seen(control, name, package, wait or 0.0)
     session.show(Report(asdict(found), [found.package_id], lambda: list(_lines(found))))
     if wait is not None:
         end_by([found])
+
+
+def waited_or_seen(control: Control, publisher: str, package: str, seconds: float) -> DistributionView:
+    """The outcome within the time, with a live count on a terminal."""
+    line, clock = TerminalLine(sys.stderr), SystemClock()
+    if not seconds or not line.can_show():
+        return control.distribution(publisher, package, seconds)
+    started = clock.monotonic()
+
+    def look(view: DistributionView) -> None:
+        line.show(waiting_text(view, clock.monotonic() - started, seconds))
+
+    try:
+        (found,) = waited_for(control, publisher, [package], clock, seconds, look)
+    finally:
+        line.clear()
+    return found
 
 
 @remote_command
@@ -160,9 +179,10 @@ def waited_for(
     return found[::-1]
 
 
-def standing_text(one: DistributionView) -> str:
-    """How far a package is, in a few words."""
-    return f"imported by {len(one.imported)}/{_audience(one)} subscribers"
+def waiting_text(one: DistributionView, waited_seconds: float, seconds: float) -> str:
+    """How far a package is that is waited for."""
+    waited = f"waited {seconds_text(waited_seconds)} of {seconds_text(seconds)}"
+    return f"imported by {len(one.imported)}/{_audience(one)} subscribers; {waited}"
 
 
 def merged(views: Sequence[DistributionView]) -> DistributionView:

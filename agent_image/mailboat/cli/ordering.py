@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, standing_text, waited_for
+from mailboat.cli.distributions import Followed, end_by, followed, followed_lines, waited_for, waiting_text
 from mailboat.cli.published import Published, published_elsewhere, published_report
-from mailboat.cli.rendering import Output, Report, count_text, seconds_text
+from mailboat.cli.rendering import Output, Report, count_text
 from mailboat.cli.session import Session
 from mailboat.cli.terminal_line import TerminalLine
 from mailboat.clock import Clock, SystemClock
@@ -92,8 +92,7 @@ def await_subscribers(session: Session, control: Control, awaited: Awaited) -> F
     line = TerminalLine(sys.stderr)
 
     def look(view: DistributionView) -> None:
-        waited = awaited.clock.monotonic() - awaited.started
-        line.show(f"{standing_text(view)}; waited {seconds_text(waited)} of {seconds_text(awaited.seconds)}")
+        line.show(waiting_text(view, awaited.clock.monotonic() - awaited.started, awaited.seconds))
 
     try:
         ids = [one.package_id for one in awaited.packages]

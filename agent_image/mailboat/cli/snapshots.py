@@ -166,8 +166,10 @@ def _store(session: Session, what: tuple[str, str], config: Path | None, *, is_f
     from mailboat.operations.stored_snapshots import store_snapshot
 
     target, place = what
-    with _workspace(session, config) as workspace:
-        kept = store_snapshot(target, place.removeprefix(_STORED), workspace, is_forced=is_forced)
+    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
+        transfer.begin("copying", _size_of(target) if transfer.is_shown else None)
+        phases = transfer if transfer.is_shown else None
+        kept = store_snapshot(target, place.removeprefix(_STORED), workspace, is_forced=is_forced, phases=phases)
     row = _row(place.removeprefix(_STORED), kept.stored) | {"is_new": kept.is_new}
     line = (
         f"{target} at {kept.stored.next_offset} is {place}"
@@ -182,8 +184,8 @@ def _seed(session: Session, what: tuple[str, str], config: Path | None) -> None:
     from mailboat.operations.stored_snapshots import seed
 
     place, into = what
-    with _workspace(session, config) as workspace:
-        seeded = seed(place.removeprefix(_STORED), into, workspace)
+    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
+        seeded = seed(place.removeprefix(_STORED), into, workspace, transfer if transfer.is_shown else None)
     if seeded.taken is None:
         document = {"snapshot": place, "target": into, "is_restored": False, "reason": seeded.reason}
         session.show(Report(document, [], lambda: [f"{into} is left as it is: {seeded.reason}"]))
@@ -195,8 +197,10 @@ def _restore_stored(session: Session, what: tuple[str, str], config: Path | None
     from mailboat.operations.stored_snapshots import restore_stored
 
     place, into = what
-    with _workspace(session, config) as workspace:
-        taken = restore_stored(place.removeprefix(_STORED), into, workspace, is_checked=is_checked)
+    with _workspace(session, config) as workspace, Transfer(sys.stderr) as transfer:
+        phases = transfer if transfer.is_shown else None
+        name = place.removeprefix(_STORED)
+        taken = restore_stored(name, into, workspace, is_checked=is_checked, phases=phases)
     _show_restored(session, taken, place, into)
 
 

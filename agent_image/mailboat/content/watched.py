@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from mailboat.content.binaries import content_bytes_of, with_binaries
 from mailboat.content.port import DescribedSource, NamedSource, Source
@@ -14,6 +14,16 @@ from mailboat.model.paths import NodePath
 
 Watch = Callable[[int], None]
 """Called with a number of bytes that went by."""
+
+
+class Phases(Protocol):
+    """Progress of long work in phases."""
+
+    def begin(self, phase: str, total_bytes: int | None = None) -> None:
+        """A phase begins; without a total, the time left cannot be known."""
+
+    def advance(self, count: int) -> None:
+        """So many more bytes of the phase are done."""
 
 
 class WatchedSource:

@@ -8,7 +8,7 @@ makes it young. Called by `mailboat blobs`, and now and then by the maintainer o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -107,8 +107,33 @@ class TargetSweep:
     problem: str | None = None
 
 
-def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
+@dataclass(frozen=True, slots=True)
+class SweepStep:
+    """How far a sweep is.
+
+    Attributes:
+        phase: What it does: `reading the log`, then `checking blobs`.
+        done: Messages that were read, or blobs that were checked.
+        total: Offsets in the log; None where it is not known, as of blobs.
+        total_bytes: Of the messages, or of the blobs.
+    """
+
+    phase: str
+    done: int
+    total: int | None
+    total_bytes: int
+
+
+SweepWatch = Callable[[SweepStep], None]
+
+
+def sweep(workspace: Workspace, *, is_dry_run: bool = False, watch: SweepWatch | None = None) -> SweepReport:
     """Remove what nobody needs; a dry run only counts.
+
+    Args:
+        workspace: Whose store and log.
+        is_dry_run: Remove nothing.
+        watch: Told how far it is.
 
     Raises:
         SweepBusyError: Another process sweeps the same store.
@@ -119,9 +144,10 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
         _check_is_alone(workspace)
     stored_before = _stored_before(workspace)  # before the log is read: what comes in meanwhile is young
     is_idle = not is_dry_run and next(workspace.blobs.list(), None) is None
-    references = References() if is_idle else read_references(workspace)  # a log of pieces is long, and names nothing
+    # A log of pieces is long, and names nothing.
+    references = References() if is_idle else read_references(workspace, watch)
     figures = new_figures()
-    plan = plan_sweep(workspace.blobs.list(), references.digests, stored_before, figures)
+    plan = plan_sweep(_watched(workspace.blobs.list(), watch), references.digests, stored_before, figures)
     is_harmless = is_dry_run or references.unreadable is not None
     removed = abandoned = 0
     while batch := list(islice(plan, _AT_ONCE)):
@@ -142,10 +168,10 @@ def sweep(workspace: Workspace, *, is_dry_run: bool = False) -> SweepReport:
     return report
 
 
-def blobs_with_fates(workspace: Workspace) -> Iterator[tuple[BlobInfo, Fate]]:
+def blobs_with_fates(workspace: Workspace, watch: SweepWatch | None = None) -> Iterator[tuple[BlobInfo, Fate]]:
     """All blobs, each with what a sweep would do with it, as a stream."""
-    stored_before, references = _stored_before(workspace), read_references(workspace)
-    for info in workspace.blobs.list():
+    stored_before, references = _stored_before(workspace), read_references(workspace, watch)
+    for info in _watched(workspace.blobs.list(), watch):
         fate = fate_of(info, references.digests, stored_before)
         yield info, Fate.REFERENCED if references.unreadable and fate is Fate.REMOVABLE else fate
 
@@ -171,7 +197,7 @@ def sweep_target(name: AgentName, target: str, *, is_dry_run: bool = False) -> T
         return TargetSweep(name, target, 0, error.name)
 
 
-def read_references(workspace: Workspace) -> References:
+def read_references(workspace: Workspace, watch: SweepWatch | None = None) -> References:
     """Read what the package topic holds at this moment, and what snapshots are named.
 
     Raises: JournalUnavailableError, SnapshotCorruptError, what the store raises.
@@ -182,14 +208,28 @@ def read_references(workspace: Workspace) -> References:
     for _, snapshot in stored_snapshots(workspace.blobs):
         found.digests.add(snapshot.digest)
         found.snapshots += 1
+    bounds, total_bytes = workspace.journal.bounds(workspace.package_topic), 0
     for record in _retained(workspace):
         found.messages += 1
+        if watch is not None:
+            total_bytes += len(record.value)
+            offsets = bounds.next_offset - bounds.earliest_offset
+            watch(SweepStep("reading the log", found.messages, offsets, total_bytes))
         try:
             for digest in _digests_of(record):
                 found.digests.add(digest)
         except MailboatError as error:
             found.unreadable = found.unreadable or Unreadable(record.offset, str(error))
     return found
+
+
+def _watched(blobs: Iterator[BlobInfo], watch: SweepWatch | None) -> Iterator[BlobInfo]:
+    total_bytes = 0
+    for count, info in enumerate(blobs, 1):
+        if watch is not None:
+            total_bytes += info.length_bytes
+            watch(SweepStep("checking blobs", count, None, total_bytes))
+        yield info
 
 
 def _check_is_alone(workspace: Workspace) -> None:

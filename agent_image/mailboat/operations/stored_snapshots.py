@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from mailboat.composition.workspace import Workspace
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.locations import opened_ledger, parse_target
 from mailboat.content.snapshots import SnapshotCorruptError, SnapshotHead, checked_ms, checked_number, checked_text
+from mailboat.content.watched import Phases, Watch
 from mailboat.errors import JournalReplacedError, JournalShorterError, JournalTrimmedError, UsageError
 from mailboat.folder_handle import PRIVATE_FOLDER, make_path
 from mailboat.model.identifiers import Offset, parse_agent_name
@@ -109,7 +111,9 @@ class Seeded:
     reason: str = ""
 
 
-def store_snapshot(target: str, name: str, workspace: Workspace, *, is_forced: bool = False) -> Kept:
+def store_snapshot(
+    target: str, name: str, workspace: Workspace, *, is_forced: bool = False, phases: Phases | None = None
+) -> Kept:
     """Take a snapshot of a target and let the name stand for it.
 
     Args:
@@ -117,6 +121,7 @@ def store_snapshot(target: str, name: str, workspace: Workspace, *, is_forced: b
         name: What it is to be found by.
         workspace: Whose blob store.
         is_forced: Store it also where the name stands as far, or further, or for another log.
+        phases: Told of the progress; its phase of copying has begun.
 
     Raises:
         UsageError: The name stands for another log's.
@@ -135,13 +140,15 @@ def store_snapshot(target: str, name: str, workspace: Workspace, *, is_forced: b
             return Kept(before, is_new=False)
     with _room(workspace) as folder:
         file = folder / "snapshot"
-        taken = take_snapshot(target, file, workspace.clock)
-        stored = _put(workspace.blobs, file, taken.head)
+        taken = take_snapshot(target, file, workspace.clock, None if phases is None else phases.advance)
+        stored = _put(workspace.blobs, file, taken.head, phases)
     workspace.blobs.documents.write(name, json.dumps(asdict(stored)).encode())
     return Kept(stored, is_new=True)
 
 
-def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: bool = True) -> Taken:
+def restore_stored(
+    name: str, target: str, workspace: Workspace, *, is_checked: bool = True, phases: Phases | None = None
+) -> Taken:
     """Make a new target of the snapshot that a name stands for.
 
     Args:
@@ -150,6 +157,7 @@ def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: 
         workspace: Whose blob store and, where `is_checked`, whose log the position must fit. Its configuration says
             to which roots the target's subscriber is limited.
         is_checked: Whether it must.
+        phases: Told of the progress.
 
     Raises:
         SnapshotMissingError: There is none of that name.
@@ -160,12 +168,15 @@ def restore_stored(name: str, target: str, workspace: Workspace, *, is_checked: 
         check_position(_head(stored), workspace)  # before all of it is fetched
     with _room(workspace) as folder:
         file = folder / "snapshot"
-        _fetch(workspace.blobs, stored, file)
+        _fetch(workspace.blobs, stored, file, phases)
         roots = roots_of_target(workspace.home, target)
-        return restore_snapshot(file, target, workspace if is_checked else None, roots=roots)
+        if phases is not None:
+            phases.begin("restoring", stored.length_bytes)
+        watch = None if phases is None else phases.advance
+        return restore_snapshot(file, target, workspace if is_checked else None, watch, roots)
 
 
-def seed(name: str, target: str, workspace: Workspace) -> Seeded:
+def seed(name: str, target: str, workspace: Workspace, phases: Phases | None = None) -> Seeded:
     """Begin a target with the snapshot of that name, where that helps; for whoever starts before a subscriber.
 
     A target that has a position, a name that stands for nothing and a snapshot that does not fit the log are no
@@ -176,7 +187,7 @@ def seed(name: str, target: str, workspace: Workspace) -> Seeded:
     if parse_target(target).database.is_file() and _has_begun(target):
         return Seeded(None, f"{target} has content and a position of its own")
     try:
-        return Seeded(restore_stored(name, target, workspace))
+        return Seeded(restore_stored(name, target, workspace, phases=phases))
     except SnapshotMissingError as error:
         return Seeded(None, error.message)
     except _UNFIT as error:
@@ -199,11 +210,27 @@ def stored_snapshot(blobs: BlobStore, name: str) -> StoredSnapshot:
     return found
 
 
-def _put(blobs: BlobStore, file: Path, head: SnapshotHead) -> StoredSnapshot:
+class _WatchedFile(io.BufferedReader):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: Path, watch: Watch) -> None:
+        """Open it."""
+        super().__init__(io.FileIO(file))
+        self._watch = watch
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self._watch(len(data))
+        return data
+
+
+def _put(blobs: BlobStore, file: Path, head: SnapshotHead, phases: Phases | None) -> StoredSnapshot:
     position = head.position
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").digest()
-        stream.seek(0)
+    if phases is not None:
+        phases.begin("storing", file.stat().st_size)
+    with file.open("rb") if phases is None else _WatchedFile(file, phases.advance) as stream:
         info = blobs.put(stream, digest)
     return StoredSnapshot(
         digest.hex(),
@@ -217,7 +244,9 @@ def _put(blobs: BlobStore, file: Path, head: SnapshotHead) -> StoredSnapshot:
     )
 
 
-def _fetch(blobs: BlobStore, stored: StoredSnapshot, file: Path) -> None:
+def _fetch(blobs: BlobStore, stored: StoredSnapshot, file: Path, phases: Phases | None) -> None:
+    if phases is not None:
+        phases.begin("fetching", stored.length_bytes)
     with (
         TranslatedFailures(str(file)),
         blobs.open(stored.digest, stored.length_bytes) as stream,
@@ -225,6 +254,8 @@ def _fetch(blobs: BlobStore, stored: StoredSnapshot, file: Path) -> None:
     ):
         while data := stream.read(_COPY_BYTES):
             into.write(data)
+            if phases is not None:
+                phases.advance(len(data))
 
 
 def _read(blobs: BlobStore, name: str) -> StoredSnapshot | None:
