@@ -169,6 +169,7 @@ def test_what_was_given_up_is_listed_explained_and_driven_again(run: Any, agent:
     assert lines[1].split()[:5] == ["edge-2", "1", "given", "up", "11"]
     assert lines[1].endswith("/news/1 /more   HookFailed: exit code 1")
     _, shown = run("errors", "show", "edge-2", 1)
+    assert shown[2].startswith("status    given up ")
     assert shown[-2:] == ["            the end", "next      mailboat errors redrive edge-2 1"]
     assert run("errors", "show", "edge-2", 0)[0] == 2
     assert run("errors", "redrive", "edge-2", "--all") == (0, ["edge-2: redriven, offset 1"])

@@ -89,8 +89,7 @@ def _lines(one: GivenUpView, trace: str) -> Iterator[str]:
     hidden = one.path_count - len(one.paths)
     more = f" … {hidden:,} more" if hidden > 0 else ""
     yield f"paths     {' '.join(one.paths) or ABSENT}{more}"
-    when = _KINDS.get(one.kind) or time_text(one.given_up_ms) or ABSENT
-    yield f"given up  {when}" + (f" after {count_text(one.attempts, 'attempt')}" if one.attempts else "")
+    yield f"status    {_status_text(one)}" + (f" after {count_text(one.attempts, 'attempt')}" if one.attempts else "")
     if one.error is not None:
         yield f"error     {_error_text(one.error)}"
         yield from ([f"path      {one.error.path}"] if one.error.path else [])
@@ -155,11 +154,15 @@ def row_of(one: GivenUpView) -> list[str]:
     return [
         one.subscriber,
         str(one.offset),
-        _KINDS.get(one.kind) or f"given up {time_text(one.given_up_ms) or ''}".rstrip(),
+        _status_text(one),
         str(one.attempts or ABSENT),  # of a subscriber of Sling it is not known
         _paths_text(one),
         ABSENT if one.error is None else _error_text(one.error),
     ]
+
+
+def _status_text(one: GivenUpView) -> str:
+    return _KINDS.get(one.kind) or f"given up {time_text(one.given_up_ms) or ''}".rstrip()
 
 
 def _error_text(error: CauseView) -> str:

@@ -108,7 +108,9 @@ def _warn_of_unknown(session: Session, process: SubscriberProcess) -> None:
     if unknown:
         named = ", ".join(sorted(known)) or "none"
         session.note(f"warning: no package of {', '.join(unknown)} was found; publishers that were found: {named}")
-        session.note("  packages of publishers that are not followed are skipped, and are missing if they are later")
+        session.note(
+            "  packages of publishers that are not followed are skipped, and stay missing if those are followed later"
+        )
 
 
 def _tell_passed_over(session: Session, passed_over: Sequence[str]) -> None:
