@@ -6,6 +6,7 @@ Run through `make generate`. The generated modules are committed, so that users 
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "proto" / "mailboat" / "v1"
 GENERATED = ROOT / "agent_image" / "mailboat" / "wire" / "_generated"
 
+# protoc's check refuses every runtime older than the compiler and those two major versions newer. What it writes for
+# these files works from the floor in pyproject.toml on (editions came with 5.27), which the slice `lowest` tests, so
+# that environments with another library's protobuf 5 or 6 can install this one: docs/decisions/0020-wheel.md
+_VERSION_CHECK = re.compile(
+    r"^from google\.protobuf import runtime_version as _runtime_version\n"
+    r"|^_runtime_version\.ValidateProtobufRuntimeVersion\([^)]*\)\n",
+    re.MULTILINE,
+)
+
 
 def generate(into: Path) -> None:
     """Compile all .proto files, with their type stubs, into one flat folder. Raises: SystemExit."""
@@ -23,6 +33,11 @@ def generate(into: Path) -> None:
     arguments = ["protoc", f"-I{PROTOS}", f"--python_out={into}", f"--mypy_out=quiet:{into}", *sources]
     if protoc.main(arguments) != 0:
         raise SystemExit("protoc failed")
+    for module in into.glob("*_pb2.py"):
+        text, count = _VERSION_CHECK.subn("", module.read_text())
+        if count != 2:
+            raise SystemExit(f"protoc wrote {module.name} without the known version check: adapt _VERSION_CHECK")
+        module.write_text(text)
 
 
 def differences(fresh: Path) -> list[str]:

@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[bytes, type[MailboatError], str]] = {
     "a path that is not UTF-8": (
         package(header(), data(2, data(1, b"/c/\xff") + data(2, FOLDER))),
         PackageCorruptError,
-        "UTF-8",
+        "UTF-8|Error parsing",
     ),
     "no trailer": (header() + node("/c"), PackageCorruptError, "trailer"),
     "a wrong count": (package(header(), node("/c"), count=2), PackageCorruptError, "trailer"),
