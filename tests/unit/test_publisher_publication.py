@@ -25,7 +25,7 @@ from mailboat.failpoints import Failpoint
 from mailboat.journal.port import NewRecord
 from mailboat.model.identifiers import AgentName, RequestId, TopicName
 from mailboat.model.messages import Action, PackageMessage
-from mailboat.model.nodes import Binary, Node, file_node
+from mailboat.model.nodes import Binary, Node, Property, PropertyType, file_node
 from mailboat.model.paths import ROOT, NodePath
 from mailboat.model.requests import DistributionRequest, add_request
 from mailboat.packages.filevault.codec import FilevaultCodec
@@ -37,6 +37,7 @@ from mailboat.publisher.settings import PublisherPorts
 from mailboat.publisher.state import PublisherState
 from mailboat.testing.clocks import SkippingClock
 from mailboat.testing.memory_content import MemorySource
+from mailboat.testing.trees import a_folder
 from mailboat.wire.headers import PACKAGE_HEADERS
 from mailboat.wire.messages import decode_package
 from support.engines import AUTHOR, PACKAGES, Engine, EngineParts, memory_engine, page_source
@@ -470,6 +471,20 @@ def test_many_requests_may_repeat_each_other_and_earlier_ones(engine: Engine) ->
 def changed(engine: Engine, source: MemorySource, *roots: str) -> list[tuple[tuple[str, ...], int, int]]:
     receipts = engine.publisher().publish_changed(source, list(map(NodePath, roots)) or [ROOT])
     return [(receipt.paths, receipt.nodes, receipt.removed) for receipt in receipts]
+
+
+def test_another_namespace_of_a_prefix_publishes_the_nodes_that_use_it(engine: Engine) -> None:
+    def source(uri: str) -> MemorySource:
+        named = Node(NodePath("/en/x"), "acme:Page")
+        typed = Node(NodePath("/en/y"), "nt:unstructured", (), (Property("kind", ("acme:Kind",), PropertyType.NAME),))
+        return MemorySource(
+            [a_folder("/en"), named, typed, a_folder("/en/z")], namespaces={"acme": (uri,), "b": ("urn:b",)}
+        )
+
+    engine.publisher().publish(add_request([ROOT]), source("urn:one"))
+    assert changed(engine, source("urn:one")) == []
+    assert changed(engine, source("urn:two")) == [(("/en/x", "/en/y"), 2, 0)]
+    assert changed(engine, source("urn:two")) == []
 
 
 def test_the_first_time_everything_is_new_and_the_second_time_nothing(engine: Engine) -> None:

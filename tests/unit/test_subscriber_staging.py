@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailboat.content.port import Target
+from mailboat.content.watched import namespaces_of
 from mailboat.errors import JournalAccessDeniedError
 from mailboat.journal.port import JournalReader
 from mailboat.model.identifiers import AgentName, Offset, SlingId, TopicName
@@ -24,6 +26,7 @@ from mailboat.model.messages import (
     StatusMessage,
     SubscriberState,
 )
+from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath
 from mailboat.model.positions import Position
 from mailboat.model.requests import DistributionRequest, add_request
@@ -32,6 +35,7 @@ from mailboat.subscriber.settings import StagingSettings, SubscriberPorts
 from mailboat.subscriber.staging import GoldenStatuses, GoldenWatch, Precondition, decide_precondition
 from mailboat.subscriber.subscriber import Subscriber, Until
 from mailboat.testing.examples import examples
+from mailboat.testing.memory_content import MemorySource
 from mailboat.testing.patience import wait_until
 from mailboat.wire.messages import decode_package
 from support.engines import (
@@ -183,6 +187,18 @@ def test_what_the_golden_subscriber_imported_is_imported_and_what_it_dropped_is_
     assert paths_in(target) == {"/page-0", "/page-3"}
     assert own_statuses(engine) == {0: IMPORTED, 1: REMOVED, 2: REMOVED, 3: IMPORTED}
     assert (statistics.imported, statistics.dropped) == (2, 2)
+
+
+def test_namespaces_arrive_with_the_packages_that_the_golden_subscriber_imported(
+    engine: Engine, target: Target
+) -> None:
+    for number, status in enumerate((IMPORTED, FAILED, IMPORTED)):
+        page = Node(NodePath(f"/page-{number}"), f"p{number}:Page")
+        source = MemorySource([page], namespaces={f"p{number}": (f"urn:{number}",)})
+        says(engine, engine.publisher().publish(add_request([page.path]), source).offset, status)
+    catch_up(engine, target)
+    with closing(target.source()) as copy:
+        assert dict(namespaces_of(copy) or {}) == {"p0": ("urn:0",), "p2": ("urn:2",)}
 
 
 def test_one_that_may_not_read_the_confirmations_stops_and_gives_nothing_up(

@@ -16,7 +16,6 @@ from mailboat.blobs.port import BlobStore
 from mailboat.bulk.cutting import MAX_NODES, Bin, BinKind, Budget, Cutter, SkeletonNode, Unit, sign_bin
 from mailboat.bulk.listing import items_of
 from mailboat.bulk.records import BinResult, BuiltBin, BuiltNode, Recipe, StoredBinary, filter_of, problem_of
-from mailboat.content.digest import node_digest
 from mailboat.content.failures import TranslatedFailures
 from mailboat.content.keys import key_of
 from mailboat.content.listing import ListedNode, ListedSource, Unlisted, listed_node
@@ -27,6 +26,7 @@ from mailboat.model.nodes import Binary, Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.packages.port import PackageCodec, PackageContents
 from mailboat.packages.registry import FILEVAULT
+from mailboat.publisher.changes import change_digest
 from mailboat.publisher.packaging import ancestors_in
 from mailboat.publisher.storing import with_stored_binaries
 
@@ -78,7 +78,7 @@ class BinBuilder:
 
         def noted(walked: Iterable[Node]) -> Iterator[Node]:
             for node in walked:
-                nodes.append(BuiltNode(node.path, node_digest(node)))
+                nodes.append(BuiltNode(node.path, change_digest(node, self._namespaces)))
                 if not is_listed:
                     listed.append(listed_node(node))
                 yield node

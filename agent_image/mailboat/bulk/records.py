@@ -60,7 +60,7 @@ def problem_of(path: NodePath, error: MailboatError) -> Problem:
 
 
 class BuiltNode(NamedTuple):
-    """A node of a package: its path and its `node_digest`."""
+    """A node of a package: its path and its `change_digest`."""
 
     path: NodePath
     digest: bytes

@@ -13,10 +13,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mailboat.content.digest import node_digest
 from mailboat.model.filters import FilterSet, WorkspaceFilter
 from mailboat.model.identifiers import RequestId
+from mailboat.model.namespaces import NamespaceTable
+from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT, NodePath, is_within
 from mailboat.model.requests import MAX_PATHS
+from mailboat.packages.prefixes import prefixes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,17 @@ class ChangeGroup:
         return WorkspaceFilter(tuple(FilterSet(root, is_shallow=root not in self.deep_roots) for root in ordered))
 
 
+def change_digest(node: Node, namespaces: NamespaceTable | None) -> bytes:
+    """Digest of a node and of what its prefixes stand for in the source: a change of either is published."""
+    digest = node_digest(node)
+    if not namespaces:
+        return digest
+    used = sorted((prefix, *namespaces[prefix]) for prefix in prefixes_of(node) if prefix in namespaces)
+    if not used:
+        return digest
+    return hashlib.sha256(digest + "\0".join("\t".join(one) for one in used).encode()).digest()
+
+
 def plan_changes(changes: Iterable[Change], budget: ChangeBudget) -> Iterator[ChangeGroup]:
     """Cut changes into groups, one for each package. Memory is bounded by the budget."""
     pending: list[Change] = []
@@ -101,7 +116,7 @@ def request_id_for(source_uri: str, packages_before: int, group: ChangeGroup, di
         source_uri: The source.
         packages_before: How many packages of it were published before.
         group: What the package carries.
-        digests: Of its nodes, in order.
+        digests: Of its nodes, in order, see `change_digest`.
     """
     total = hashlib.sha256(f"{source_uri}\0{packages_before}\0".encode())
     for path, digest in zip(group.puts, digests, strict=True):

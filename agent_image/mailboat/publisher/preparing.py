@@ -5,14 +5,15 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
+from mailboat.content.watched import namespaces_of
 from mailboat.model.identifiers import Offset, PackageId, RequestId
 from mailboat.model.messages import Action
 from mailboat.model.nodes import Node
 from mailboat.model.paths import ROOT
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Appender, Prepared
+from mailboat.publisher.changes import change_digest
 from mailboat.publisher.packaging import BuiltPackage, PackageBuilder, shipment_of
 from mailboat.publisher.published import StagedNode, Stager
 from mailboat.publisher.settings import PublisherPorts
@@ -105,10 +106,11 @@ class RequestPreparer:
         if not stager.is_needed:
             return self._builder.build(request, package_id, shipment_of(request, source))
         with stager as staged:
+            namespaces = namespaces_of(source)
             for path in request.deep_paths:
                 staged.add(StagedNode(path, None))
 
             def observe(node: Node) -> None:
-                staged.add(StagedNode(node.path, node_digest(node)))
+                staged.add(StagedNode(node.path, change_digest(node, namespaces)))
 
             return self._builder.build(request, package_id, shipment_of(request, source, observe))

@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Final
 
 from mailboat.content.binaries import content_bytes_of
-from mailboat.content.digest import node_digest
 from mailboat.content.port import Source
+from mailboat.content.watched import namespaces_of
 from mailboat.errors import SourceChangedError
 from mailboat.model.messages import Action
+from mailboat.model.namespaces import NamespaceTable
 from mailboat.model.nodes import Node
 from mailboat.model.paths import NodePath, is_within
 from mailboat.model.requests import DistributionRequest
 from mailboat.publisher.appending import Appender, Prepared
-from mailboat.publisher.changes import ChangeGroup, plan_changes, request_id_for
+from mailboat.publisher.changes import ChangeGroup, change_digest, plan_changes, request_id_for
 from mailboat.publisher.packaging import PackageBuilder, shipment_from
 from mailboat.publisher.published import SourceNode, StagedNode
 from mailboat.publisher.receipts import Receipt, receipt_of
@@ -58,7 +59,8 @@ class ChangeShipper:
         """What would be shipped. Changes nothing but temporary tables."""
         source_id = self._published.source_id(source.uri, self._appender.identity())
         outermost = [root for root in roots if not any(is_within(root, other) and root != other for other in roots)]
-        nodes = (_described(node) for root in dict.fromkeys(outermost) for node in source.walk(root))
+        namespaces = namespaces_of(source)
+        nodes = (_described(node, namespaces) for root in dict.fromkeys(outermost) for node in source.walk(root))
         content_bytes = self._published.compare(source_id, outermost, nodes)
         if on_compared is not None:
             on_compared(content_bytes)
@@ -76,7 +78,8 @@ class ChangeShipper:
 
     def _ship_group(self, source: Source, source_id: int, group: ChangeGroup, user_id: str | None) -> Receipt:
         nodes = [self._node(source, path) for path in group.puts]
-        digests = [node_digest(node) for node in nodes]
+        namespaces = namespaces_of(source)
+        digests = [change_digest(node, namespaces) for node in nodes]
         request_id = request_id_for(source.uri, self._published.packages(source_id), group, digests)
         request = DistributionRequest(Action.ADD, group.roots, group.deep_roots, request_id, user_id)
         package_id = self._builder.new_package_id()
@@ -98,5 +101,5 @@ class ChangeShipper:
         return node
 
 
-def _described(node: Node) -> SourceNode:
-    return SourceNode(node.path, node_digest(node), content_bytes_of(node), node.data is not None)
+def _described(node: Node, namespaces: NamespaceTable | None) -> SourceNode:
+    return SourceNode(node.path, change_digest(node, namespaces), content_bytes_of(node), node.data is not None)
