@@ -50,6 +50,8 @@ QUIET_SHARE = 0.1
 """Share of the cores that other processes may use for the machine to count as quiet."""
 SCATTER = 1.2
 """A slice may take this many times as long as expected."""
+KEPT_COVERAGE = 4
+"""Sources whose coverage is kept in the cache, the newest."""
 END_SECONDS = 20.0
 """Time that a stage has to end its servers before it is killed with them."""
 
@@ -380,6 +382,8 @@ def check_coverage(known: Mapping[str, Slice], name: str) -> Cost:
     folder = CACHE / "coverage" / digest_of(["agent_image/**", "operator/**"])
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / ".coverage", folder / name)
+    os.utime(folder)
+    remove_old_folders(folder.parent, KEPT_COVERAGE)
     missing = [other for other, one in known.items() if one.measures_coverage and not (folder / other).exists()]
     if missing:
         print(f"coverage: the floor is checked when {', '.join(missing)} ran on the same sources", flush=True)
@@ -390,6 +394,12 @@ def check_coverage(known: Mapping[str, Slice], name: str) -> Cost:
     if combined.code != 0:
         return combined
     return run(Stage("coverage floor", python("-m", "coverage", "report", "--skip-covered"), data))
+
+
+def remove_old_folders(parent: Path, kept: int) -> None:
+    """Remove all folders but the newest ones."""
+    for old in sorted(parent.iterdir(), key=lambda one: one.stat().st_mtime)[:-kept]:
+        shutil.rmtree(old)
 
 
 def read_records() -> dict[str, Record]:

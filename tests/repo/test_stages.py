@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,3 +121,11 @@ def test_only_slices_of_compiled_tests_need_compiled_modules() -> None:
 
 def test_a_stage_is_ended_at_its_limit() -> None:
     assert stages.run(stages.Stage("sleeper", ("sleep", "60")), 0.1).code is None
+
+
+def test_coverage_of_old_sources_is_removed(tmp_path: Path) -> None:
+    for name, changed in (("newest", 3), ("oldest", 0), ("new", 1), ("newer", 2)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (changed, changed))
+    stages.remove_old_folders(tmp_path, 3)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "newer", "newest"}
