@@ -28,7 +28,7 @@ from mailboat.bulk.spark.pipeline import NEVER_SMALL, SparkPipeline, build_stage
 from mailboat.bulk.spark.sink import FrameMismatchError, PackageWriter, sink_order
 from mailboat.bulk.spark.stages import SparkJobFailedError, Stage, StageRunner
 from mailboat.composition.home import Home
-from mailboat.composition.locations import open_source
+from mailboat.composition.locations import PlaceUnusableError, open_source
 from mailboat.composition.workspace import Workspace
 from mailboat.content.listing import ListedNode, Unlisted
 from mailboat.errors import (
@@ -314,7 +314,7 @@ def test_what_an_executor_cannot_store_ends_the_build_and_says_where(spark: Spar
     blobs = Path(place.home) / "blobs"
     shutil.rmtree(blobs)
     blobs.write_text("in the way")
-    with pytest.raises(SparkJobFailedError, match="blobs can't be used for blobs"):
+    with pytest.raises(PlaceUnusableError, match="blobs can't be a folder"):
         list(SparkPipeline(StageRunner(spark), place, NEVER_SMALL).build(recipe, bins))
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from mailboat.bulk.spark.pipeline import DRIVER_PACKAGES
 from mailboat.clock import Deadline, SystemClock
 from mailboat.composition.home import Home
 from mailboat.composition.workspace import Workspace
@@ -36,7 +37,8 @@ from support.spark_cluster import ClusterSettings, SparkCluster
 # seven Java machines start on what cores there are
 pytestmark = [pytest.mark.long("spark"), pytest.mark.timeout(1_800)]
 
-BUDGET = ("--budget", "60kB", "--nodes", "40")
+BUDGET = ("--budget", "20kB", "--nodes", "2")
+"""Makes more packages of the site than a driver builds in its own process."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +115,7 @@ def boat(
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     site = tmp_path / "site"
-    make_forest(site, ForestSettings(pages=160, sections=10))
+    make_forest(site, ForestSettings(pages=400, sections=10))
     (site / "large.bin").write_bytes(os.urandom(300_000))
     return site
 
@@ -139,6 +141,8 @@ def test_two_workers_build_what_subscribers_import(
 ) -> None:
     report = end_of(boat.build(cluster, site))
     assert (report["state"], report["published"]) == ("complete", report["total"])
+    assert report["total"] > DRIVER_PACKAGES
+    assert cluster.workers_used() == {0, 1}
     assert in_order(boat)
     equals_source(boat, site, tmp_path / "web")
 

@@ -105,6 +105,11 @@ class SparkCluster:
         found = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
         return [pid for pid in found if self._is_executor(pid)]
 
+    def workers_used(self) -> set[int]:
+        """The numbers of the workers that have started an executor."""
+        started = self._settings.folder.glob("work-*/app-*")
+        return {int(folder.parent.name.removeprefix("work-")) for folder in started}
+
     def kill(self) -> None:
         """End everything, executors too, as a power cut does."""
         executors = self.executors()
