@@ -79,7 +79,7 @@ def test_the_corpus_has_at_least_ten_packages() -> None:
     assert len(set(PACKAGES)) == len(PACKAGES) >= 10
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("coordinates", [one if one in SHORT else pytest.param(one, marks=LONG) for one in PACKAGES])
 def test_a_public_package_arrives_in_oak_as_the_original(
     coordinates: str, public_package: Callable[[str], Path], jackrabbit: Any, tmp_path: Path
